@@ -75,8 +75,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
     :"schema".tube_private_is_root, :"schema".tube_private_notify, :"schema".tube_private_provide,
     :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store,
-    :"schema".tube_private_adopt, :"schema".tube_private_drop_outbox, :"schema".tube_private_drop_parked,
-    :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
+    :"schema".tube_private_adopt, :"schema".tube_private_adoption_rights, :"schema".tube_private_drop_outbox,
+    :"schema".tube_private_drop_parked, :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
 TO :"role_admin";
 
 -- Backfills read tables with the rights of the caller, who tells these what was read: a worker is trusted with that, as

@@ -10,7 +10,8 @@ CREATE FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer 
     AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
-    worker name;
+    doing CONSTANT text := format('%s is adopted by outbox %L', tbl, outbox);
+    rights record;
     statements text[];
 BEGIN
     IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
@@ -18,9 +19,11 @@ BEGIN
             MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
             HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
     END IF;
-    SELECT a.worker, a.statements INTO worker, statements FROM tube_private_adopt(outbox, tbl, partitions, wake) AS a;
-    PERFORM tube_private_patiently(statements, format('%s is adopted by outbox %L', tbl, outbox)) WHERE statements <> '{}';
-    PERFORM tube_private_open_schema(c.relnamespace, worker) FROM pg_class AS c WHERE c.oid = tbl;
+    rights := tube_private_adoption_rights(outbox, tbl);
+    PERFORM tube_private_patiently(rights.statements, doing);
+    statements := tube_private_adopt(outbox, tbl, partitions, wake);
+    PERFORM tube_private_patiently(statements, doing) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, rights.worker) FROM pg_class AS c WHERE c.oid = tbl;
 END
 $$;
 
@@ -274,7 +277,7 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
 
-CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -282,21 +285,10 @@ CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint
 DECLARE
     retried bigint;
 BEGIN
+    PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
-    WITH chosen AS (
-        SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
-        WHERE k.outbox = outbox_retry.outbox
-            AND (ids IS NULL OR k.id = ANY (ids))
-            AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
-            AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
-    )
-    SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
-        SELECT c.id FROM chosen AS c
-        UNION
-        SELECT k.id FROM (SELECT DISTINCT c.topic, c.key FROM chosen AS c WHERE c.hold) AS c
-        JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
-            AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
-    INTO retried;
+    retried := tube_private_free_parked(outbox_retry.outbox, tube_private_choose_parked(
+        outbox_retry.outbox, ids, outbox_retry.topic, outbox_retry.key, in_seen, in_limit));
     IF retried > 0 THEN
         PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
             'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
@@ -306,7 +298,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) IS 'Has parked records sent again; of a held key, all records together and in order.';
+COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) IS 'Has parked records sent again; of a held key, all records together and in order.';
 
 CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
@@ -1903,17 +1895,19 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
 
-CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, newest bigint)
+CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, seen pg_snapshot, before timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT count(*), max(k.park_id)
-    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
+    WITH t AS MATERIALIZED (SELECT clock_timestamp() - $5 AS before)
+    SELECT (SELECT count(*) FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, t.before, NULL) AS k),
+        pg_current_snapshot(), t.before
+    FROM t
 $_$;
 
 COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
 
-CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1925,7 +1919,7 @@ DECLARE
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, false, in_limit);
     WITH gone AS (
         DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
@@ -1933,12 +1927,12 @@ BEGIN
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
+COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
 
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone, first_at timestamp with time zone, retried_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1957,7 +1951,7 @@ BEGIN
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, clock_timestamp() - in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -1965,7 +1959,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first.';
 
-CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -1979,7 +1973,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -1999,14 +1993,14 @@ BEGIN
     keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
     PERFORM tube_private_wake_sleepers(of_tube,
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
-    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod gets a new row, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
+COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
 
 CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::integer, lasts interval DEFAULT NULL::interval, reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2578,27 +2572,21 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
-CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) RETURNS record
+CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $_$
 DECLARE
     was tube_outbox;
-    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+    worker CONSTANT name := (tube_private_adoption_rights(outbox, tbl)).worker;
     wakes boolean;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
-            HINT = 'Give the name of a table, with its schema.';
-    ELSIF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
-            HINT = 'Adopt a plain table with the columns that goharvest describes.';
-    END IF;
-    SELECT o.* INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was.outbox),
-            HINT = 'A table belongs to one outbox; drop the other one first.';
+    IF NOT (has_table_privilege(worker, tbl, 'SELECT') AND has_table_privilege(worker, tbl, 'DELETE')
+            AND has_column_privilege(worker, tbl, 'leader_id', 'UPDATE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s has not been opened to %I by its owner', tbl, worker),
+            HINT = 'Its owner has to adopt it (outbox_adopt).';
     END IF;
     was := tube_private_enter_outbox(outbox, partitions);
     IF was.outbox IS NULL THEN
@@ -2611,14 +2599,10 @@ BEGIN
             HINT = 'Choose another name, or drop that outbox first.';
     END IF;
     PERFORM tube_private_repartition_outbox(outbox, partitions);
-    worker := tube_private_role('worker');
     wakes := EXISTS (SELECT FROM pg_trigger AS t
         WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
-    statements := ARRAY[
-        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
-        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))]
-        || CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
-            WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+        WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
 END
 $_$;
 
@@ -2658,6 +2642,33 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
         ) THEN 'its primary key is not the column id' END)
     FROM pg_class AS c WHERE c.oid = tbl
 $$;
+
+CREATE FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    was text;
+    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
+            HINT = 'Adopt a plain table with the columns that goharvest describes.';
+    END IF;
+    SELECT o.outbox INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was),
+            HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    worker := tube_private_role('worker');
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))];
+END
+$_$;
 
 CREATE TABLE tube.tube_attachment (
     tube text NOT NULL,
@@ -2890,12 +2901,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) RETURNS void
+CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
     AS $$
     SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
         'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
-        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+        'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
 CREATE FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) RETURNS void
@@ -3755,6 +3766,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    chosen bigint[] := '{}';
+    unit record;
+BEGIN
+    FOR unit IN
+        SELECT c.topic, CASE WHEN c.hold THEN c.key END AS key, array_agg(c.id) AS ids
+        FROM (
+            SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1
+                AND ($2 IS NULL OR k.id = ANY ($2)) AND ($3 IS NULL OR k.topic = $3) AND ($4 IS NULL OR k.key = $4)
+                AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+            ORDER BY k.id LIMIT in_limit) AS c
+        GROUP BY c.topic, CASE WHEN c.hold THEN c.key END, CASE WHEN NOT c.hold THEN c.id END
+        ORDER BY min(c.id)
+    LOOP
+        chosen := chosen || CASE WHEN unit.key IS NULL THEN unit.ids ELSE ARRAY(
+            SELECT k.id FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1 AND k.topic = unit.topic AND md5(k.key) = md5(unit.key) AND k.key = unit.key AND k.hold) END;
+        EXIT WHEN cardinality(chosen) >= in_limit;
+    END LOOP;
+    RETURN chosen;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4384,6 +4426,13 @@ CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
     WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
+CREATE FUNCTION tube.tube_private_full_xid(xid xid) RETURNS xid8
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (n.most - ((n.most - xid::text::bigint) & 4294967295))::text::xid8
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 AS most) AS n
+$$;
+
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4478,14 +4527,17 @@ CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
-CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) RETURNS bigint[]
+CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     AS $$
     SELECT ARRAY(
         SELECT k.park_id
         FROM (
             SELECT q.park_id, q.parked_at, q.retried_at
-            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_before, in_seen) AS q
             WHERE NOT only_new OR q.retried_at IS NULL
             ORDER BY q.park_id LIMIT in_limit) AS p
         JOIN tube_parked AS k ON k.park_id = p.park_id
@@ -5332,15 +5384,15 @@ CREATE TABLE tube.tube_parked (
     retried_at timestamp with time zone
 );
 
-CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) RETURNS SETOF tube.tube_parked
+CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) RETURNS SETOF tube.tube_parked
     LANGUAGE sql STABLE
     AS $$
     SELECT k.* FROM tube_parked AS k
     WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
         AND (in_key IS NULL OR k.id = in_key)
         AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
-        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
-        AND (in_newest IS NULL OR k.park_id <= in_newest)
+        AND (in_before IS NULL OR k.parked_at < in_before)
+        AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
 CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS text
@@ -8052,8 +8104,8 @@ REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) TO tube_admin;
@@ -8324,16 +8376,16 @@ GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_ke
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) TO tube_admin;
@@ -8414,10 +8466,13 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_adoption_fault(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
@@ -8437,7 +8492,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FRO
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) FROM PUBLIC;
 
@@ -8530,6 +8585,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text) FROM PUBLIC;
@@ -8597,6 +8654,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_full_xid(xid xid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
@@ -8609,7 +8668,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
@@ -8731,7 +8790,7 @@ GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 

@@ -172,7 +172,8 @@ class HostSample:
     read_at: float = 0.0
     """When the partitions were read, which may be some samples ago: a moment of `time.monotonic()`."""
     heard: Heard | None = None
-    """Of heartbeats at Kafka; None: nobody listens, since no configuration names a broker."""
+    """Of heartbeats at Kafka; None: nobody listens, for `why_deaf`."""
+    why_deaf: str = ""
 
     @property
     def not_read(self) -> list[str]:
@@ -180,10 +181,7 @@ class HostSample:
         found = [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
         if self.heard is None:
             if any(one.election == "neli" for one in self.partitions):
-                found.append(
-                    "heartbeats of workers at Kafka were not read: give the configuration of the workers "
-                    "(--config), which names the broker"
-                )
+                found.append(f"heartbeats of workers at Kafka were not read: {self.why_deaf}")
         elif self.heard.problem is not None:
             found.append(f"heartbeats of workers at Kafka were not read: {self.heard.problem}")
         else:

@@ -107,6 +107,8 @@ class Target:
     host: str | None = None
     config: Config | None = None
     """Of its workers; None: it is not known, so that nobody listens to their heartbeats."""
+    why_deaf: str = "give the configuration of the workers (--config), which names the broker"
+    """Why it is not known, and what to do."""
 
 
 class FleetWatcher:
@@ -210,8 +212,8 @@ class _Host:
         )
         self._processes = _Paced(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
         self.listener: Listener | None = None
-        """None: nobody listens, for `_why_deaf` where heartbeats are sent."""
-        self._why_deaf: str | None = None
+        """None: nobody listens, for `_why_deaf`."""
+        self._why_deaf = target.why_deaf
         if target.config is not None and target.config.election_kind == "neli":
             try:
                 from pytube.health.listener import Listener
@@ -222,9 +224,7 @@ class _Host:
 
     def heard(self) -> Heard | None:
         """What was heard of heartbeats until now."""
-        if self.listener is not None:
-            return self.listener.heard()
-        return None if self._why_deaf is None else Heard(time.monotonic(), 0.0, problem=self._why_deaf)
+        return None if self.listener is None else self.listener.heard()
 
     def hear_leaders(self, began: float) -> None:
         """Listen until all leaders were heard, or should have been.
@@ -285,6 +285,7 @@ class _Host:
                 list(self._unseen),
                 read_at=self._read_at,
                 heard=self.heard(),
+                why_deaf=self._why_deaf,
             )
 
     def close(self) -> None:

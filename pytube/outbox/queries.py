@@ -47,7 +47,9 @@ STATUS: Final = """
     ORDER BY s.outbox, s.partition
 """.replace("{state}", STATE)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
+NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text"
 RETRY: Final = """
-    SELECT {s}.outbox_retry(%(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s)
+    SELECT {s}.outbox_retry(
+        %(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s, %(seen)s::pg_catalog.pg_snapshot, %(limit)s)
 """
 DISCARD: Final = "SELECT {s}.outbox_parked_drop(%(outbox)s, %(ids)s::bigint[])"

@@ -336,7 +336,7 @@ def _parked(
     request: Request, connection: psycopg.Connection, place: Place, queue: Queue
 ) -> Iterator[Html | None]:
     name, host = queue.name, queue.host
-    count = admin.count_parked(connection, Parking(name), place.schema)
+    count = admin.see_parked(connection, Parking(name), place.schema).count
     rows = admin.list_parked(connection, Parking(name), place.schema, _PARKED)
     yield tag("h2", f"Parked documents: {count}")
     if not rows:

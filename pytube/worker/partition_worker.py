@@ -108,7 +108,6 @@ class PartitionWorker:
             tube.gate,
             tube.limits,
             tube.faults,
-            tube.emit,
             tube.metrics,
             self._traces,
         )

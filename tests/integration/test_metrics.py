@@ -287,6 +287,7 @@ def test_outboxes_are_among_the_fleet(dsn: str, conn: Conn) -> None:
     for name, value in (("partition_led", 0), ("partition_paused", 1), ("parked_keys", 0)):
         assert now.all(f"pytube_fleet_{name}", tube="orders") == [value] * 2
     assert max(now.all("pytube_fleet_lag_seconds", tube="orders", **{"class": "incremental"})) > 0
+    assert now.one("pytube_fleet_bytes", tube="orders") > 0, "what fills a disk is told of outboxes, too"
     assert "orders partition 0: paused: by" in run("outbox", "status", "orders", dsn=dsn).output
 
 

@@ -173,6 +173,7 @@ FUNCTIONS: dict[str, set[str]] = {
 
 PRIVATE: dict[str, set[str]] = {
     "tube_private_adopt": ADMINISTERS,
+    "tube_private_adoption_rights": ADMINISTERS,
     "tube_private_attach": ADMINISTERS,
     "tube_private_begin_attach": ADMINISTERS,
     "tube_private_begin_change": SERVES,

@@ -224,9 +224,15 @@ class Rig:
             emit=self.events.append,
         )
         self.claim.watch(self.active_term.on_claim)
-        database = FakeDatabase(cast("Any", self.table))
-        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
+        self.another_worker()
         self.task: asyncio.Task[None] | None = None
+
+    def another_worker(self) -> None:
+        """A worker under the same term, as after a pause: what the last one had marked is nobody's."""
+        database = FakeDatabase(cast("Any", self.table))
+        self.kafka.under_way.clear()
+        self.table.marked.clear()
+        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -373,6 +379,25 @@ async def test_an_outage_is_told_of_once() -> None:
         assert len(rig.emitted(kind)) == 1
     assert rig.worker.sink_is_up
     assert rig.worker.counters.parked == [0, 0]
+
+
+async def test_an_outage_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_end() -> None:
+    rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
+    ids = rig.table.stash(*"ab")
+    rig.kafka.failing |= dict.fromkeys(ids, UNANSWERED)
+    for _ in range(2):
+        retries = rig.worker.counters.retries[0]
+        async with rig.running():
+            await rig.until(lambda: rig.worker.counters.retries[0] > retries + 4, "it is tried again")  # noqa: B023
+            assert rig.active_term.troubles.reason("sink")
+        rig.active_term.troubles.end("sink")  # nobody asks Kafka in a pause
+        rig.another_worker()
+    assert rig.worker.sink_is_up
+    rig.kafka.failing.clear()
+    async with rig.running():
+        await rig.until_empty()
+    for kind in (SinkDown, TopicDown, SinkUp, TopicUp):
+        assert len(rig.emitted(kind)) == 1, kind
 
 
 async def test_its_metrics_are_those_on_the_page() -> None:
