@@ -299,4 +299,8 @@ def _refused(error: TransportError) -> Refused:
 
 
 def _words(error: object) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        why = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else str(found)
+        return f"its certificate is not trusted: {why.rstrip('.')}; check ca_file, and the name in url"
     return str(error) or type(error).__name__
