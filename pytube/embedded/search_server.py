@@ -11,8 +11,8 @@ from pathlib import Path
 from pytube.embedded.java_server import JavaServer
 from pytube.embedded.ports import HOST, RANGE, Port
 
+ALONE = "discovery.type: single-node\n"
 SETTINGS = f"""
-discovery.type: single-node
 http.host: {HOST}
 transport.host: {HOST}
 cluster.routing.allocation.disk.threshold_enabled: false

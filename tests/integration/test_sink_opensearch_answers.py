@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from pytube.embedded.ports import HOST, Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, UsageError
@@ -318,6 +318,24 @@ async def test_a_scan_that_can_leave_documents_out_fails(server: Server) -> None
         with pytest.raises(SinkUnavailable, match="could not be scanned"):
             await anext(sink.scan("items", 0, 1))
     await sink.close()
+
+
+async def test_connections_to_nodes_that_are_down_are_closed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = []
+
+    def remembered(**options: Any) -> ClientSession:
+        sessions.append(ClientSession(**options))
+        return sessions[-1]
+
+    monkeypatch.setattr("pytube.sinks.opensearch.client.aiohttp.ClientSession", remembered)
+    with Port() as port:
+        sink = await opened(server, url=[server.url, f"http://{HOST}:{port.number}"])
+        for key in range(2):  # they take turns
+            assert await sink.send(batch({key: {}})) == [OK]
+        await sink.close()
+    assert [session.closed for session in sessions] == [True, True]
 
 
 # --- logins and TLS -------------------------------------------------------------------------
