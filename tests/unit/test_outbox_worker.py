@@ -33,6 +33,7 @@ from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
 from tests.docs.pages import BY_NAME, table_rows
+from tests.docs.rule_tests import fed, shape
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase
 
@@ -408,8 +409,16 @@ async def test_its_metrics_are_those_on_the_page() -> None:
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
         working = {("orders", 0): rig.worker}
         host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
-        collector = WorkerCollector(View([cast("Host", host)], {}, lambda: True))
-        families = list(collector._of_outboxes())
+        view = View([cast("Host", host)], {}, lambda: True)
+        families = list(WorkerCollector(view)._of_outboxes())
+        host.name = "one"
+        named = {
+            shape(sample.name, sample.labels)
+            for one in WorkerCollector(view)._of_outboxes()
+            for sample in one.samples
+        }
+    fed_in = {one for one in fed(of_hosts=True) if one[0].startswith("pytube_outbox_")}
+    assert fed_in - named == set(), "the tests of the alerts feed in what is not printed"
     found = {
         (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
         for one in families

@@ -109,7 +109,7 @@ def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnav
     if error.status == 401:
         return ConfigError(f"{where}: it does not know who we are; check user and password, or api_key")
     if error.status == 403:
-        return SinkUnavailable(f"{where}: grant this user the right to ({error})")
+        return SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})")
     if error.status == 400:
         return ConfigError(f"{where}: {error}")
     return SinkUnavailable(f"{where}: {error}")
