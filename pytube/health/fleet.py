@@ -170,7 +170,9 @@ class HostSample:
     down: str | None = None
     """Why the host was not read; None when it was."""
     read_at: float = 0.0
-    """When the partitions were read, which may be some samples ago: a moment of `time.monotonic()`."""
+    """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
+    counted_at: float = 0.0
+    """When it was counted what waits, which may be longer ago where that takes long."""
     heard: Heard | None = None
     """Of heartbeats at Kafka; None: nobody listens, for `why_deaf`."""
     why_deaf: str = ""
