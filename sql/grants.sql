@@ -41,14 +41,12 @@ GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody
 GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_monitor";
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
--- tube_private_handed_over gives a new owner's functions to nobody but this owner.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_bigint(bigint), :"schema".tube_private_key_bigint(integer),
     :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
-    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current,
-    :"schema".tube_private_handed_over
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the

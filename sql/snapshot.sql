@@ -2720,8 +2720,9 @@ BEGIN
     IF key IS NULL THEN
         RETURN true;
     ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel)
-        -- To plan a query is to run code of its tables' owners.
-        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT pg_has_role(c.relowner, 'USAGE'))
+        -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
+        -- that has the rights of those would lend them its own.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -4440,7 +4441,7 @@ CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) 
         tube_private_function_name(att, kind))
 $$;
 
-CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -4448,19 +4449,24 @@ DECLARE
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
     -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
+        OR made.proowner <> owner
+    THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            name, arguments, returns, settings, body);
+            name, arguments, returns,
+            (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
+    END IF;
+    IF made.oid IS NULL THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
-    -- Last: who gives a function away may need no right of the new owner but to name it.
-    IF made.proowner IS DISTINCT FROM owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
-    END IF;
 END
 $$;
 
@@ -4497,29 +4503,6 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
     ) AS c
     HAVING count(*) > 0
-$$;
-
-CREATE FUNCTION tube.tube_private_handed_over(rels oid[], caller name) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att tube_attachment;
-BEGIN
-    FOR att IN
-        SELECT a.* FROM tube_attachment AS a
-        JOIN pg_class AS c ON c.oid = a.tbl
-        JOIN pg_proc AS p ON p.proname = a.trigger_function AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-        WHERE a.tbl = ANY (rels) AND p.proowner <> c.relowner
-    LOOP
-        att := tube_private_attachment_now(att);
-        CONTINUE WHEN att.tube IS NULL; -- it can't stay attached
-        PERFORM tube_private_provide(att);
-        RETURN QUERY SELECT d FROM tube_private_owner_functions_ddl(att) AS d;
-        RETURN QUERY SELECT d FROM pg_class AS c, tube_private_touch_ddl(att) AS d
-        WHERE c.oid = att.tbl AND has_schema_privilege(caller, c.relnamespace, 'CREATE');
-    END LOOP;
-END
 $$;
 
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
@@ -4992,7 +4975,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) RETURNS void
+CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -5341,27 +5324,21 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT d, NULL::regclass FROM tube_private_owner_functions_ddl(att) AS d
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', '{"search_path=pg_catalog, pg_temp"}',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=ISO}' ELSE '{}' END::text[],
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
     UNION ALL
     SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
-$$;
-
-CREATE FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) RETURNS SETOF text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT d FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
-    SELECT d FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
@@ -5631,7 +5608,7 @@ BEGIN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
     END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '', tube_private_put_body(att),
+        'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
@@ -5680,7 +5657,7 @@ BEGIN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
         PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())], body,
             ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
@@ -5697,7 +5674,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
@@ -6347,32 +6324,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_see_owner() RETURNS event_trigger
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET standard_conforming_strings TO 'on'
-    SET "DateStyle" TO 'ISO'
-    SET "IntervalStyle" TO 'iso_8601'
-    AS $$
-DECLARE
-    rels CONSTANT oid[] := ARRAY(SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d WHERE d.classid = 'pg_class'::regclass);
-    statement text;
-BEGIN
-    -- Owners of attached tables may use our schema. Who may not has none to give away.
-    IF to_regprocedure('tube_private_handed_over(oid[], name)') IS NULL THEN
-        RETURN;
-    END IF;
-    FOR statement IN SELECT h FROM tube_private_handed_over(rels, current_user) AS h LOOP
-        EXECUTE statement;
-    END LOOP;
-EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING USING
-        MESSAGE = format('functions of pytube keep the rights of the old owner of %s: %s',
-            (SELECT string_agg(r::regclass::text, ', ') FROM unnest(rels) AS r), SQLERRM),
-        HINT = 'Call tube_sync() in this transaction, as a role that has the rights of both owners.';
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6909,6 +6860,14 @@ BEGIN
             PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
             EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
             EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            -- A domain, say, whose CHECK would run with the rights of whoever writes. Functions are not looked for there.
+            IF EXISTS (SELECT FROM pg_index AS i
+                JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                JOIN pg_type AS t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+                WHERE i.indrelid = probe::regclass AND t.typnamespace = pg_my_temp_schema())
+            THEN
+                RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = 'it names a temporary type';
+            END IF;
             EXECUTE format('DROP TABLE %s', probe);
             RETURN;
         EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
@@ -8658,7 +8617,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_full_xid(xid xid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
 
@@ -8717,7 +8676,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) FROM PUBLIC;
 
@@ -8781,8 +8740,6 @@ GRANT ALL ON FUNCTION tube.tube_private_outbox_wake() TO tube_admin;
 REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
 
@@ -8902,8 +8859,6 @@ GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_see_owner() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 

@@ -215,7 +215,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END

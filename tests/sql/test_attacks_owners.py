@@ -257,10 +257,18 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
     assert world.struck == set()
 
 
-@pytest.mark.parametrize("synced_by", [None, "worker"])
-def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, synced_by: str | None) -> None:
-    """A superuser, or another owner, attached it; then it changed hands."""
+@pytest.mark.parametrize(
+    ("synced_by", "options"),
+    [(None, ""), ("worker", ""), (None, ", columns => '{v}'"), (None, ", replica => true")],
+)
+def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(
+    world: World, synced_by: str | None, options: str
+) -> None:
+    """A superuser, or another owner, attached it; then it changed hands, and nobody with both rights looked."""
     make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    for table, shard in (("bank.vault", 2), ("bank.acct", 1)) if options else ():
+        attached = f"SELECT tube_table_ensure_attached('es-live', '{table}', {shard}{options})"
+        world.admin.execute(attached.encode())
     world.run(MALLORY, "CREATE TYPE evil.mood AS ENUM ('0', '1')", CASTS.format("mood"))
     world.admin.execute("GRANT USAGE, CREATE ON SCHEMA bank TO mallory; SET client_min_messages = error")
     for table in ("bank.vault", "bank.acct"):
