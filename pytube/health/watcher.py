@@ -177,7 +177,7 @@ def _queues(host: HostSample) -> list[Queue]:
 
 
 class _Paced(Generic[T]):
-    """A value that is read anew only when many times its duration has passed."""
+    """A value that is read again only when many times its duration has passed."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
