@@ -70,7 +70,7 @@ class BrokerUnavailable(PytubeError):
 
 
 class Rebalancing(BrokerUnavailable):
-    """The broker answers, but the group's members are being counted anew: nobody is confirmed yet."""
+    """The broker answers, but the group's members are being counted again: nobody is confirmed yet."""
 
 
 class SchemaMismatch(PytubeError):

@@ -159,7 +159,7 @@ class Transforms:
     def _transform(self, document: Document, origin: Origin) -> bytes | Literal[Answer.SKIP] | None:
         body = document.body
         for name, function in self._functions:
-            # Decoded anew for each, so that what one does to its input is not seen by the next.
+            # Decoded again for each, so that what one does to its input is not seen by the next.
             change = _change(document, body, origin)
             try:
                 answer: object = function(change)

@@ -4,7 +4,7 @@
 -- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
 -- until here, which is in the same transaction.
 
--- Who was granted functions that a migration had to make anew; see migrations/0002_owners.sql.
+-- Who was granted functions that a migration had to make again; see migrations/0002_owners.sql.
 DO $$
 BEGIN
     EXECUTE coalesce(nullif(current_setting('pytube.renewed_grants', true), ''), 'SELECT');
@@ -173,7 +173,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
 
--- Whoever may touch records what is done by hand.
+-- Every role that may touch records what is done by hand.
 GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_writer";
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.

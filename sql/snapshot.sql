@@ -254,7 +254,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, no matter who has marked them.';
 
 CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -1726,7 +1726,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
         -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
-        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
+        -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
@@ -2485,7 +2485,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods into the queue anew.';
+COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods back into the queue.';
 
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4452,10 +4452,15 @@ BEGIN
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
+<<<<<<< HEAD
     -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
         OR made.proowner <> owner
     THEN
+=======
+    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
+>>>>>>> s22-ops
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns,
             (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
@@ -5779,7 +5784,7 @@ BEGIN
         SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
         FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
     END IF;
-    -- After the INSERT: whoever falls asleep after this look reads a seq that is at least as high.
+    -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
     IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
         PERFORM <schema>.tube_private_wake_sleepers(<tube>, <touched>);
     END IF;
@@ -6528,8 +6533,6 @@ DECLARE
             replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
         FROM unnest(slices) AS s (slice));
     counted integer;
-    plan json;
-    estimate bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
     INTO counted;
@@ -6539,12 +6542,42 @@ BEGIN
     INTO max_seq, max_ts;
     count := counted::text;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
-        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
-        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+        count := tube_private_stats_estimate(format('%s(%s)', pods, array_to_string(slices, ') OR (')));
     END IF;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT format($sql$
+        SELECT array_agg(c.counts ORDER BY n.partition)
+        FROM generate_series(0, %s) AS n (partition), LATERAL (
+            SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0') AS counts
+            FROM (
+                SELECT f.type, count(*) AS pods
+                FROM (
+                    SELECT p.payload ->> 'type' AS type FROM %s AS p
+                    -- Written so that the index of all pods does not serve, but that of control pods.
+                    WHERE p.payload IS NOT NULL AND p.ids = '{}' AND (p.shard %% %s) + 0 = n.partition LIMIT 10000
+                ) AS f
+                GROUP BY f.type
+            ) AS t
+        ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
+$_$;
+
+CREATE FUNCTION tube.tube_private_stats_estimate(pods text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT ' || pods INTO plan;
+    estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    RETURN CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) RETURNS record
     LANGUAGE plpgsql
@@ -6576,6 +6609,29 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
+        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
+        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
+BEGIN
+    RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
+        'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
+            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
+            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
+            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
+            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
+            reg.tube) END);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7222,43 +7278,50 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
-    AS $_$
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$ -- to plan what is asked of each partition costs more than to run it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
-    part integer;
+    class record;
+    controls text[];
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
-        FOR part IN 0 .. reg.partitions - 1 LOOP
-            tube := reg.tube;
-            predicate := reg.predicate;
-            partition := part;
-            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
-            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
-            FROM tube_private_stats_class(reg, part, 0) AS s;
-            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
-            FROM tube_private_stats_class(reg, part, 1) AS s;
-            EXECUTE format($sql$
-                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
-                FROM (
-                    SELECT c.type, count(*) AS pods
-                    FROM (
-                        SELECT payload ->> 'type' AS type FROM %I.%I
-                        -- Written so that the index of all pods does not serve, but that of control pods.
-                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
-                    ) AS c
-                    GROUP BY c.type
-                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
+        tube := reg.tube;
+        predicate := reg.predicate;
+        EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
+        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
+            IF class.count = '1000' THEN
+                class.count := tube_private_stats_estimate(format('FROM %s WHERE (shard %% %s) = %s'
+                    ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s', tube_private_qualify(reg.tube), reg.partitions,
+                    class.partition, class.number));
+            END IF;
+            IF class.number = 0 THEN
+                inc_count := class.count;
+                inc_min_seq := class.min_seq;
+                inc_max_seq := class.max_seq;
+                inc_min_ts := class.min_ts;
+                inc_max_ts := class.max_ts;
+                CONTINUE;
+            END IF;
+            backfill_count := class.count;
+            backfill_min_seq := class.min_seq;
+            backfill_max_seq := class.max_seq;
+            backfill_min_ts := class.min_ts;
+            backfill_max_ts := class.max_ts;
+            partition := class.partition;
+            control_count := controls[class.partition + 1];
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, class.partition) AS s;
             SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
             FROM (
                 SELECT FROM tube_parked AS k
-                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = class.partition LIMIT 1000
             ) AS first_ones;
             RETURN NEXT;
         END LOOP;
     END LOOP;
 END
-$_$;
+$$;
 
 COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
 
@@ -8884,7 +8947,13 @@ GRANT ALL ON FUNCTION tube.tube_private_stash_one(outbox text, topic text, key t
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_estimate(pods text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;

@@ -122,12 +122,12 @@ def show(
 @yes_option
 @database_options
 def retry(database: Database, chosen: Pods, yes: bool) -> None:
-    """Put pods into the queue anew, behind the others. What is in flight is left alone, but for a --key."""
+    """Put pods back into the queue, behind the others. What is in flight is left alone, but for a --key."""
     with session(database) as connection:
-        if _may_act(connection, database.schema, chosen, "put into the queue anew", yes=yes):
+        if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
             done = admin.retry_pods(connection, chosen, database.schema)
             click.echo(
-                f"{done} pods are put into the queue anew"
+                f"{done} pods are put back into the queue"
                 if chosen.key is None
                 else f"the key {chosen.key} is touched"
             )
@@ -154,7 +154,7 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
 @click.option("--key", metavar="ID", help="Only of this id.")
 @database_options
 def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
-    """Forget the failed attempts of keys that are to be sent again: they have all of them anew, and at once.
+    """Forget the failed attempts of keys that are to be sent again: they have all of them again, and at once.
 
     A worker remembers those of what it has in flight until it is paused.
     """

@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "touch": (
         "operators",
-        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.",
+        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",
     ),
     "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
     "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),

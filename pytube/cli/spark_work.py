@@ -174,7 +174,7 @@ def _follow(database: Database, job: str | list[str], over: threading.Event) -> 
         try:
             rows = _progress(database, name) if name else []
         except DatabaseUnavailable:
-            continue  # whoever does the work will say so
+            continue  # the one who does the work will say so
         if rows:
             row = rows[0]
             rate = row["ids"] / (time.monotonic() - began)

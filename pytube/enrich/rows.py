@@ -80,7 +80,7 @@ class RowEnricher:
         if roots is None:
             roots = self._roots = await load_roots(connection, self._tube)
             self._sections = {}
-        if ids and not roots.keys.has(ids[0]):  # the tube was made anew, for other keys
+        if ids and not roots.keys.has(ids[0]):  # the tube was made again, for other keys
             return None
         root = roots.of(shard)
         wanted = ids if root is None else root.own(shard, ids)

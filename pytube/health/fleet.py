@@ -107,7 +107,7 @@ class Queue:
 
     @property
     def retrying(self) -> int | None:
-        """Likewise."""
+        """Of all partitions, keys that failed alone and are to be sent again; None as for `parked`."""
         found = [one.retrying for one in self.partitions if one.retrying is not None]
         return sum(found) if found else None
 

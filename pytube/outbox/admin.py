@@ -15,7 +15,7 @@ from pytube.db.version import check
 from pytube.errors import UnknownTube
 from pytube.logs import Logger
 from pytube.outbox import queries
-from pytube.tubes.queries import within
+from pytube.tubes.queries import timed, within
 from pytube.tubes.tables import find_table, with_retries
 
 AT_ONCE = 10_000
@@ -252,8 +252,16 @@ def read_outboxes(
     connection: psycopg.Connection, schema: str, outbox: str | None = None
 ) -> list[OutboxPartition]:
     """The partitions of `outbox`, or of all outboxes, by outbox and partition."""
-    with translated(), connection.cursor(row_factory=class_row(OutboxPartition)) as cursor:
-        return cursor.execute(within(queries.STATUS, schema), {"outbox": outbox}).fetchall()
+    return timed_outboxes(connection, schema, outbox)[0]
+
+
+def timed_outboxes(
+    connection: psycopg.Connection, schema: str, outbox: str | None = None
+) -> tuple[list[OutboxPartition], float]:
+    """As `read_outboxes`, and how many seconds that has taken the server."""
+    with translated():
+        rows, took = timed(connection, within(queries.STATUS, schema), {"outbox": outbox})
+    return [OutboxPartition(**row) for row in rows], took
 
 
 def unknown_outbox(outbox: str) -> UnknownTube:

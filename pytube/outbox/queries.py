@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytube.tubes.queries import STATE
+from pytube.tubes.queries import STATE, TOOK
 
 ENSURE_EXISTS: Final = """
     SELECT {s}.outbox_ensure_exists(%(outbox)s, %(partitions)s, %(value_type)s::pg_catalog.regtype)
@@ -39,13 +39,13 @@ STATUS: Final = """
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         {state} AS state,
-        l.sink_down, p.reason AS paused, s.problem
+        l.sink_down, p.reason AS paused, s.problem, {took}
     FROM {s}.outbox_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
-""".replace("{state}", STATE)
+""".replace("{state}", STATE).replace("{took}", TOOK)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
 NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text"
 RETRY: Final = """

@@ -21,8 +21,8 @@ _POLL_INTERVAL = 0.05
 class ActiveTerm:
     """The state of a term while it is led here.
 
-    Whoever learns something about the term says so here (a writer's notification, the end of the term, a
-    claim that is revoked), and sets `attention`; the partition's worker looks at it in its next round.
+    All that learn something about the term say so here (a writer's notification, the end of the term, a
+    claim that is revoked), and set `attention`; the partition's worker looks at it in its next round.
     """
 
     def __init__(

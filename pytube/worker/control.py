@@ -68,7 +68,7 @@ async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq
         backlog: nothing is touched while more backfill pods than this wait in the tube.
 
     Raises:
-        SinkError: to be begun anew later; keys touched twice do no harm.
+        SinkError: to be begun again later; keys touched twice do no harm.
         Fenced, WrongPartitions: the term is over.
     """
     began = time.monotonic()

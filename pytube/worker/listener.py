@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # from the extra `metrics`
 _MOST_TIME = 0.01
 """The part of the event loop's time that scrapes may take; answers are repeated to keep to it."""
 _OLDEST = 10.0
-"""Seconds after which an answer is made anew, whatever it costs."""
+"""Seconds after which an answer is made again, whatever it costs."""
 
 
 def build_listener(

@@ -4,7 +4,7 @@
 -- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
 --
 -- A predicate names nothing by schema, and is bound with a search path of pg_catalog alone. So all functions,
--- operators and types in it are built in, whoever owns what else; literals of enums need no type name.
+-- operators and types in it are built in, no matter who owns what else; literals of enums need no type name.
 --
 -- A cursor refuses what is not one SELECT before it looks into it, and says of several statements
 -- something else than of one CREATE VIEW; so a text that smuggles in a second statement is told by

@@ -2,7 +2,7 @@
 -- ids; a row of tube_outbox_parked has marks pass over them.
 --
 -- A key may be held: then its later records are parked behind the first one, and an operator who retries that one has
--- them all sent again, in the order of their ids. Whoever holds a key, and whoever frees it, takes the lock of
+-- them all sent again, in the order of their ids. A session that holds a key, or frees one, takes the lock of
 -- tube_private_lock_parked first; what comes after it is a statement of its own, which sees what others did before.
 
 -- outbox_records_park: sets records of a term aside, each with the error that it met.

@@ -271,7 +271,7 @@ COMMENT ON FUNCTION :"schema".tube_drop IS
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
--- The tube's greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had
+-- The tube's greatest epoch is kept, so that a tube made again under this name goes on from there; the terms that it had
 -- are kept in tube_term, so that new ones wait for what those may still be sending.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop(tube text, force boolean) RETURNS void
 LANGUAGE plpgsql AS $$

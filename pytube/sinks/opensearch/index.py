@@ -208,7 +208,7 @@ async def _check_mapping(
     if mappings.get("enabled") in (False, "false"):
         raise ConfigError(
             f'sink "opensearch": index "{name}" has mappings with enabled = false, so that its documents '
-            'can\'t be scanned; create it anew with dynamic = "false" instead'
+            'can\'t be scanned; create it again with dynamic = "false" instead'
         )
     there = mappings.get("properties", {}).get(options.stamp, {}).get("properties", {})
     for field, wanted in STAMP.items():
@@ -216,7 +216,7 @@ async def _check_mapping(
         if kind != wanted["type"]:
             raise ConfigError(
                 f'sink "opensearch": index "{name}" has the field {options.stamp}.{field} as {kind}, and it '
-                f"has to be {wanted['type']}: give another name as stamp, or create the index anew"
+                f"has to be {wanted['type']}: give another name as stamp, or create the index again"
             )
     if STAMP.keys() <= there.keys():
         return
