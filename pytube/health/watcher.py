@@ -199,11 +199,7 @@ def _queues(host: HostSample) -> list[Queue]:
 
 
 class _Paced(Generic[T]):
-<<<<<<< HEAD
     """A value that is kept for many times as long as it took to read it."""
-=======
-    """A value that is read again only when many times its duration has passed."""
->>>>>>> s22-ops
 
     def __init__(self, pace: _Pace, read: Callable[[], tuple[T, float]]) -> None:
         """`read` gives the value, and the seconds that it took whoever is to be spared."""

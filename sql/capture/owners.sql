@@ -62,15 +62,10 @@ BEGIN
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
-<<<<<<< HEAD
-    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
+    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
         OR made.proowner <> owner
     THEN
-=======
-    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
->>>>>>> s22-ops
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns,
             (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);

@@ -264,7 +264,7 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
 def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(
     world: World, synced_by: str | None, options: str
 ) -> None:
-    """A superuser, or another owner, attached it; then it changed hands, and nobody with both rights looked."""
+    """A superuser, or another owner, attached it; then it changed hands, and no owner looked."""
     make_tube(world.admin, predicate="v > 0 OR v IS NULL")
     for table, shard in (("bank.vault", 2), ("bank.acct", 1)) if options else ():
         attached = f"SELECT tube_table_ensure_attached('es-live', '{table}', {shard}{options})"
