@@ -324,6 +324,32 @@ def test_a_table_that_changes_hands_is_written_to_before_and_after_a_worker_saw_
     assert ops(world.admin) == [("I", 1), ("I", 2), ("I", 3)]
 
 
+def test_an_owner_keeps_no_other_from_another_predicate(world: World) -> None:
+    """By functions with the names of theirs, or a view of one."""
+    make_tube(world.admin, predicate="v > 0")
+    passes = [
+        str(name)
+        for (name,) in world.admin.execute(
+            "SELECT p.oid::regproc::text FROM pg_proc AS p WHERE p.proname LIKE '%\\_acct\\_p%'"
+            " AND p.prorettype = 'boolean'::regtype AND p.prosqlbody IS NOT NULL"
+        ).fetchall()
+    ]
+    assert passes
+    for name in passes:
+        world.run(
+            MALLORY,
+            f"CREATE VIEW evil.watch AS SELECT {name}(1) AS x",
+            f"CREATE FUNCTION {name}(text, text) RETURNS boolean LANGUAGE sql RETURN true",
+            f'CREATE FUNCTION {name[:-7]}ffffff"(text) RETURNS boolean LANGUAGE sql RETURN true',
+            f"CREATE VIEW evil.watch_other AS SELECT {name[:-7]}ffffff\"('x') AS x",
+        )
+    for predicate in ("v > 1", "v > 2", "v > 0"):
+        make_tube(world.admin, predicate=predicate)
+        assert scalar(world.admin, "SELECT tube_sync()") == 0
+    world.run("writer", "INSERT INTO bank.acct VALUES (1, 1), (2, 0)")
+    assert ops(world.admin) == [("I", 1)]
+
+
 # --- partitions of somebody else --------------------------------------------------------------------
 
 
