@@ -5323,6 +5323,7 @@ $$;
 CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
     AS $$
     SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
     UNION ALL
@@ -5333,7 +5334,7 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=ISO}' ELSE '{}' END::text[],
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
         b.body, tube_private_owner_of(att.tbl), '{}') AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
@@ -5442,7 +5443,8 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%s(%s)', quoted, types)) AND p.proowner = owner AND p.proargtypes::text = bound
+        WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+            AND p.proowner = owner AND p.proargtypes::text = bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -5596,6 +5598,7 @@ $_$;
 CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
@@ -5648,6 +5651,7 @@ $$;
 CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
+    SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
@@ -5669,6 +5673,7 @@ $$;
 CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
@@ -6288,6 +6293,7 @@ CREATE FUNCTION tube.tube_private_run_owner_ddl(statements text[]) RETURNS void
     SET standard_conforming_strings TO 'on'
     SET "DateStyle" TO 'ISO'
     SET "IntervalStyle" TO 'iso_8601'
+    SET quote_all_identifiers TO 'off'
     SET client_min_messages TO 'warning'
     AS $$
 DECLARE

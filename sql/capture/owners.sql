@@ -107,7 +107,7 @@ $$;
 -- Errors: 42501 its touch function is another table's.
 -- Locks: an advisory one, until the transaction ends, where a role is granted something on our schemas.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
@@ -179,7 +179,7 @@ $$;
 --   statement changes, for those that the owner's agent can do instead; else NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
     SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
     UNION ALL
     SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
@@ -189,7 +189,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=ISO}' ELSE '{}' END::text[],
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
         b.body, tube_private_owner_of(att.tbl), '{}') AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t

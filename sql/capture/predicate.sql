@@ -173,7 +173,8 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%s(%s)', quoted, types)) AND p.proowner = owner AND p.proargtypes::text = bound
+        WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+            AND p.proowner = owner AND p.proargtypes::text = bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid

@@ -207,6 +207,7 @@ SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET datestyle = 'ISO'
 SET intervalstyle = 'iso_8601'
+SET quote_all_identifiers = off
 SET client_min_messages = warning
 AS $$
 DECLARE

@@ -112,7 +112,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
     att :"schema".tube_attachment, attaching boolean = false
 ) RETURNS void
-LANGUAGE plpgsql SET client_min_messages = warning AS $$
+LANGUAGE plpgsql SET client_min_messages = warning SET quote_all_identifiers = off AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
     name CONSTANT text := tube_private_qualify(att.touch_name);

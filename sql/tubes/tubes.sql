@@ -207,7 +207,7 @@ $$;
 
 -- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag and its touch function.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
