@@ -74,10 +74,10 @@ def test_nothing_is_said_of_tubes_that_can_not_be_looked_at(
         "no_rights": psycopg.conninfo.make_conninfo(dsn, user="a_guest"),
     }
     subjects = {check.subject for check in examine(configured(dsns[there], more))}
-    assert not subjects & {"tube here", "leaders", "enriching of here", "enriching"}
+    assert not subjects & {"tube here", "leaders of here", "enriching of here", "enriching"}
     assert "sink of here" in subjects
     subjects = {check.subject for check in examine(configured(dsn, more))}
-    assert {"tube here", "leaders", "enriching of here"} <= subjects
+    assert {"tube here", "leaders of here", "enriching of here"} <= subjects
 
 
 def test_rights(dsn: str, conn: psycopg.Connection) -> None:
@@ -302,7 +302,7 @@ class TestBroker:
         admin = AdminClient({"bootstrap.servers": kafka_real.bootstrap})
         admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(10)
         finding = one(config, "topic of t", Level.OK).finding
-        assert finding == f"{topic} has 1 partitions; a worker will give it 2"
+        assert finding == f"{topic} has 1 partition; a worker will give it 2"
         assert one(config, "session timeout", Level.OK).finding == "15 s"
         long = configured(
             dsn,
