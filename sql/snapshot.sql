@@ -8421,6 +8421,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_adoption_fault(tbl regclass) FROM PUBLI
 
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -8519,6 +8520,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions i
 
 GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_registry TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
 
@@ -9082,4 +9084,5 @@ GRANT SELECT ON TABLE tube.tube_trouble TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_version TO tube_writer;
 GRANT SELECT ON TABLE tube.tube_version TO tube_monitor;

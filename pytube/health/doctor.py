@@ -146,7 +146,7 @@ _RIGHTS = r"""
             ORDER BY 1),
         (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
                 ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
-            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_admin')
+            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_owner')
     FROM pg_catalog.pg_namespace n
     WHERE n.nspname = %(schema)s AND EXISTS (
         SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')

@@ -517,7 +517,7 @@ def test_looking_needs_tube_monitor_and_acting_tube_admin(conn: Conn, dsn: str) 
                     "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
                     " VALUES ('t', 0, '1', 'U', 1, 'x', 1, 1) ON CONFLICT DO NOTHING"
                 )
-                assert "this role may not do that" in run(*mine, dsn=theirs, code=2).stderr, name
+                assert "the role looker may not do that" in run(*mine, dsn=theirs, code=2).stderr, name
             else:
                 run(*mine, dsn=theirs)
         run("audit", dsn=theirs)
