@@ -142,7 +142,9 @@ def _explain(error: Exception, context: click.Context) -> tuple[str, int]:
         case PytubeError():
             return str(error), error.exit_code
         case psycopg.Error():
-            return f"Postgres refused: {describe(error)}", 1
+            # Of a value (22), or as it stands (42): it was asked for something that can't be.
+            asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
+            return f"Postgres refused: {describe(error)}", UsageError.exit_code if asked_wrongly else 1
         case _:
             return f"this is a fault of pytube: {type(error).__name__}: {error}; --debug shows where", 1
 

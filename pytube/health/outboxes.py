@@ -99,7 +99,7 @@ def _check(
     if not indexed:
         yield warn(
             subject,
-            f"it has no index for {counted(partitions, 'partition')}, so each mark reads the records of all",
+            f"it has no index for its {partitions} partitions, so each mark reads the records of all",
             _build(outbox, table, adopted),
         )
     if not wakes:

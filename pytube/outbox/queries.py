@@ -47,6 +47,10 @@ STATUS: Final = """
     ORDER BY s.outbox, s.partition
 """.replace("{state}", STATE)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
+PARKED_IDS: Final = """
+    SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
+    FROM {s}.tube_outbox_parked AS k WHERE k.outbox = %(outbox)s AND k.id = ANY (%(ids)s) ORDER BY k.id
+"""
 RETRY: Final = """
     SELECT {s}.outbox_retry(%(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s)
 """

@@ -525,6 +525,24 @@ def test_looking_needs_tube_monitor_and_acting_tube_admin(conn: Conn, dsn: str) 
 
 
 @pytest.mark.usefixtures("config")
+def test_arguments_that_can_not_be(conn: Conn, dsn: str) -> None:
+    """Exit code 2 also where Postgres finds it out, and nothing is changed."""
+    for arguments, says in {
+        ("tube", "attach", "t", "public.goods", "--columns", "nope"): "public.goods has no column nope",
+        ("tube", "create", "t", "--keys", "uuid"): "bigint",
+        ("touch", "t", "public.goods", "--query", "selct 1"): "syntax error",
+        ("touch", "t", "public.goods", "--query", "SELECT 'x'"): "x",
+        ("audit", "--tube", "nope"): "there is no tube or outbox 'nope', and nothing was done with one",
+    }.items():
+        assert says in run(*arguments, dsn=dsn, code=2).stderr, arguments
+    assert admin.audit(conn) == []
+    assert run("audit", "--tube", "t", dsn=dsn).stdout == "when\twho\tclient\taction\ttube\tdetails\n"
+    run("pause", "--tube", "t", dsn=dsn)
+    run("tube", "drop", "t", "--force", dsn=dsn)
+    assert "pause" in run("audit", "--tube", "t", dsn=dsn).stdout
+
+
+@pytest.mark.usefixtures("config")
 def test_a_database_that_is_read_only(conn: Conn, dsn: str) -> None:
     insert(conn, 1)
     with psycopg.connect(dsn, autocommit=True, options="-c default_transaction_read_only=on") as standby:
