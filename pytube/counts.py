@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from itertools import groupby
 
 
-def counted(number: int, noun: str) -> str:
+def say_count(number: int, noun: str) -> str:
     """`1 document`, `2 documents`; `noun` has a regular plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def partitions(numbers: Iterable[int]) -> str:
+def is_or_are(number: int) -> str:
+    """The verb that goes with so many."""
+    return "is" if number == 1 else "are"
+
+
+def name_partitions(numbers: Iterable[int]) -> str:
     """Which partitions: `partition 3`, or `partitions 0 to 2, 5`."""
     chosen = sorted(set(numbers))
     runs = [

@@ -105,7 +105,7 @@ def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> 
     failed = sum(check.level is Level.FAIL for check in checks)
     if failed:
         if not as_json:
-            click.echo(f"{failed} of {len(checks)} checks fail", err=True)
+            click.echo(f"checks that fail: {failed} of {len(checks)}", err=True)
         click.get_current_context().exit(1)
 
 

@@ -13,7 +13,7 @@ from pytube.cli.acting import confirm, yes_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.outbox_pump import pump
 from pytube.cli.output import key_shown, print_json, print_rows, seconds
-from pytube.counts import counted
+from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
 
@@ -317,7 +317,7 @@ def discard(database: Database, name: str, ids: tuple[int, ...], yes: bool, as_j
             if not as_json:
                 _print_parked(rows[:_PREVIEW])
             rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
-            confirm(f"delete {counted(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
+            confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
         count = outboxes.discard(name, ids)
     if as_json:
         print_json({"outbox": name, "discarded": count})

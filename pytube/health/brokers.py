@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytube.config import Config, KafkaConfig
 from pytube.config.names import leader_name
-from pytube.counts import counted
+from pytube.counts import say_count
 from pytube.errors import ConfigError
 from pytube.health.findings import Check, fail, ok, warn
 from pytube.outbox.clients import outbox_clients
@@ -87,14 +87,14 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
     subject = f"topic of {name}"
     found = metadata.topics.get(topic)
     width = len(found.partitions) if found is not None else 0
-    there = f"{topic} has {counted(width, 'partition')}" if width else f"{topic} is missing"
+    there = f"{topic} has {say_count(width, 'partition')}" if width else f"{topic} is missing"
     if width >= wanted:
         return ok(subject, there)
     if metadata.controller_id < 0:
         return warn(
             subject,
             f"{there}, and this broker makes topics of a width of its own",
-            f"see that new topics have at least {counted(wanted, 'partition')}",
+            f"see that new topics have at least {say_count(wanted, 'partition')}",
         )
     refusal = _refusal(admin, topic, width, wanted)
     if refusal is None:
@@ -102,7 +102,7 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
     return fail(
         subject,
         f"{there}; it needs {wanted}, and we may not change it ({refusal})",
-        f"give it {counted(wanted, 'partition')}, or let our principal create and alter it",
+        f"give it {say_count(wanted, 'partition')}, or let our principal create and alter it",
     )
 
 

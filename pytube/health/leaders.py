@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 
 from pytube.clock import for_people
 from pytube.config import Config
-from pytube.counts import counted, partitions
+from pytube.counts import name_partitions, say_count
 from pytube.health.findings import Check, fail, is_expected, of_others, ok, warn
 from pytube.tubes.queries import within
 
@@ -117,8 +117,8 @@ def _well(rows: Sequence[_Partition]) -> str:
     if not rows:
         return "there is no tube and no outbox yet"
     return (
-        f"{counted(len(rows), 'partition')} looked at: led, not paused or stopped, and no sink or source is "
-        "reported down; `pytube status` shows how far behind they are"
+        f"{say_count(len(rows), 'partition')} looked at: led, not paused or stopped, and no sink or source "
+        "is reported down; `pytube status` shows how far behind they are"
     )
 
 
@@ -143,7 +143,7 @@ def _check_pauses(rows: Sequence[_Partition]) -> Iterator[Check]:
     name, kind = rows[0].tube, rows[0].kind
     for (pause, reason, until), numbers in paused.items():
         whole = len(numbers) == len(rows)
-        subject = f"{kind} {name}" if whole else f"{partitions(numbers)} of {name}"
+        subject = f"{kind} {name}" if whole else f"{name_partitions(numbers)} of {name}"
         if pause == "operator":
             end = "until somebody resumes it" if until is None else f"until {until}"
             yield warn(subject, f"is paused {end}: {reason}", f"pytube resume --tube {name}")
@@ -194,7 +194,7 @@ def _unled_and_idle(rows: Sequence[_Partition]) -> Check:
 
 
 def _which(rows: Collection[_Partition]) -> str:
-    return partitions(row.partition for row in rows)
+    return name_partitions(row.partition for row in rows)
 
 
 def _start(rows: Sequence[_Partition]) -> str:

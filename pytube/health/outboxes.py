@@ -8,7 +8,7 @@ from typing import Final
 import psycopg
 
 from pytube.config import Config
-from pytube.counts import counted
+from pytube.counts import say_count
 from pytube.health.findings import Check, fail, is_expected, of_others, ok, warn
 from pytube.tubes.queries import within
 
@@ -81,7 +81,7 @@ def _check(
         yield fail(subject, "its table was dropped", f"pytube outbox drop {outbox}")
         return
     whose = "adopted" if adopted else "its own"
-    yield ok(subject, f"{counted(partitions, 'partition')}, table {table} ({whose})")
+    yield ok(subject, f"{say_count(partitions, 'partition')}, table {table} ({whose})")
     if lacking:
         yield fail(
             subject,

@@ -9,7 +9,7 @@ from contextlib import suppress
 import psycopg
 
 from pytube.config import Config
-from pytube.counts import counted
+from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe
 from pytube.db.session import Session
@@ -70,12 +70,12 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
     """Whether the tubes of the configuration are there, and which others."""
     for name in config.tubes:
         if name in partitions:
-            yield ok(f"tube {name}", counted(partitions[name], "partition"))
+            yield ok(f"tube {name}", say_count(partitions[name], "partition"))
         else:
             yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
     for name, number in partitions.items():
         if not is_expected(config, name):
-            yield of_others(ok(f"tube {name}", counted(number, "partition")))
+            yield of_others(ok(f"tube {name}", say_count(number, "partition")))
 
 
 def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:

@@ -133,7 +133,7 @@ class TestInstalling:
     def test_a_database_without_the_right(self, bare_dsn: str) -> None:
         with roles(bare_dsn, "a_stranger CREATEROLE") as admin:
             name = admin.info.dbname
-            said = run("install", "--roles", "other", dsn=as_role(bare_dsn, "a_stranger"), code=2).stderr
+            said = run("install", "--roles", f"of_{name}", dsn=as_role(bare_dsn, "a_stranger"), code=2).stderr
         assert said == (
             f"pytube: the role a_stranger may not do that: permission denied for database {name}; "
             f"as its owner, run: GRANT CREATE ON DATABASE {name} TO a_stranger\n"

@@ -313,7 +313,7 @@ class TestCommand:
         assert "ok   server: Postgres 18" in run("doctor", dsn=dsn).stdout
         failed = run("doctor", dsn=bare_dsn, code=1)
         assert "-> run `pytube install`" in failed.stdout
-        assert "checks fail" in failed.stderr
+        assert "checks that fail: 1 of" in failed.stderr
 
     def test_the_database_is_that_of_the_worker(self, dsn: str, bare_dsn: str, tmp_path: Path) -> None:
         (tmp_path / "pytube.toml").write_text(f'[postgres]\ndsn = "{dsn}"\n')

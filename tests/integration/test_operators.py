@@ -401,7 +401,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
     folder = config.parent
     first, second = run_json("pods", "list", "--tube", "t", dsn=dsn)
     assert (first["keys"], first["state"]) == (["1"], "waiting")
-    assert "1 pods of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
+    assert "1 pod of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
     shown = run("pods", "show", "--tube", "t", "--seq", str(first["seq"]), folder=folder).stdout
     assert 'now: {"id": 1, "n": 1}' in shown
     assert "sink: not known: " in shown
@@ -418,7 +418,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
         dsn=dsn,
     )
     assert [row["keys"] for row in run_json("pods", "list", "--tube", "t", dsn=dsn)] == [["2"], ["1"]]
-    assert "1 pods are ack" in run("pods", "ack", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
+    assert "1 pod is ack" in run("pods", "ack", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
     assert "no such pods" in run("pods", "ack", "--tube", "t", "--from", "9999999", "--yes", dsn=dsn).stdout
     assert "of 0 keys" in run("pods", "reset", "--tube", "t", dsn=dsn).stdout
     assert second["seq"] > first["seq"]

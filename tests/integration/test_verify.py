@@ -137,7 +137,7 @@ def test_what_waits_without_a_worker_is_neither_equal_nor_different(copy: Copy) 
     report = asyncio.run(check(copy, patience=0.05))
     assert (report.different, report.waiting, report.is_equal) == (1, 1, False)
     assert report.examples == {"different": [(0, 9)], "waiting": [(0, 5)]}
-    assert report.not_checked[0].startswith("1 keys that seem to differ wait in the tube")
+    assert report.not_checked[0].startswith("keys that seem to differ and were not delivered in time: 1 wait")
 
 
 async def test_no_false_alarm_while_rows_change_and_a_worker_delivers(copy: Copy) -> None:
