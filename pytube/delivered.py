@@ -16,9 +16,9 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
+from pytube.counts import is_or_are, say_count
 from pytube.db.connect import connect_async, wait_for_answer
 from pytube.db.errors import describe, translated
-from pytube.counts import is_or_are, say_count
 from pytube.errors import DatabaseUnavailable, KeysParked, StatementFailed, UsageError, WaitTimeout
 
 _ANSWER_TIMEOUT = 10.0
