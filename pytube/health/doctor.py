@@ -93,7 +93,7 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
             if tubes is not None:
                 outboxes = read_outboxes(connection, schema)
                 yield from check_leaders(connection, schema, config)
-                yield from check_parked(connection, schema)
+                yield from check_parked(connection, schema, config)
                 yield from check_ids(connection, schema)
                 yield from check_owners(connection, schema)
                 yield from check_outboxes(connection, schema, config)

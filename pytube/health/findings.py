@@ -56,6 +56,9 @@ NOT_NAMED = "this configuration does not name it"
 
 
 def of_others(check: Check) -> Check:
-    """The same of one that is not: no failure of what was looked at, since other workers may serve it."""
+    """The finding on a tube or an outbox that this configuration does not name: a warning at most.
+
+    Workers with another configuration may serve it.
+    """
     level = Level.WARN if check.level is Level.FAIL else check.level
     return replace(check, level=level, finding=f"{check.finding} ({NOT_NAMED})")

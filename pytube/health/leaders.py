@@ -94,9 +94,9 @@ class _Partition:
 
 
 def check_leaders(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """What keeps partitions from being delivered: of all tubes and outboxes in the database.
+    """What keeps partitions from being delivered, of all tubes and outboxes in the database.
 
-    One that the configuration does not name may be served by workers with another one: of it is warned only.
+    Workers with another configuration may serve those that this one does not name: they get warnings only.
     """
     try:
         with connection.cursor(row_factory=class_row(_Partition)) as cursor:
@@ -201,7 +201,7 @@ def _start(rows: Sequence[_Partition]) -> str:
     return f"start a worker: pytube worker --{rows[0].kind} {rows[0].tube}; if one runs, see its log"
 
 
-def check_parked(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+def check_parked(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
     """Documents that were set aside, of each tube."""
     try:
         rows = connection.execute(within(_PARKED, schema), {"most": _MOST}).fetchall()
@@ -210,8 +210,9 @@ def check_parked(connection: psycopg.Connection, schema: str) -> Iterator[Check]
         return
     for tube, keys in rows:
         number = f"{_MOST} or more" if keys >= _MOST else keys
-        yield warn(
+        check = warn(
             f"tube {tube}",
             f"parked documents: {number}; the sink has an older state of these, or none",
             f"pytube park list --tube {tube} shows why; then: pytube park retry --tube {tube}",
         )
+        yield check if is_expected(config, tube) else of_others(check)
