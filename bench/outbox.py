@@ -48,7 +48,7 @@ def run(server: Server) -> Section:
         "from its commit until the table is empty, so that each record is confirmed by a broker on this "
         "machine and deleted. The worker is a process with defaults, and was idle. Producer: the bare client "
         "sends the same messages from memory, with as many headers; it reads, marks and deletes nothing. One "
-        "by one: goharvest's way, built anew in Python (a query that marks 100, 8 senders, a barrier for "
+        "by one: goharvest's way, rebuilt in Python (a query that marks 100, 8 senders, a barrier for "
         "each key, one DELETE for each record over 2 connections), over the first "
         f"{ONE_BY_ONE:,} of the same records. After each, a consumer reads all: none is missing, none is "
         "there twice, and those of a key are in order.",

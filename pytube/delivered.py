@@ -175,7 +175,7 @@ class Waiter:
             if not is_written:
                 raise UsageError(f"LSN {lsn} was not written yet: this server is at {now}")
         # A commit that is in the WAL may not be visible yet (it waits for a standby), and a number that was
-        # drawn may be committed later. Whoever may still do either holds the tube's table.
+        # drawn may be committed later. A session that may still do either holds the tube's table.
         await self._settle(ends)
         return drawn if seq is None else seq
 

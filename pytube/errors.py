@@ -5,10 +5,15 @@ SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, her
 
 from __future__ import annotations
 
-from pytube.collision import refuse_collision
+from pytube.collision import DISTRIBUTION, refuse_collision
 from pytube.model import Token
 
 refuse_collision()
+
+
+def how_to_install(extra: str) -> str:
+    """What to run where a package is missing that an extra of ours brings."""
+    return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
 
 
 class PytubeError(Exception):
@@ -65,7 +70,7 @@ class BrokerUnavailable(PytubeError):
 
 
 class Rebalancing(BrokerUnavailable):
-    """The broker answers, but the group's members are being counted anew: nobody is confirmed yet."""
+    """The broker answers, but the group's members are being counted again: nobody is confirmed yet."""
 
 
 class SchemaMismatch(PytubeError):

@@ -169,7 +169,10 @@ class TopicUp(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent):
-    """The sink accepts no documents; the worker waits. Told once, not per attempt."""
+    """The sink accepts no documents; the worker waits. Told once, not per attempt.
+
+    `SinkUp` follows, also after a pause, unless the term ends before.
+    """
 
     reason: str
 

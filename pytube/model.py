@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias, cast, overload
@@ -249,7 +250,7 @@ class Documents(Sequence[Document]):
         return sum(map(len, filter(None, self._bodies)))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Batch:
     """Documents of one partition that are sent together; no key occurs twice.
 
@@ -273,6 +274,12 @@ class Batch:
 
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)
+
+    def carrying(self, documents: Sequence[Document]) -> Batch:
+        """Other documents in place of these, under the same token and the same right to send."""
+        other = copy(self)
+        other.documents = documents
+        return other
 
     def trust_until(self, moment: float) -> None:
         """No write may begin from `moment` on, which is of `pytube.clock`."""

@@ -101,27 +101,37 @@ class Transforms:
     """The transforms of one tube, one after the other."""
 
     def __init__(
-        self, functions: Sequence[tuple[str, Callable[[Change], Any]]], log: Logger, faults: UserFaults
+        self,
+        functions: Sequence[tuple[str, Callable[[Change], Any]]],
+        log: Logger,
+        faults: UserFaults,
+        *,
+        splits: bool = False,
     ) -> None:
         """Args:
         functions: in order, each with the name that errors give it.
         log: where slow calls are told.
         faults: logs what the functions raise.
+        splits: whether the sink splits what they return into parts, so that a list may be one.
         """
         self._functions = functions
+        self._splits = splits
         self._log = log
         self._faults = faults
         self._quiet_until = float("-inf")
 
     @classmethod
-    def load(cls, targets: Sequence[str], tube: str, log: Logger, faults: UserFaults) -> Self | None:
+    def load(
+        cls, targets: Sequence[str], tube: str, log: Logger, faults: UserFaults, *, splits: bool = False
+    ) -> Self | None:
         """Import the functions that a tube's configuration names; None where it names none.
 
         Raises:
             ConfigError: one is not there, or can't be a transform.
         """
         key = f"key {key_path(('tube', tube, 'transforms'))}"
-        return cls([(target, _import(target, key)) for target in targets], log, faults) if targets else None
+        functions = [(target, _import(target, key)) for target in targets]
+        return cls(functions, log, faults, splits=splits) if functions else None
 
     async def apply(self, documents: Documents, origin: Origin) -> Transformed:
         """Run the transforms on each of the documents; an exception rejects that document alone."""
@@ -149,7 +159,7 @@ class Transforms:
     def _transform(self, document: Document, origin: Origin) -> bytes | Literal[Answer.SKIP] | None:
         body = document.body
         for name, function in self._functions:
-            # Decoded anew for each, so that what one does to its input is not seen by the next.
+            # Decoded again for each, so that what one does to its input is not seen by the next.
             change = _change(document, body, origin)
             try:
                 answer: object = function(change)
@@ -161,7 +171,7 @@ class Transforms:
             if answer is DELETE:
                 body = None
             elif answer is not KEEP:
-                body = _encode(name, answer)
+                body = _encode(name, answer, splits=self._splits)
         return body
 
     def _tell_slow(self, document: Document, origin: Origin, seconds: float) -> None:
@@ -205,14 +215,14 @@ def _change(document: Document, body: bytes | None, origin: Origin) -> Change:
     )
 
 
-def _encode(name: str, answer: object) -> bytes:
+def _encode(name: str, answer: object, *, splits: bool) -> bytes:
     """The JSON text of a document; NaN and infinite numbers have none."""
     if answer is None:
         raise _Refused(f"transform {name} returned None; return a document, KEEP, SKIP or DELETE")
-    if isinstance(answer, list | tuple):
+    if isinstance(answer, list | tuple) and not splits:
         raise _Refused(
-            f"transform {name} returned a {type(answer).__name__}, but a row can't become several documents; "
-            "return one document, KEEP, SKIP or DELETE"
+            f"transform {name} returned a {type(answer).__name__}, but a row is one document; for several, "
+            "declare the sink's `parts`; else return one document, KEEP, SKIP or DELETE"
         )
     try:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -38,7 +38,6 @@ BEGIN
         FROM (VALUES
             ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')',
                 'tube_private_see_ddl'),
-            ('_owners', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'')', 'tube_private_see_owner'),
             ('_rewrites', 'table_rewrite', 'tube_private_see_rewrite')
         ) AS s (ending, event, function)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.ending)

@@ -4,7 +4,7 @@
 -- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
 -- until here, which is in the same transaction.
 
--- Who was granted functions that a migration had to make anew; see migrations/0002_owners.sql.
+-- Who was granted functions that a migration had to make again; see migrations/0002_owners.sql.
 DO $$
 BEGIN
     EXECUTE coalesce(nullif(current_setting('pytube.renewed_grants', true), ''), 'SELECT');
@@ -42,14 +42,12 @@ GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody
 GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
--- tube_private_handed_over gives a new owner's functions to nobody but this owner.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_bigint(bigint), :"schema".tube_private_key_bigint(integer),
     :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
-    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current,
-    :"schema".tube_private_handed_over
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
@@ -76,8 +74,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
     :"schema".tube_private_is_root, :"schema".tube_private_notify, :"schema".tube_private_provide,
     :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store,
-    :"schema".tube_private_adopt, :"schema".tube_private_drop_outbox, :"schema".tube_private_drop_parked,
-    :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
+    :"schema".tube_private_adopt, :"schema".tube_private_adoption_rights, :"schema".tube_private_drop_outbox,
+    :"schema".tube_private_drop_parked, :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
 TO :"role_admin";
 
 -- Backfills read tables with the rights of the caller, who tells these what was read: a worker is trusted with that, as
@@ -177,7 +175,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
 
--- Whoever may touch records what is done by hand.
+-- Every role that may touch records what is done by hand.
 GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_writer";
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.

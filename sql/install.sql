@@ -6,7 +6,7 @@
 --
 -- One transaction of its own, but for changes of the tables of tubes, which come first, tube by tube; or
 -- part of the caller's when there is one already. Stops at the first error. Tables come from migrations/,
--- each run once and recorded in tube_version, where Alembic finds it too; functions are always made anew.
+-- each run once and recorded in tube_version, where Alembic finds it too; functions are always made again.
 --
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
 -- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
@@ -101,7 +101,7 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 \ir operators/steps.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
--- the rights of whoever installs. ---------------------------------------------------------------------------
+-- the rights of the one who installs. ---------------------------------------------------------------------------
 \ir grants.sql
 \ir finish.sql
 \ir psql/end.sql

@@ -10,7 +10,8 @@ CREATE FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer 
     AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
-    worker name;
+    doing CONSTANT text := format('%s is adopted by outbox %L', tbl, outbox);
+    rights record;
     statements text[];
 BEGIN
     IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
@@ -18,9 +19,11 @@ BEGIN
             MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
             HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
     END IF;
-    SELECT a.worker, a.statements INTO worker, statements FROM tube_private_adopt(outbox, tbl, partitions, wake) AS a;
-    PERFORM tube_private_patiently(statements, format('%s is adopted by outbox %L', tbl, outbox)) WHERE statements <> '{}';
-    PERFORM tube_private_open_schema(c.relnamespace, worker) FROM pg_class AS c WHERE c.oid = tbl;
+    rights := tube_private_adoption_rights(outbox, tbl);
+    PERFORM tube_private_patiently(rights.statements, doing);
+    statements := tube_private_adopt(outbox, tbl, partitions, wake);
+    PERFORM tube_private_patiently(statements, doing) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, rights.worker) FROM pg_class AS c WHERE c.oid = tbl;
 END
 $$;
 
@@ -251,7 +254,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, no matter who has marked them.';
 
 CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -274,7 +277,7 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
 
-CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -282,21 +285,10 @@ CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint
 DECLARE
     retried bigint;
 BEGIN
+    PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
-    WITH chosen AS (
-        SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
-        WHERE k.outbox = outbox_retry.outbox
-            AND (ids IS NULL OR k.id = ANY (ids))
-            AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
-            AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
-    )
-    SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
-        SELECT c.id FROM chosen AS c
-        UNION
-        SELECT k.id FROM (SELECT DISTINCT c.topic, c.key FROM chosen AS c WHERE c.hold) AS c
-        JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
-            AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
-    INTO retried;
+    retried := tube_private_free_parked(outbox_retry.outbox, tube_private_choose_parked(
+        outbox_retry.outbox, ids, outbox_retry.topic, outbox_retry.key, in_seen, in_limit));
     IF retried > 0 THEN
         PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
             'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
@@ -306,7 +298,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) IS 'Has parked records sent again; of a held key, all records together and in order.';
+COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) IS 'Has parked records sent again; of a held key, all records together and in order.';
 
 CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
@@ -1734,7 +1726,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
         -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
-        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
+        -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
@@ -1903,17 +1895,19 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
 
-CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, newest bigint)
+CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, seen pg_snapshot, before timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
-    SELECT count(*), max(k.park_id)
-    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
+    WITH t AS MATERIALIZED (SELECT clock_timestamp() - $5 AS before)
+    SELECT (SELECT count(*) FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, t.before, NULL) AS k),
+        pg_current_snapshot(), t.before
+    FROM t
 $_$;
 
 COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
 
-CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -1925,7 +1919,7 @@ DECLARE
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, false, in_limit);
     WITH gone AS (
         DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
@@ -1933,12 +1927,12 @@ BEGIN
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
+COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
 
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone, first_at timestamp with time zone, retried_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1957,7 +1951,7 @@ BEGIN
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, clock_timestamp() - in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
@@ -1965,7 +1959,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first.';
 
-CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval, in_newest bigint DEFAULT NULL::bigint, in_limit integer DEFAULT 10000) RETURNS integer
+CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -1979,7 +1973,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -1999,14 +1993,14 @@ BEGIN
     keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
     PERFORM tube_private_wake_sleepers(of_tube,
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
-    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod gets a new row, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
+COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
 
 CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::integer, lasts interval DEFAULT NULL::interval, reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2491,7 +2485,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods into the queue anew.';
+COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods back into the queue.';
 
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2578,27 +2572,21 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
-CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) RETURNS record
+CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $_$
 DECLARE
     was tube_outbox;
-    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+    worker CONSTANT name := (tube_private_adoption_rights(outbox, tbl)).worker;
     wakes boolean;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
-            HINT = 'Give the name of a table, with its schema.';
-    ELSIF wrong IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
-            HINT = 'Adopt a plain table with the columns that goharvest describes.';
-    END IF;
-    SELECT o.* INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was.outbox),
-            HINT = 'A table belongs to one outbox; drop the other one first.';
+    IF NOT (has_table_privilege(worker, tbl, 'SELECT') AND has_table_privilege(worker, tbl, 'DELETE')
+            AND has_column_privilege(worker, tbl, 'leader_id', 'UPDATE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s has not been opened to %I by its owner', tbl, worker),
+            HINT = 'Its owner has to adopt it (outbox_adopt).';
     END IF;
     was := tube_private_enter_outbox(outbox, partitions);
     IF was.outbox IS NULL THEN
@@ -2611,14 +2599,10 @@ BEGIN
             HINT = 'Choose another name, or drop that outbox first.';
     END IF;
     PERFORM tube_private_repartition_outbox(outbox, partitions);
-    worker := tube_private_role('worker');
     wakes := EXISTS (SELECT FROM pg_trigger AS t
         WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
-    statements := ARRAY[
-        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
-        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))]
-        || CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
-            WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+        WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
 END
 $_$;
 
@@ -2658,6 +2642,33 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
         ) THEN 'its primary key is not the column id' END)
     FROM pg_class AS c WHERE c.oid = tbl
 $$;
+
+CREATE FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+DECLARE
+    was text;
+    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
+            HINT = 'Adopt a plain table with the columns that goharvest describes.';
+    END IF;
+    SELECT o.outbox INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was),
+            HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    worker := tube_private_role('worker');
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))];
+END
+$_$;
 
 CREATE TABLE tube.tube_attachment (
     tube text NOT NULL,
@@ -2709,8 +2720,9 @@ BEGIN
     IF key IS NULL THEN
         RETURN true;
     ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel)
-        -- To plan a query is to run code of its tables' owners.
-        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT pg_has_role(c.relowner, 'USAGE'))
+        -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
+        -- that has the rights of those would lend them its own.
+        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -2890,12 +2902,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) RETURNS void
+CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
     AS $$
     SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
         'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
-        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+        'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
 CREATE FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) RETURNS void
@@ -3755,6 +3767,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    chosen bigint[] := '{}';
+    unit record;
+BEGIN
+    FOR unit IN
+        SELECT c.topic, CASE WHEN c.hold THEN c.key END AS key, array_agg(c.id) AS ids
+        FROM (
+            SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1
+                AND ($2 IS NULL OR k.id = ANY ($2)) AND ($3 IS NULL OR k.topic = $3) AND ($4 IS NULL OR k.key = $4)
+                AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+            ORDER BY k.id LIMIT in_limit) AS c
+        GROUP BY c.topic, CASE WHEN c.hold THEN c.key END, CASE WHEN NOT c.hold THEN c.id END
+        ORDER BY min(c.id)
+    LOOP
+        chosen := chosen || CASE WHEN unit.key IS NULL THEN unit.ids ELSE ARRAY(
+            SELECT k.id FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1 AND k.topic = unit.topic AND md5(k.key) = md5(unit.key) AND k.key = unit.key AND k.hold) END;
+        EXIT WHEN cardinality(chosen) >= in_limit;
+    END LOOP;
+    RETURN chosen;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4384,6 +4427,13 @@ CREATE FUNCTION tube.tube_private_free_partitions(tube text) RETURNS void
     WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
+CREATE FUNCTION tube.tube_private_full_xid(xid xid) RETURNS xid8
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (n.most - ((n.most - xid::text::bigint) & 4294967295))::text::xid8
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 AS most) AS n
+$$;
+
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -4391,7 +4441,7 @@ CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) 
         tube_private_function_name(att, kind))
 $$;
 
-CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -4399,19 +4449,24 @@ DECLARE
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
-    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
+    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
+        OR made.proowner <> owner
+    THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            name, arguments, returns, settings, body);
+            name, arguments, returns,
+            (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
+    END IF;
+    IF made.oid IS NULL THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
-    -- Last: who gives a function away may need no right of the new owner but to name it.
-    IF made.proowner IS DISTINCT FROM owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
-    END IF;
 END
 $$;
 
@@ -4450,42 +4505,22 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
     HAVING count(*) > 0
 $$;
 
-CREATE FUNCTION tube.tube_private_handed_over(rels oid[], caller name) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    att tube_attachment;
-BEGIN
-    FOR att IN
-        SELECT a.* FROM tube_attachment AS a
-        JOIN pg_class AS c ON c.oid = a.tbl
-        JOIN pg_proc AS p ON p.proname = a.trigger_function AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-        WHERE a.tbl = ANY (rels) AND p.proowner <> c.relowner
-    LOOP
-        att := tube_private_attachment_now(att);
-        CONTINUE WHEN att.tube IS NULL; -- it can't stay attached
-        PERFORM tube_private_provide(att);
-        RETURN QUERY SELECT d FROM tube_private_owner_functions_ddl(att) AS d;
-        RETURN QUERY SELECT d FROM pg_class AS c, tube_private_touch_ddl(att) AS d
-        WHERE c.oid = att.tbl AND has_schema_privilege(caller, c.relnamespace, 'CREATE');
-    END LOOP;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
-CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) RETURNS bigint[]
+CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     AS $$
     SELECT ARRAY(
         SELECT k.park_id
         FROM (
             SELECT q.park_id, q.parked_at, q.retried_at
-            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_before, in_seen) AS q
             WHERE NOT only_new OR q.retried_at IS NULL
             ORDER BY q.park_id LIMIT in_limit) AS p
         JOIN tube_parked AS k ON k.park_id = p.park_id
@@ -4940,7 +4975,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) RETURNS void
+CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -5289,27 +5324,21 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT d, NULL::regclass FROM tube_private_owner_functions_ddl(att) AS d
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', '{"search_path=pg_catalog, pg_temp"}',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=ISO}' ELSE '{}' END::text[],
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
     UNION ALL
     SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
-$$;
-
-CREATE FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) RETURNS SETOF text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT d FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
-    SELECT d FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
@@ -5332,15 +5361,15 @@ CREATE TABLE tube.tube_parked (
     retried_at timestamp with time zone
 );
 
-CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) RETURNS SETOF tube.tube_parked
+CREATE FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) RETURNS SETOF tube.tube_parked
     LANGUAGE sql STABLE
     AS $$
     SELECT k.* FROM tube_parked AS k
     WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
         AND (in_key IS NULL OR k.id = in_key)
         AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
-        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
-        AND (in_newest IS NULL OR k.park_id <= in_newest)
+        AND (in_before IS NULL OR k.parked_at < in_before)
+        AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
 CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS text
@@ -5413,7 +5442,7 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
-        WHERE p.oid = to_regproc(quoted) AND p.proowner = owner AND p.proargtypes::text = bound
+        WHERE p.oid = to_regprocedure(format('%s(%s)', quoted, types)) AND p.proowner = owner AND p.proargtypes::text = bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -5425,10 +5454,13 @@ BEGIN
     WITH mine AS (
         SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
+            -- Owners of other tables may make such names, too, and views of these.
+            AND p.proowner = ANY (tube_private_put_callers(att))
     )
     -- The newest of the others stays: a statement that is under way may still call it.
     SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -5579,7 +5611,7 @@ BEGIN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
     END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '', tube_private_put_body(att),
+        'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
@@ -5628,7 +5660,7 @@ BEGIN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
         PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())], body,
             ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
@@ -5645,7 +5677,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
@@ -5750,7 +5782,7 @@ BEGIN
         SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
         FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
     END IF;
-    -- After the INSERT: whoever falls asleep after this look reads a seq that is at least as high.
+    -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
     IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
         PERFORM <schema>.tube_private_wake_sleepers(<tube>, <touched>);
     END IF;
@@ -6295,32 +6327,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_see_owner() RETURNS event_trigger
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET standard_conforming_strings TO 'on'
-    SET "DateStyle" TO 'ISO'
-    SET "IntervalStyle" TO 'iso_8601'
-    AS $$
-DECLARE
-    rels CONSTANT oid[] := ARRAY(SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d WHERE d.classid = 'pg_class'::regclass);
-    statement text;
-BEGIN
-    -- Owners of attached tables may use our schema. Who may not has none to give away.
-    IF to_regprocedure('tube_private_handed_over(oid[], name)') IS NULL THEN
-        RETURN;
-    END IF;
-    FOR statement IN SELECT h FROM tube_private_handed_over(rels, current_user) AS h LOOP
-        EXECUTE statement;
-    END LOOP;
-EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING USING
-        MESSAGE = format('functions of pytube keep the rights of the old owner of %s: %s',
-            (SELECT string_agg(r::regclass::text, ', ') FROM unnest(rels) AS r), SQLERRM),
-        HINT = 'Call tube_sync() in this transaction, as a role that has the rights of both owners.';
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6525,8 +6531,6 @@ DECLARE
             replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
         FROM unnest(slices) AS s (slice));
     counted integer;
-    plan json;
-    estimate bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
     INTO counted;
@@ -6536,12 +6540,42 @@ BEGIN
     INTO max_seq, max_ts;
     count := counted::text;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
-        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
-        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+        count := tube_private_stats_estimate(format('%s(%s)', pods, array_to_string(slices, ') OR (')));
     END IF;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT format($sql$
+        SELECT array_agg(c.counts ORDER BY n.partition)
+        FROM generate_series(0, %s) AS n (partition), LATERAL (
+            SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0') AS counts
+            FROM (
+                SELECT f.type, count(*) AS pods
+                FROM (
+                    SELECT p.payload ->> 'type' AS type FROM %s AS p
+                    -- Written so that the index of all pods does not serve, but that of control pods.
+                    WHERE p.payload IS NOT NULL AND p.ids = '{}' AND (p.shard %% %s) + 0 = n.partition LIMIT 10000
+                ) AS f
+                GROUP BY f.type
+            ) AS t
+        ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
+$_$;
+
+CREATE FUNCTION tube.tube_private_stats_estimate(pods text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT ' || pods INTO plan;
+    estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    RETURN CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) RETURNS record
     LANGUAGE plpgsql
@@ -6573,6 +6607,29 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
+        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
+        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
+BEGIN
+    RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
+        'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
+            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
+            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
+            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
+            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
+            reg.tube) END);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6857,6 +6914,14 @@ BEGIN
             PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
             EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
             EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            -- A domain, say, whose CHECK would run with the rights of whoever writes. Functions are not looked for there.
+            IF EXISTS (SELECT FROM pg_index AS i
+                JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                JOIN pg_type AS t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+                WHERE i.indrelid = probe::regclass AND t.typnamespace = pg_my_temp_schema())
+            THEN
+                RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = 'it names a temporary type';
+            END IF;
             EXECUTE format('DROP TABLE %s', probe);
             RETURN;
         EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
@@ -7211,43 +7276,50 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
-    AS $_$
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$ -- to plan what is asked of each partition costs more than to run it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
-    part integer;
+    class record;
+    controls text[];
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
-        FOR part IN 0 .. reg.partitions - 1 LOOP
-            tube := reg.tube;
-            predicate := reg.predicate;
-            partition := part;
-            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
-            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
-            FROM tube_private_stats_class(reg, part, 0) AS s;
-            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
-            FROM tube_private_stats_class(reg, part, 1) AS s;
-            EXECUTE format($sql$
-                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
-                FROM (
-                    SELECT c.type, count(*) AS pods
-                    FROM (
-                        SELECT payload ->> 'type' AS type FROM %I.%I
-                        -- Written so that the index of all pods does not serve, but that of control pods.
-                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
-                    ) AS c
-                    GROUP BY c.type
-                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
+        tube := reg.tube;
+        predicate := reg.predicate;
+        EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
+        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
+            IF class.count = '1000' THEN
+                class.count := tube_private_stats_estimate(format('FROM %s WHERE (shard %% %s) = %s'
+                    ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s', tube_private_qualify(reg.tube), reg.partitions,
+                    class.partition, class.number));
+            END IF;
+            IF class.number = 0 THEN
+                inc_count := class.count;
+                inc_min_seq := class.min_seq;
+                inc_max_seq := class.max_seq;
+                inc_min_ts := class.min_ts;
+                inc_max_ts := class.max_ts;
+                CONTINUE;
+            END IF;
+            backfill_count := class.count;
+            backfill_min_seq := class.min_seq;
+            backfill_max_seq := class.max_seq;
+            backfill_min_ts := class.min_ts;
+            backfill_max_ts := class.max_ts;
+            partition := class.partition;
+            control_count := controls[class.partition + 1];
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, class.partition) AS s;
             SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
             FROM (
                 SELECT FROM tube_parked AS k
-                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = class.partition LIMIT 1000
             ) AS first_ones;
             RETURN NEXT;
         END LOOP;
     END LOOP;
 END
-$_$;
+$$;
 
 COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
 
@@ -8052,8 +8124,8 @@ REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) TO tube_admin;
@@ -8324,16 +8396,16 @@ GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_ke
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, in_limit integer) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) TO tube_admin;
@@ -8414,10 +8486,13 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_adoption_fault(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclass, OUT worker name, OUT statements text[]) TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
@@ -8438,7 +8513,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FRO
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_audit_pods(action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer) FROM PUBLIC;
 
@@ -8532,6 +8607,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text) FROM PUBLIC;
@@ -8599,9 +8676,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_free_parked(outbox text, ids bigint[]) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_free_partitions(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_full_xid(xid xid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
 
@@ -8611,7 +8690,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean, in_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, only_free boolean, OUT free tid[], OUT flying tid[], OUT first_flying bigint, OUT of_client text) FROM PUBLIC;
 
@@ -8660,7 +8739,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text, body text, callers regrole[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) FROM PUBLIC;
 
@@ -8725,15 +8804,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FRO
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_owner_functions_ddl(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 
@@ -8846,8 +8923,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_see_owner() FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
@@ -8872,7 +8947,13 @@ GRANT ALL ON FUNCTION tube.tube_private_stash_one(outbox text, topic text, key t
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_estimate(pods text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;

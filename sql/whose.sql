@@ -1,5 +1,5 @@
 -- Refuses a schema that somebody else has prepared, before anything in it is read or called: a view, a
--- rule, an overloaded function there would run with the rights of whoever installs, and a function of
+-- rule, an overloaded function there would run with the rights of the one who installs, and a function of
 -- theirs would end up with those of tube_owner.
 --
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to

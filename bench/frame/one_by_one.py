@@ -1,4 +1,4 @@
-"""What an outbox's worker is compared with: goharvest's way, one row at a time, built anew.
+"""What an outbox's worker is compared with: goharvest's way, one row at a time, rebuilt.
 
 A marker takes 100 records by one query, and gives them to 8 senders by their keys, each with room for 10. A
 sender waits until nothing of its next record's key is in flight, and until fewer than 1000 records are, and

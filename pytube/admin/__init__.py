@@ -8,11 +8,12 @@ from pytube.admin.audit import Action, audit
 from pytube.admin.park import (
     Parked,
     Parking,
-    count_parked,
+    Seen,
     drop_parked,
     list_parked,
     parked_document,
     retry_parked,
+    see_parked,
 )
 from pytube.admin.pauses import Pause, pause, pauses, resume, wait_until_halted
 from pytube.admin.pods import (
@@ -36,12 +37,12 @@ __all__ = [
     "Pause",
     "Pods",
     "PodsCount",
+    "Seen",
     "Shown",
     "Stepped",
     "WaitingPod",
     "ack_pods",
     "audit",
-    "count_parked",
     "count_pods",
     "drop_parked",
     "list_parked",
@@ -53,6 +54,7 @@ __all__ = [
     "resume",
     "retry_parked",
     "retry_pods",
+    "see_parked",
     "show",
     "step",
     "touch",

@@ -13,14 +13,17 @@ from pytube.admin.session import AT_ONCE, in_pieces, rows_of, value_of
 from pytube.errors import UnknownTube, UsageError
 
 _LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
-_COUNT = "SELECT * FROM {s}.tube_park_count(%(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
+_COUNT = """
+    SELECT count, seen::text AS snapshot, before
+    FROM {s}.tube_park_count(%(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s)
+"""
 _RETRY = """
     SELECT {s}.tube_park_retry(
-        %(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s, %(newest)s, %(limit)s)
+        %(tube)s, %(shard)s, %(key)s, %(error)s, %(before)s, %(snapshot)s::pg_catalog.pg_snapshot, %(limit)s)
 """
 _DROP = """
     SELECT {s}.tube_park_drop(
-        %(tube)s, %(shard)s, %(key)s, %(error)s, %(older)s, %(newest)s, %(limit)s)
+        %(tube)s, %(shard)s, %(key)s, %(error)s, %(before)s, %(snapshot)s::pg_catalog.pg_snapshot, %(limit)s)
 """
 _DOCUMENT = """
     SELECT d.document FROM {s}.tube_parked AS k JOIN {s}.tube_parked_document AS d ON d.park_id = k.park_id
@@ -46,6 +49,17 @@ class Parking:
     def arguments(self) -> dict[str, object]:
         """For the queries."""
         return {name: getattr(self, name) for name in ("tube", "shard", "key", "error", "older")}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The keys that some `Parking` meant at a moment: all pieces of a bulk retry or drop act on these."""
+
+    count: int
+    snapshot: str
+    """Of Postgres: keys that were parked, parked again or retried after it have changed."""
+    before: datetime | None
+    """What `Parking.older` meant then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +98,10 @@ def list_parked(
     return rows_of(Parked, connection, schema, _LIST, **parking.arguments, limit=limit)
 
 
-def count_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
-    """How many there are; raises as `list_parked`."""
+def see_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> Seen:
+    """How many there are, for `retry_parked` and `drop_parked` of just these; raises as `list_parked`."""
     _check_tube(connection, parking, schema)
-    (found,) = rows_of(_Count, connection, schema, _COUNT, **parking.arguments)
-    return found.count
+    return _see(connection, parking, schema)
 
 
 def parked_document(connection: psycopg.Connection, park_id: int, schema: str = "tube") -> bytes | None:
@@ -97,29 +110,39 @@ def parked_document(connection: psycopg.Connection, park_id: int, schema: str = 
     return found[0].document if found else None
 
 
-def retry_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
-    """Touch the keys that are parked now, so that they are delivered, or parked again.
+def retry_parked(
+    connection: psycopg.Connection, parking: Parking, schema: str = "tube", seen: Seen | None = None
+) -> int:
+    """Touch parked keys, so that they are delivered, or parked again.
 
     Those that were retried and have not failed since are left alone, unless a key is given. Interrupted, some
     are done and the others untouched.
 
+    Args:
+        connection: an autocommit one.
+        parking: which keys.
+        schema: ours.
+        seen: what `see_parked` gave for them: a key that has been parked, retried or dropped since is left
+            alone. None: those that are parked now.
+
     Returns:
         How many were touched.
     """
-    if parking.key is not None:  # which can't be told apart from one that was done just now
-        return _act(connection, parking, schema, _RETRY, once=True)
-    return _act(connection, parking, schema, _RETRY)
+    # A given key is retried again although it was, so a second call would never find it done.
+    return _act(connection, parking, schema, seen, _RETRY, once=parking.key is not None)
 
 
-def drop_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> int:
-    """Forget the keys that are parked now; the sink stays as it is until they are touched.
+def drop_parked(
+    connection: psycopg.Connection, parking: Parking, schema: str = "tube", seen: Seen | None = None
+) -> int:
+    """Forget parked keys; the sink stays as it is until they are touched. Arguments as of `retry_parked`.
 
     With a key: not when another operator retries or drops it at the same time.
 
     Returns:
         How many there were.
     """
-    return _act(connection, parking, schema, _DROP, once=parking.key is not None)
+    return _act(connection, parking, schema, seen, _DROP, once=parking.key is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +150,26 @@ class _Document:
     document: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    count: int
-    newest: int | None
+def _see(connection: psycopg.Connection, parking: Parking, schema: str) -> Seen:
+    return rows_of(Seen, connection, schema, _COUNT, **parking.arguments)[0]
 
 
 def _act(
-    connection: psycopg.Connection, parking: Parking, schema: str, query: LiteralString, *, once: bool = False
+    connection: psycopg.Connection,
+    parking: Parking,
+    schema: str,
+    seen: Seen | None,
+    query: LiteralString,
+    *,
+    once: bool = False,
 ) -> int:
     if parking.tube is None:
         raise UsageError("name the tube whose parked keys are meant")
     # Also where nothing is parked: an unknown tube is refused by the call itself.
-    (found,) = rows_of(_Count, connection, schema, _COUNT, **parking.arguments)
+    bound = seen or _see(connection, parking, schema)
+    arguments = {**parking.arguments, "before": bound.before, "snapshot": bound.snapshot, "limit": AT_ONCE}
 
     def work() -> int:
-        arguments = {**parking.arguments, "newest": found.newest, "limit": AT_ONCE}
         return int(value_of(connection, schema, query, **arguments))
 
     return work() if once else in_pieces(work)

@@ -1,4 +1,4 @@
-"""The pods that wait in a tube: listed, put into the queue anew, or taken away as done."""
+"""The pods that wait in a tube: listed, put back into the queue, or taken away as done."""
 
 from __future__ import annotations
 

@@ -47,4 +47,4 @@ PRESSURE: Final = """
 """
 
 OF_WORKERS: Final = (UNTAKEN, TIDY, LOCK, UNLOCK, HOLDERS, COLLECT, NOTE, CHUNK, STATE, PRESSURE)
-"""What is sent by whoever works on a backfill."""
+"""What is sent by those who work on a backfill."""

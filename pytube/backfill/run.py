@@ -88,7 +88,7 @@ class BackfillRun:
         except (BackfillBusy, BackfillEnded, DatabaseUnavailable):
             raise
         except PytubeError as error:
-            # For those who look at it; whoever works on it next takes it away.
+            # For those who look at it; the one who works on it next takes it away.
             if not self._session.closed:
                 with suppress(PytubeError):
                     await self._note(f"can't go on: {error}")
@@ -98,7 +98,7 @@ class BackfillRun:
                 await self._session.value(queries.UNLOCK, self._arguments)
 
     async def look(self) -> Progress:
-        """How far it is, whoever works on it."""
+        """How far it is, no matter who works on it."""
         return await self._state()
 
     async def wait_until_delivered(self) -> Progress:

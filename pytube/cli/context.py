@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 
 import click
 import psycopg
+from click.core import ParameterSource
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from pytube.cli.settings import Settings
-from pytube.config import PostgresConfig
+from pytube.config import Config, PostgresConfig
 from pytube.db.connect import connect_sync
 from pytube.db.errors import translated
 from pytube.errors import ConfigError, UsageError
@@ -64,9 +66,26 @@ class Asked:
 
 
 def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant."""
+    """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    @databases_options
+    That is the one of `--dsn`, else of `PYTUBE_DSN`, else of the configuration.
+
+    Raises:
+        UsageError: `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
+    """
+    return databases_options(_takes_one(command))
+
+
+def configured_database_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `database_options`, for a command that reads more of the file: its sinks, say.
+
+    So the two have to agree wherever there is a file: documents of one database are not to be compared with
+    the copy of another one.
+    """
+    return configured_databases_options(_takes_one(command))
+
+
+def _takes_one(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*arguments: Any, databases: Sequence[Database], **options: Any) -> Any:
         if len(databases) > 1:
@@ -79,7 +98,15 @@ def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As `database_options`, for a command that takes the `databases` of all hosts unless one is named."""
+    return _databases_options(command, reads_file=False)
 
+
+def configured_databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `configured_database_options`, for a command that takes the `databases` of all hosts."""
+    return _databases_options(command, reads_file=True)
+
+
+def _databases_options(command: Callable[..., Any], *, reads_file: bool) -> Callable[..., Any]:
     @click.option(
         "--dsn",
         envvar="PYTUBE_DSN",
@@ -100,8 +127,13 @@ def databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
     ) -> Any:
-        settings = click.get_current_context().find_object(Settings)
+        context = click.get_current_context()
+        settings = context.find_object(Settings)
         assert settings is not None
+        if dsn is not None and (reads_file or settings.is_option) and settings.has_file:
+            config = settings.config()
+            if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
+                _see_that_it_is_one_of(config, dsn, settings)
         databases = databases_of(settings, dsn, schema, host)
         Asked.note(databases)
         return command(*arguments, databases=databases, **options)
@@ -134,3 +166,30 @@ def databases_of(
         schema_name = schema or postgres.schema_name
         databases.append(Database(postgres.only_dsn, schema_name, postgres.answer_timeout, name))
     return databases
+
+
+def _see_that_it_is_one_of(config: Config, dsn: str, settings: Settings) -> None:
+    """Refuse a variable that names another database than the file does; its role may be another."""
+    configured = [config.of_host(host).postgres.only_dsn.get_secret_value() for host in config.hosts]
+    ours = _address(dsn)
+    theirs = [_address(one) for one in configured]
+    if ours is not None and None not in theirs and ours not in theirs:
+        named = " or ".join(" at ".join(one) for one in theirs if one is not None)
+        raise UsageError(
+            f"PYTUBE_DSN names the database {' at '.join(ours)}, but {settings.path} names {named}; "
+            "say which is meant by --dsn, or unset PYTUBE_DSN"
+        )
+
+
+def _address(dsn: str) -> tuple[str, str] | None:
+    """The database and the server of a connection string; None where these stand elsewhere."""
+    try:
+        named = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        return None  # told of where it is used
+    if "service" in named or "dbname" not in named:
+        return None
+    host = str(named.get("hostaddr") or named.get("host") or "")
+    if host in {"", "localhost", "127.0.0.1", "::1"} or host.startswith("/"):
+        host = "localhost"
+    return str(named["dbname"]), f"{host}:{named.get('port', 5432)}"

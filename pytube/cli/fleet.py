@@ -14,8 +14,8 @@ from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import DatabaseUnavailable, UnknownTube, WrongKind
 from pytube.health.prometheus import HostReading, read_sizes, read_writers
-from pytube.health.status import PartitionStatus, read_status
-from pytube.outbox.admin import OutboxPartition, read_outboxes
+from pytube.health.status import PartitionStatus, read_status, timed_status
+from pytube.outbox.admin import OutboxPartition, read_outboxes, timed_outboxes
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Reading:
     """All of them, unless one tube is asked for."""
     down: dict[str, str] = field(default_factory=dict)
     """Why hosts could not be read, by name."""
+    took: float = 0.0
+    """Seconds that it took the server of a host, at most."""
 
 
 class Fleet:
@@ -53,13 +55,14 @@ class Fleet:
         for database in self._databases:
             try:
                 with self._session(database) as connection:
-                    rows = read_status(connection, database.schema, tube)
-                    outboxes = read_outboxes(connection, database.schema, tube)
+                    rows, took = timed_status(connection, database.schema, tube)
+                    outboxes, more = timed_outboxes(connection, database.schema, tube)
             except DatabaseUnavailable as error:
                 if database.host is None:
                     raise
                 reading.down[database.host] = str(error)
             else:
+                reading.took = max(reading.took, took + more)
                 reading.rows += [replace(row, host=database.host) for row in rows]
                 reading.outboxes += [replace(row, host=database.host) for row in outboxes]
         if tube is not None and reading.outboxes:

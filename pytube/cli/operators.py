@@ -23,7 +23,7 @@ from pytube.errors import UsageError
 @click.option("--query", metavar="SQL", help="In place of ids: a query of one column that gives them.")
 @database_options
 def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
-    """Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.
+    """Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.
 
     An id without a row is deleted at the sink. Put -- before ids that begin with a minus.
     """

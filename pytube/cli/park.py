@@ -12,7 +12,7 @@ import click
 import psycopg
 
 from pytube import admin
-from pytube.admin import Parked, Parking
+from pytube.admin import Parked, Parking, Seen
 from pytube.cli.acting import Duration, confirm, session, yes_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import key_shown, print_json, print_rows
@@ -128,7 +128,7 @@ def _act(
     database: Database,
     parking: Parking,
     verb: str,
-    act: Callable[[psycopg.Connection, Parking, str], int],
+    act: Callable[[psycopg.Connection, Parking, str, Seen], int],
     done: str,
     *,
     yes: bool,
@@ -136,7 +136,8 @@ def _act(
     if parking.tube is None:
         raise UsageError("give --tube: whose parked documents are meant?")
     with session(database) as connection:
-        count = admin.count_parked(connection, parking, database.schema)
+        seen = admin.see_parked(connection, parking, database.schema)
+        count = seen.count
         if not count:
             click.echo("nothing of that is parked")
             return
@@ -145,7 +146,7 @@ def _act(
             print_rows(_COLUMNS, _shown(rows), "")
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
             confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
-        acted = act(connection, parking, database.schema)
+        acted = act(connection, parking, database.schema, seen)
         rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
         what = (
             say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"

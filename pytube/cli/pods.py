@@ -15,7 +15,7 @@ from pytube import admin
 from pytube.admin import Pods, WaitingPod
 from pytube.admin.show import document
 from pytube.cli.acting import configured, confirm, partition_option, session, tube_option, yes_option
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, configured_database_options, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
@@ -90,7 +90,7 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
 @click.option("--key", metavar="ID", help="All pods with this id.")
 @click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
 @json_option
-@database_options
+@configured_database_options
 @click.pass_obj
 def show(
     settings: Settings,
@@ -123,12 +123,12 @@ def show(
 @yes_option
 @database_options
 def retry(database: Database, chosen: Pods, yes: bool) -> None:
-    """Put pods into the queue anew, behind the others. What is in flight is left alone, but for a --key."""
+    """Put pods back into the queue, behind the others. What is in flight is left alone, but for a --key."""
     with session(database) as connection:
-        if _may_act(connection, database.schema, chosen, "put into the queue again", yes=yes):
+        if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
             done = admin.retry_pods(connection, chosen, database.schema)
             click.echo(
-                f"{say_count(done, 'pod')} {is_or_are(done)} put into the queue again"
+                f"{say_count(done, 'pod')} {is_or_are(done)} put back into the queue"
                 if chosen.key is None
                 else f"the key {chosen.key} is touched"
             )
@@ -156,7 +156,7 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
 @click.option("--key", metavar="ID", help="Only of this id.")
 @database_options
 def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
-    """Forget the failed attempts of keys that are to be sent again: they have all of them anew, and at once.
+    """Forget the failed attempts of keys that are to be sent again: they have all of them again, and at once.
 
     A worker remembers those of what it has in flight until it is paused.
     """
@@ -170,7 +170,7 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
 @pods.command()
 @tube_option
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
-@database_options
+@configured_database_options
 @click.pass_obj
 def step(settings: Settings, database: Database, name: str, partition: int | None) -> None:
     """Go through a paused partition document by document, and ask before each.

@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "touch": (
         "operators",
-        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent anew.",
+        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",
     ),
     "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
     "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),
@@ -182,8 +182,13 @@ def cli(context: click.Context, config_path: Path, log_level: str, log_format: F
     from pytube import logs
 
     logs.configure(log_level, log_format)
-    named = context.get_parameter_source("config_path") is not ParameterSource.DEFAULT
-    context.obj = Settings(config_path, named, debug)
+    source = context.get_parameter_source("config_path")
+    context.obj = Settings(
+        config_path,
+        is_named=source is not ParameterSource.DEFAULT,
+        is_option=source is ParameterSource.COMMANDLINE,
+        debug=debug,
+    )
 
 
 for name, (module, summary) in COMMANDS.items():

@@ -12,7 +12,7 @@ import click
 
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill_work import Job, run_backfills
-from pytube.cli.context import Database, databases_options, json_option
+from pytube.cli.context import Database, configured_databases_options, json_option
 from pytube.cli.output import key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 def _database_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As `database_options`, but several hosts are refused: which one would be the wrong question."""
 
-    @databases_options
+    @configured_databases_options
     @functools.wraps(command)
     def wrapper(*arguments: Any, databases: Sequence[Database], tube: str, **options: Any) -> Any:
         settings = click.get_current_context().find_object(Settings)
@@ -204,6 +204,7 @@ def _run(
 ) -> Result:
     """Run a step with what it needs."""
     sink = settings.config().tube(tube).sink
+    # Without its parts: copies are made and moved whatever is in them.
     built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
     reason = why_no_reindex(built)
     if reason is not None or not isinstance(built, Reindexing):

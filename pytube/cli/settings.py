@@ -17,6 +17,8 @@ class Settings:
     path: Path
     is_named: bool
     """Whether the file was named, by the option or the variable; else it may be missing."""
+    is_option: bool
+    """Whether `--config` named it."""
     debug: bool
 
     def config(self) -> Config:

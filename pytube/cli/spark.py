@@ -10,9 +10,11 @@ import click
 
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
+from pytube.cli.settings import Settings
 from pytube.cli.spark_work import (
     check_path,
     check_table,
+    check_whole,
     has_numbers,
     host_of,
     number_or_name,
@@ -258,6 +260,9 @@ def reconcile(
     of_spark = package()
     check_path(path)
     check_table(database, table)
+    settings = click.get_current_context().find_object(Settings)
+    assert settings is not None
+    check_whole(settings, {*tubes, sink_tube})
     if tubes:
         has_numbers(database, tubes)
     place = number_or_name(shard)

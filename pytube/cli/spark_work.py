@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +16,16 @@ import click
 
 from pytube.cli.context import Database
 from pytube.cli.output import print_json
+from pytube.cli.settings import Settings
 from pytube.counts import say_count
-from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
 from pytube.tubes.jobs import jobs
 from pytube.tubes.tables import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from pytube.config import TubeConfig
 
 _EVERY = 1.0
 """Seconds between two looks at the progress; five times as many where it goes to a file."""
@@ -33,7 +36,7 @@ def package() -> ModuleType:
     try:
         import pyspark  # noqa: F401 # is it there?
     except ImportError:
-        raise ConfigError("Spark is not installed: pip install 'pytube-pg[spark]'") from None
+        raise ConfigError(f"Spark is not installed: {how_to_install('spark')}") from None
     import pytube.spark
 
     return pytube.spark
@@ -81,6 +84,19 @@ def check_table(database: Database, table: str) -> None:
     """Raise `UnknownTable` if there is no such table."""
     with database.connect() as connection:
         find_table(connection, table)
+
+
+def check_whole(settings: Settings, tubes: Iterable[str | None]) -> None:
+    """Raise `UsageError` if the configuration splits documents of one of the tubes."""
+    configured: Mapping[str, TubeConfig] = {}
+    with suppress(ConfigError):  # what else is wrong with a file that need not be there is no concern of ours
+        configured = settings.config().tubes
+    for name in tubes:
+        if name is not None and name in configured and configured[name].sink.parts is not None:
+            raise UsageError(
+                f"tube {name!r} splits its documents (key `parts` of its sink), and Spark compares rows with "
+                f"whole documents; use `pytube verify --tube {name}`"
+            )
 
 
 def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
@@ -160,7 +176,7 @@ def _follow(database: Database, job: str | list[str], over: threading.Event) -> 
         try:
             rows = _progress(database, name) if name else []
         except DatabaseUnavailable:
-            continue  # whoever does the work will say so
+            continue  # the one who does the work will say so
         if rows:
             row = rows[0]
             rate = row["ids"] / (time.monotonic() - began)

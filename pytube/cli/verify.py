@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pytube.cli.acting import configured
-from pytube.cli.context import Database, database_options, json_option
+from pytube.cli.context import Database, configured_database_options, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.cli.settings import Settings
 from pytube.counts import is_or_are, say_count
@@ -41,7 +41,7 @@ _TUBE = click.option("--tube", "name", required=True, metavar="NAME", help="The 
     help="The file that keeps where an interrupted run stopped.  [default: .pytube-verify-NAME.json]",
 )
 @json_option
-@database_options
+@configured_database_options
 @click.pass_obj
 def verify(
     settings: Settings,
@@ -161,7 +161,7 @@ def wait(
 @click.option("--shard", type=int, help="The key's shard; by default that of the only root table.")
 @click.option("--table", metavar="TABLE", help="The key's root table, in place of the shard.")
 @json_option
-@database_options
+@configured_database_options
 @click.pass_obj
 def explain(
     settings: Settings,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pytube.cli.acting import configured
-from pytube.cli.context import Database, databases_options
+from pytube.cli.context import Database, configured_databases_options
 from pytube.cli.settings import Settings
 from pytube.config import Config, split_address
-from pytube.errors import UsageError
+from pytube.errors import UsageError, how_to_install
 
 if TYPE_CHECKING:  # from the extra `web`
     import uvicorn
@@ -68,7 +68,7 @@ _CONNECTIONS = 64
     show_default=True,
     help="How long samples are kept, in memory.",
 )
-@databases_options
+@configured_databases_options
 @click.pass_obj
 def web(
     settings: Settings,
@@ -135,7 +135,7 @@ def server(app: ASGIApp) -> uvicorn.Server:
 def _need_packages() -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise UsageError(f"pytube web needs the package {missing[0]}; install pytube-pg[web]")
+        raise UsageError(f"pytube web needs the package {missing[0]}: {how_to_install('web')}")
 
 
 def _address(listen: str) -> tuple[str, int]:

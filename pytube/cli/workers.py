@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytube
 from pytube.cli.context import Database
 from pytube.cli.output import is_terminal, print_json, print_rows, seconds
 from pytube.config import Config
+from pytube.db.connect import database_of
 from pytube.errors import DatabaseUnavailable
 from pytube.health.disagreements import Disagreement, disagreements
 from pytube.health.fleet import FleetSample, Worker
@@ -28,6 +30,11 @@ _COLUMNS = {
     "count": "leads",
     "leads": "partitions",
 }
+_OTHER = (
+    "--dsn (PYTUBE_DSN) or --schema names another database or schema than the configuration, whose Kafka is "
+    "that of other workers; leave them out, give the --config of its workers, or write host, port and name "
+    "of the database as there"
+)
 _NONE = "no worker is there; start one with: pytube worker"
 
 
@@ -36,15 +43,26 @@ def targets(databases: Sequence[Database], config: Config | None) -> list[Target
 
     Args:
         databases: one for each host.
-        config: of all hosts; None: there is none, so that nobody listens to heartbeats at Kafka.
+        config: of all hosts; None: there is none, so that nobody listens to heartbeats at Kafka. A database
+            that was named in place of the configuration's, and is none of them, is not listened to either:
+            its workers are others, and beat elsewhere.
     """
+    return [_target(database, config) for database in databases]
 
-    def of(host: str | None) -> Config | None:
-        if config is None or (host is None and config.postgres.hosts):  # --dsn says none of the names
-            return None
-        return config.of_host(host)
 
-    return [Target(one.dsn, one.schema, one.host, of(one.host)) for one in databases]
+def _target(database: Database, config: Config | None) -> Target:
+    target = Target(database.dsn, database.schema, database.host)
+    if config is None:
+        return target
+    meant = [config.of_host(name) for name in config.hosts if database.host in (None, name)]
+    for one in meant:
+        postgres = one.postgres
+        if (database_of(postgres.only_dsn), postgres.schema_name) == (
+            database_of(database.dsn),
+            database.schema,
+        ):
+            return replace(target, config=one)
+    return replace(target, why_deaf=_OTHER)
 
 
 def show_workers(databases: Sequence[Database], config: Config | None, *, as_json: bool) -> None:

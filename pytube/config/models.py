@@ -214,6 +214,31 @@ class WorkerConfig(Section):
         return value
 
 
+_PART = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_MOST_PARTS = 1000
+"""As many keys as a sink is asked for at once when it is read."""
+
+
+def _checked_parts(value: Any) -> Any:
+    """What `parts` may be. Checked before its types are, whose errors would be one for each of them."""
+    if isinstance(value, FromEnvironment) and value.isdecimal():
+        value = int(value)
+    if value is None:
+        return None
+    if type(value) is int:
+        if not 1 <= value <= _MOST_PARTS:
+            raise ValueError(f"expected 1 to {_MOST_PARTS} parts, got {value}")
+    elif not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("expected a list of names, or a whole number of parts")
+    elif not 1 <= len(value) <= _MOST_PARTS:
+        raise ValueError(f"expected 1 to {_MOST_PARTS} parts, got {len(value)}")
+    elif not all(map(_PART.fullmatch, value)):
+        raise ValueError('expected names of at most 63 letters, digits, "_", "-" and "."')
+    elif len(set(value)) < len(value):
+        raise ValueError("a name stands there twice; take one of them out")
+    return value
+
+
 class SinkConfig(Section):
     """`[tube.NAME.sink]`: where documents go. Keys that are not listed here are the sink's own."""
 
@@ -236,7 +261,18 @@ class SinkConfig(Section):
     ramp: int = Field(default=10, ge=1)
     """Requests in the first second after an outage of the sink; in each further one twice as many."""
 
+    parts: Annotated[list[str] | int | None, BeforeValidator(_checked_parts)] = None
+    """What each document is split into, by names or a number. Each part is a document of its own at the sink.
+    None: documents are sent as they are."""
+
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+    @property
+    def writes(self) -> int:
+        """Documents at the sink that each document of the tube is."""
+        if self.parts is None:
+            return 1
+        return self.parts if isinstance(self.parts, int) else len(self.parts)
 
     @model_validator(mode="before")
     @classmethod

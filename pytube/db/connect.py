@@ -261,6 +261,24 @@ def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
     return make_conninfo("", **{**_DEFAULTS, **given, **names})
 
 
+def database_of(dsn: str | SecretStr) -> tuple[str | None, ...]:
+    """Where a connection string leads, and not as whom: of equal ones, the database is the same.
+
+    Not the other way round: a host has several names, and a pooler stands for its server.
+
+    Raises:
+        ConfigError: it can't be understood.
+    """
+    given = conninfo_to_dict(connection_string(dsn))
+    parts: dict[str, str | None] = {
+        one.keyword.decode(): None if one.val is None else one.val.decode()
+        for one in psycopg.pq.Conninfo.get_defaults()  # those of the environment among them
+    }
+    parts |= {name: None if value is None else str(value) for name, value in given.items()}
+    name = parts["dbname"] or parts["user"]
+    return parts["service"], parts["host"], parts["hostaddr"], parts["port"], name
+
+
 def _session_name(application_name: str) -> str:
     """A session whose name contains `backfill` would make backfill pods of every change."""
     return re.sub("backfill", "back-fill", application_name, flags=re.IGNORECASE)

@@ -240,7 +240,7 @@ class Use(IntEnum):
 class SessionPool(Queries):
     """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
 
-    Whoever waits gets the next session that is returned, in the order of their coming: if statements went
+    A waiter gets the next session that is returned, in the order of their coming: if statements went
     first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to
     statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
     leave one to those of others. Statements may take all. Reads for backfills come after all others.

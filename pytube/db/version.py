@@ -85,7 +85,7 @@ def _exists(schema: str) -> sql.Composed:
     query = sql.SQL(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
         "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {} "
-        # A view, or a policy, could run somebody's code with the rights of whoever looks.
+        # A view, or a policy, could run somebody's code with the rights of the one who looks.
         "AND c.relkind = 'r' AND NOT c.relrowsecurity)"
     )
     return query.format(schema, VERSION_TABLE)

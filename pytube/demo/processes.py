@@ -61,7 +61,8 @@ def running_servers(directory: Path, broker: Broker | None) -> Iterator[Servers]
             kafka = f"Kafka {VERSION} on {bootstrap}"
         elif broker == "embedded":
             bootstrap = stack.enter_context(MockKafka()).bootstrap
-            kafka = f"an embedded mock of Kafka on {bootstrap}"
+            # It waits for nearly a whole session time-out in each step of a rebalance.
+            kafka = f"an embedded mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
         yield Servers(postgres, bootstrap, f"Postgres 18 on 127.0.0.1:{postgres.port}, {kafka}")
 
 

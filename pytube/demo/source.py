@@ -58,7 +58,7 @@ _TERMS: Final = """
 
 _PARKED: Final = "SELECT count(*) FROM tube_park_list(%(tube)s, 1000)"
 
-# The shard is worked out here anew, so that a mistake in ours would be seen.
+# The shard is worked out here by other code, so that a mistake in ours would be seen.
 _DOCUMENTS: Final = (
     "SELECT (aid %% 16)::integer, aid::bigint, row_to_json(r)::text FROM pgbench_accounts AS r",
     "SELECT 16, tid::bigint, row_to_json(r)::text FROM pgbench_tellers AS r",

@@ -67,7 +67,7 @@ class Claim(ABC):
         """The term is over and released: the right may go to another worker.
 
         On a claim that is not revoked: the worker gives it up by itself (it could not acquire the
-        term, say). The election then offers the partition anew a little later, here or elsewhere.
+        term, say). The election then offers the partition again a little later, here or elsewhere.
         """
 
 

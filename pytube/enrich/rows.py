@@ -9,7 +9,7 @@ an attachment that changes meanwhile can't mix with what was read: then it is re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import psycopg
@@ -80,12 +80,13 @@ class RowEnricher:
         if roots is None:
             roots = self._roots = await load_roots(connection, self._tube)
             self._sections = {}
-        if ids and not roots.keys.has(ids[0]):  # the tube was made anew, for other keys
+        if ids and not roots.keys.has(ids[0]):  # the tube was made again, for other keys
             return None
         root = roots.of(shard)
         wanted = ids if root is None else root.own(shard, ids)
         arguments = {"tube": self._tube, "ids": array_of(roots.keys, wanted), "shard": shard}
-        statement = statement_for(roots, root, self._section(roots, root))
+        section = self._section(roots, root)
+        statement = statement_for(roots, root, section)
         cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
@@ -95,6 +96,8 @@ class RowEnricher:
             key = next(key for key, body in bodies.items() if body is None)
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
         documents = cast("dict[Id, bytes]", bodies)
+        if root is not None and section.mode == "query" and roots.keys is not KeyType.TEXT:
+            _refuse_unasked(documents, wanted, root)
         return Read(documents, orphans=ids) if root is None else Read(documents, table=root.name)
 
     def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
@@ -109,6 +112,20 @@ class RowEnricher:
                 raise EnrichFailed(reason)
             section = self._sections[root] = section_of(self._config, root)
         return section
+
+
+def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: Root) -> None:
+    """Refuse documents of ids that were not asked for: the query gives the ids of something else.
+
+    What it was asked for would look like rows that are gone, and be deleted at the sink. Texts are not looked
+    at: the column's own collation may find others that equal them.
+    """
+    unasked = documents.keys() - set(wanted)
+    if unasked:
+        raise EnrichFailed(
+            f"the query for {root.name} returned a document of id {min(unasked)}, which is none of %(ids)s: "
+            f"its first column has to be {root.id_col} of {root.name}, and it has to ask for %(ids)s alone"
+        )
 
 
 async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:

@@ -102,6 +102,13 @@ _KNOWN = {
 }
 """Whether a document that a query of one's own gave belongs to the tube."""
 
+_UNASKED = {
+    KeyType.BIGINT: " OR q.id::bigint <> ALL(%(ids)s)",
+    KeyType.UUID: " OR q.id::uuid <> ALL(%(ids)s)",
+    KeyType.TEXT: "",
+}
+"""What is let through for the reader to see that the query is wrong; see `RowEnricher`."""
+
 
 def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:
     """The statement with the parameters tube, ids and shard; its rows are ids and documents.
@@ -138,7 +145,7 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
             "WHERE r.{id} = ANY(%(ids)s){condition}"
         ).format(name=name.format(id=sql.Identifier("r", root.id_col)), row=_row(section.columns), **table)
     else:
-        known = sql.SQL(_KNOWN[roots.keys]).format(**table)
+        known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(**table)
         rows = sql.SQL(
             "SELECT {name}, convert_to(q.document::text, 'UTF8') FROM ({query}\n) q(id, document) "
             "WHERE {condition}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytube.config import Config, KafkaConfig
 from pytube.config.names import leader_name
 from pytube.counts import say_count
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 from pytube.health.findings import Check, fail, ok, warn
 from pytube.outbox.clients import outbox_clients
 
@@ -34,7 +34,7 @@ def check_election(config: Config, partitions: Mapping[str, int]) -> Iterator[Ch
     try:
         from confluent_kafka import KafkaException
     except ImportError:
-        yield fail("broker", "confluent-kafka is not installed", "pip install 'pytube-pg[kafka]'")
+        yield fail("broker", "confluent-kafka is not installed", how_to_install("kafka"))
         return
     assert config.kafka is not None
     errors: list[str] = []

@@ -144,14 +144,14 @@ def _senders(beats: Sequence[Beat], heard: Heard) -> str:
 def _is_silent(one: Partition, heard: Heard, read_at: float) -> bool:
     """Whether a leader had been listened to for longer than the deadline, in vain, when the host was read.
 
-    Since then it may have handed over.
+    Since then it may have handed over. After the last answer of the brokers, it may be we who don't hear.
     """
     since = heard.since_when(one.name, one.partition)
     if since is None:
         return False
     last = heard.last_of(one.name, one.partition, one.leader, one.leader_id)
     led_since = read_at - (one.leads_for or 0.0)
-    return read_at - max(since, led_since, last or 0.0) > heard.deadline
+    return min(read_at, heard.until) - max(since, led_since, last or 0.0) > heard.deadline
 
 
 def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:

@@ -351,7 +351,7 @@ def check_transforms(tube: str, targets: Sequence[str]) -> Check:
 
 
 async def _open_and_close(config: SinkConfig) -> None:
-    sink = build_sink(config.type, config.options, request_timeout=config.request_timeout)
+    sink = build_sink(config.type, config.options, request_timeout=config.request_timeout, parts=config.parts)
     try:
         async with asyncio.timeout(config.request_timeout):
             await sink.open()

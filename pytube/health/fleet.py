@@ -107,7 +107,7 @@ class Queue:
 
     @property
     def retrying(self) -> int | None:
-        """Likewise."""
+        """Of all partitions, keys that failed alone and are to be sent again; None as for `parked`."""
         found = [one.retrying for one in self.partitions if one.retrying is not None]
         return sum(found) if found else None
 
@@ -170,9 +170,12 @@ class HostSample:
     down: str | None = None
     """Why the host was not read; None when it was."""
     read_at: float = 0.0
-    """When the partitions were read, which may be some samples ago: a moment of `time.monotonic()`."""
+    """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
+    counted_at: float = 0.0
+    """When it was counted what waits, which may be longer ago where that takes long."""
     heard: Heard | None = None
-    """Of heartbeats at Kafka; None: nobody listens, since no configuration names a broker."""
+    """Of heartbeats at Kafka; None: nobody listens, for `why_deaf`."""
+    why_deaf: str = ""
 
     @property
     def not_read(self) -> list[str]:
@@ -180,10 +183,7 @@ class HostSample:
         found = [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
         if self.heard is None:
             if any(one.election == "neli" for one in self.partitions):
-                found.append(
-                    "heartbeats of workers at Kafka were not read: give the configuration of the workers "
-                    "(--config), which names the broker"
-                )
+                found.append(f"heartbeats of workers at Kafka were not read: {self.why_deaf}")
         elif self.heard.problem is not None:
             found.append(f"heartbeats of workers at Kafka were not read: {self.heard.problem}")
         else:

@@ -40,6 +40,8 @@ class Heard:
     """Since when a topic is listened to; one that the broker does not have is missing."""
     problem: str | None = None
     """Why nothing can be heard now."""
+    until: float = 0.0
+    """Up to when a silence is the leader's own: then the brokers of all silent partitions answered us."""
 
     def is_of(self, beat: Beat, leader: str | None, leader_id: UUID | None) -> bool:
         """Whether a beat is that of a leader in the database."""

@@ -20,7 +20,7 @@ from pytube.election.neli.claim import decode
 from pytube.election.neli.clients import DampedLog
 from pytube.election.neli.settings import NeliSettings
 from pytube.election.neli.shared import slot_of
-from pytube.health.heartbeats import Beat, Heard
+from pytube.health.heartbeats import BEATING, Beat, Heard
 from pytube.logs import Logger
 
 _LOOK: Final = 5.0
@@ -30,6 +30,10 @@ _AGAIN: Final = 1.0
 _FORGET: Final = 60.0
 """Seconds after which a term that is silent is forgotten."""
 _POLL: Final = 0.1
+_PROBE: Final = 1.0
+"""Seconds between probes whether what is silent could be heard."""
+_PATIENCE: Final = 2.0
+"""Seconds after which a broker that does not answer a probe is not heard."""
 
 
 class Listener:
@@ -57,6 +61,10 @@ class Listener:
         self._places: dict[tuple[str, int], tuple[str, int]] = {}
         self._beats: dict[tuple[str, int], dict[UUID, Beat]] = {}
         self._since: dict[str, float] = {}
+        self._brokers: dict[tuple[str, int], int] = {}
+        """The broker that leads each partition that is listened to."""
+        self._until = 0.0
+        self._probe_at = 0.0
         self._refused: set[str] = set()
         """Topics that the broker shows and does not let us read; it says so once."""
         self._problem: str | None = "Kafka has not answered yet"
@@ -101,6 +109,7 @@ class Listener:
             self._places,
             dict(self._since),
             self._problem,
+            self._until,
         )
 
     def _place(self, name: str, partition: int) -> tuple[str, int]:
@@ -127,6 +136,8 @@ class Listener:
             while not self._stopping:
                 if time.monotonic() >= self._look_at:
                     self._look(consumer)
+                elif time.monotonic() >= self._probe_at:
+                    self._probe(consumer)
                 if (message := consumer.poll(_POLL)) is not None:
                     self._take(message)
         finally:
@@ -139,16 +150,21 @@ class Listener:
             wanted = {topic for topic, _ in self._places.values()}
         try:
             found = consumer.list_topics(timeout=self._config.worker.receive_deadline).topics
-            parts = {(topic, number) for topic in wanted & found.keys() for number in found[topic].partitions}
+            brokers = {
+                (topic, number): part.leader
+                for topic in wanted & found.keys()
+                for number, part in found[topic].partitions.items()
+            }
+            parts = brokers.keys()
             had = {(one.topic, one.partition) for one in consumer.assignment()}
             consumer.incremental_unassign([TopicPartition(*one) for one in had - parts])
             consumer.incremental_assign([TopicPartition(*one, OFFSET_END) for one in parts - had])
         except KafkaException as error:
-            consumer.poll(0)  # which calls `_on_error` with what is behind it
-            self._fail(f"Kafka does not answer: {self._said or self._settings.hide(error.args[0].str())}")
+            self._fail_to_hear(consumer, error)
             return
         now = time.monotonic()
         with self._changed:
+            self._brokers = brokers
             self._since = {
                 topic: self._since.get(topic, now) for topic, _ in parts if topic not in self._refused
             }
@@ -158,6 +174,31 @@ class Listener:
             for beats in self._beats.values():
                 for term in [term for term, beat in beats.items() if now - beat.last_at > _FORGET]:
                     del beats[term]
+            self._changed.notify_all()
+
+    def _probe(self, consumer: Consumer) -> None:
+        """Ask the brokers of silent partitions for something, to tell their silence from our own deafness.
+
+        A broker answers the requests of a connection in their order, so what it had before was heard by then.
+        """
+        now = time.monotonic()
+        with self._changed:
+            self._probe_at = now + _PROBE
+            silent = {
+                self._brokers[place]: place
+                for place in self._places.values()
+                if place in self._brokers
+                and place[0] in self._since
+                and all(now - beat.last_at > BEATING for beat in self._beats.get(place, {}).values())
+            }
+        try:
+            for place in silent.values():
+                consumer.get_watermark_offsets(TopicPartition(*place), timeout=_PATIENCE)
+        except KafkaException as error:
+            self._fail_to_hear(consumer, error)
+            return
+        with self._changed:
+            self._until = now
             self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
@@ -186,6 +227,10 @@ class Listener:
 
     def _on_error(self, error: KafkaError) -> None:
         self._said = self._settings.hide(error.str())
+
+    def _fail_to_hear(self, consumer: Consumer, error: KafkaException) -> None:
+        consumer.poll(0)  # which calls `_on_error` with what is behind it
+        self._fail(f"Kafka does not answer: {self._said or self._settings.hide(error.args[0].str())}")
 
     def _fail(self, problem: str) -> None:
         with self._changed:

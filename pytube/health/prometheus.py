@@ -46,7 +46,9 @@ _SIZES = """
     SELECT c.relname, pg_catalog.pg_total_relation_size(c.oid)
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname IN (SELECT l.tube FROM {s}.tube_list() AS l)
-    ORDER BY c.relname
+    UNION ALL
+    SELECT o.outbox, pg_catalog.pg_total_relation_size(c.oid)
+    FROM {s}.outbox_list() AS o JOIN pg_catalog.pg_class AS c ON c.oid = o.tbl -- an adopted one may be gone
 """
 
 
@@ -68,7 +70,7 @@ def read_writers(connection: psycopg.Connection) -> list[Writers]:
 
 
 def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """Bytes of the table of each tube, with its indexes."""
+    """Bytes of the table of each tube and outbox, with its indexes."""
     with translated():
         rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
     return {str(tube): int(size) for tube, size in rows}
@@ -84,7 +86,7 @@ class HostReading:
     outboxes: Sequence[OutboxPartition] = ()
     writers: Sequence[Writers] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of tubes; those that have no rows here are left out."""
+    """Bytes of tubes and outboxes; those that have no rows here are left out."""
     is_up: bool = True
 
 
@@ -127,7 +129,9 @@ class _Fleet:
                 for row in host.outboxes
             ],
         )
-        yield self._gauge("bytes", "Size of the tube's table with its indexes.", ("tube",), _sizes)
+        yield self._gauge(
+            "bytes", "Size of the table of the tube or outbox with its indexes.", ("tube",), _sizes
+        )
         yield self._gauge(
             "transaction_age_seconds",
             "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
@@ -187,7 +191,8 @@ def _of_classes(
 
 
 def _sizes(host: HostReading) -> _Samples:
-    return [((tube,), host.sizes.get(tube)) for tube in sorted({row.tube for row in host.rows})]
+    names = sorted({row.tube for row in host.rows} | {row.outbox for row in host.outboxes})
+    return [((name,), host.sizes.get(name)) for name in names]
 
 
 def _is_led(row: PartitionStatus | OutboxPartition) -> bool:

@@ -7,10 +7,9 @@ from typing import Final
 
 import psycopg
 from psycopg import errors
-from psycopg.rows import class_row
 
 from pytube.db.errors import translated
-from pytube.tubes.queries import STATE, within
+from pytube.tubes.queries import STATE, TOOK, timed, within
 
 _STATUS: Final = """
     SELECT s.tube, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
@@ -24,19 +23,20 @@ _STATUS: Final = """
         l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
         l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for,
         p.reason AS paused, p.kind AS paused_kind,
-        extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for
+        extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for,
+        {took}
     FROM {s}.tube_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.tube AND p.partition = s.partition
     ORDER BY s.tube, s.partition
-""".replace("{state}", STATE)
+""".replace("{state}", STATE).replace("{took}", TOOK)
 
-_PARKED = """
-    SELECT p.tube, p.shard %% t.partitions, count(*)
+_PARKED: Final = """
+    SELECT p.tube, p.shard %% t.partitions AS partition, count(*) AS parked, {took}
     FROM {s}.tube_parked AS p
     JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = p.tube
     GROUP BY 1, 2
-"""
+""".replace("{took}", TOOK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +94,25 @@ def read_status(
     connection: psycopg.Connection, schema: str, tube: str | None = None
 ) -> list[PartitionStatus]:
     """The partitions of `tube`, or of all, by tube and partition."""
+    return timed_status(connection, schema, tube)[0]
+
+
+def timed_status(
+    connection: psycopg.Connection, schema: str, tube: str | None = None
+) -> tuple[list[PartitionStatus], float]:
+    """As `read_status`, and how many seconds that has taken the server."""
     with translated():
-        with connection.cursor(row_factory=class_row(PartitionStatus)) as cursor:
-            rows = cursor.execute(within(_STATUS, schema)).fetchall()
-        parked = _parked(connection, schema)
-    return [
-        row if parked is None else replace(row, parked=parked.get((row.tube, row.partition), 0))
-        for row in rows
-        if tube is None or row.tube == tube
-    ]
+        rows, took = timed(connection, within(_STATUS, schema), {})
+        parked, more = _parked(connection, schema)
+    found = [PartitionStatus(**row) for row in rows if tube is None or row["tube"] == tube]
+    if parked is not None:
+        found = [replace(row, parked=parked.get((row.tube, row.partition), 0)) for row in found]
+    return found, took + more
 
 
-def _parked(connection: psycopg.Connection, schema: str) -> dict[tuple[str, int], int] | None:
+def _parked(connection: psycopg.Connection, schema: str) -> tuple[dict[tuple[str, int], int] | None, float]:
     try:
-        rows = connection.execute(within(_PARKED, schema), {}).fetchall()
+        rows, took = timed(connection, within(_PARKED, schema), {})
     except errors.InsufficientPrivilege:
-        return None
-    return {(tube, partition): count for tube, partition, count in rows}
+        return None, 0.0
+    return {(row["tube"], row["partition"]): row["parked"] for row in rows}, took

@@ -2,7 +2,7 @@
 
 A `FleetWatcher` keeps a session with each host. All that it sends only reads. Counts of pods stop at `MOST`,
 because to count them is what costs. And what took long is read again only when many times its duration has
-passed: a fleet of any size costs its database less than 1 % of a core, and a busy server is asked less often.
+passed: a fleet of any usual size costs its database less than 1 % of a core, and a busy one is asked less.
 Where workers prove their leadership at Kafka, it listens to their heartbeats there, too.
 """
 
@@ -34,16 +34,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OFTEN: Final = 120
-"""Partitions are read again when this many times what they took the server has passed: 0.8 % of a
-core at most, since the time that passes is no less than the time on a core."""
 
-_RARELY: Final = 1000
-"""What grows without bound (four things) is read again when this many times what it took us has passed: 0.1 %
-of a core each."""
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How long a value is kept: `times` what it took to read it, and `longest` seconds at most."""
+
+    times: float
+    longest: float
+
+
+# 0.4 % of a core each, since the time that passes is no less than the time on a core. Who leads is to be
+# known soon, however slow a busy server was the last time.
+_LEADING: Final = _Pace(240, 5)
+_COUNTED: Final = _Pace(240, 30)
+_UNBOUNDED: Final = _Pace(1000, 120)
+"""What grows without bound: four things, 0.1 % of a core each."""
 
 # Records of outboxes are counted by `read_outboxes`.
-_PARTITIONS: Final = """
+_LOADS: Final = """
     WITH load AS (
         SELECT 'tube' AS kind, s.* FROM {s}.tube_load(%(most)s) AS s
         UNION ALL
@@ -56,6 +64,12 @@ _PARTITIONS: Final = """
         extract(epoch FROM clock_timestamp() - s.since)::float8 AS lag,
         extract(epoch FROM clock_timestamp() - s.backfill_since)::float8 AS backfill_lag,
         s.inserted, s.deleted,
+        extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took
+    FROM load AS s
+    ORDER BY s.kind DESC, s.tube, s.partition
+"""
+_LEADERS: Final = """
+    SELECT coalesce(l.tube, p.tube) AS name, coalesce(l.partition, p.partition) AS partition,
         l.client_id AS leader, l.leader_id, l.instance_id, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
@@ -65,10 +79,8 @@ _PARTITIONS: Final = """
         p.reason AS paused, p.kind AS paused_kind,
         extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for,
         extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took
-    FROM load AS s
-    LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.tube AND l.partition = s.partition
-    LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.tube AND p.partition = s.partition
-    ORDER BY s.kind DESC, s.tube, s.partition
+    FROM {s}.tube_leaders() AS l
+    FULL JOIN {s}.tube_pause_list() AS p ON p.tube = l.tube AND p.partition = l.partition
 """.replace("{state}", STATE)
 _INSTANCES: Final = """
     SELECT i.tube, i.instance_id, i.client_id,
@@ -98,6 +110,16 @@ _PROCESSES: Final = r"""
 """
 
 
+_NOBODY: Final[dict[str, Any]] = dict.fromkeys(
+    (
+        *("leader", "leader_id", "instance_id", "election", "epoch", "leads_for", "renewed_ago"),
+        *("sink_down", "sink_down_for", "source_down", "source_down_for"),
+        *("paused", "paused_kind", "paused_for"),
+    )
+) | {"state": "free"}
+"""What `_LEADERS` has of no partition that nobody leads or pauses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A database to look at."""
@@ -107,6 +129,8 @@ class Target:
     host: str | None = None
     config: Config | None = None
     """Of its workers; None: it is not known, so that nobody listens to their heartbeats."""
+    why_deaf: str = "give the configuration of the workers (--config), which names the broker"
+    """Why it is not known, and what to do."""
 
 
 class FleetWatcher:
@@ -120,7 +144,7 @@ class FleetWatcher:
     def sample(self) -> FleetSample:
         """Read all hosts. One that is down is told of, and tried again by the next sample."""
         hosts = [host.sample() for host in self._hosts]
-        queues = [self._with_rates(queue, host.read_at) for host in hosts for queue in _queues(host)]
+        queues = [self._with_rates(queue, host.counted_at) for host in hosts for queue in _queues(host)]
         return FleetSample(datetime.now(UTC), hosts, queues)
 
     def first_sample(self) -> FleetSample:
@@ -155,15 +179,15 @@ class FleetWatcher:
         for host in self._hosts:
             host.close()
 
-    def _with_rates(self, queue: Queue, read_at: float) -> Queue:
+    def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
         key = (queue.host, queue.name)
-        at, before = self._rated.get(key, (read_at, queue))
-        seconds, (added, taken) = read_at - at, queue.since(before)
+        at, before = self._rated.get(key, (counted_at, queue))
+        seconds, (added, taken) = counted_at - at, queue.since(before)
         if not seconds:
             queue = replace(queue, rate_in=before.rate_in, rate_out=before.rate_out)
         elif added >= 0 and taken >= 0:  # else it was created again, or its statistics were reset
             queue = replace(queue, rate_in=added / seconds, rate_out=taken / seconds)
-        self._rated[key] = read_at, queue
+        self._rated[key] = counted_at, queue
         return queue
 
 
@@ -175,21 +199,35 @@ def _queues(host: HostSample) -> list[Queue]:
 
 
 class _Paced(Generic[T]):
-    """A value that is read anew only when many times its duration has passed."""
+    """A value that is kept for many times as long as it took to read it."""
 
-    def __init__(self, read: Callable[[], T]) -> None:
+    def __init__(self, pace: _Pace, read: Callable[[], tuple[T, float]]) -> None:
+        """`read` gives the value, and the seconds that it took whoever is to be spared."""
+        self._pace = pace
         self._read = read
         self._value: T
+        self.read_at = 0.0
         self._due = 0.0
 
     def get(self) -> T:
         """The value."""
-        began = time.monotonic()
-        if began >= self._due:
-            self._value = self._read()
-            ended = time.monotonic()
-            self._due = ended + (ended - began) * _RARELY
+        if time.monotonic() >= self._due:
+            self._value, took = self._read()
+            self.read_at = time.monotonic()
+            self._due = self.read_at + min(took * self._pace.times, self._pace.longest)
         return self._value
+
+    def forget(self) -> None:
+        """Have it read again, however long that takes."""
+        self._due = 0.0
+
+
+def _timed(read: Callable[[], T]) -> Callable[[], tuple[T, float]]:
+    def timed() -> tuple[T, float]:
+        began = time.monotonic()
+        return read(), time.monotonic() - began
+
+    return timed
 
 
 class _Host:
@@ -200,18 +238,20 @@ class _Host:
         self._application_name = application_name
         self._connection: psycopg.Connection | None = None
         self._partitions: list[Partition] = []
-        self._read_at = 0.0
-        self._due = 0.0
         self._unseen: dict[str, None] = {}
-        self._outboxes = _Paced(lambda: self._if_allowed("what waits in outboxes", self._read_outboxes) or {})
-        self._parked = _Paced(lambda: self._if_allowed("parked keys", lambda: self._keys(_PARKED)))
-        self._retrying = _Paced(
+        self._loads = _Paced(_COUNTED, lambda: self._read_by_name(_LOADS))
+        self._leaders = _Paced(_LEADING, lambda: self._read_by_name(_LEADERS))
+        self._outboxes = self._rarely(
+            lambda: self._if_allowed("what waits in outboxes", self._read_outboxes) or {}
+        )
+        self._parked = self._rarely(lambda: self._if_allowed("parked keys", lambda: self._keys(_PARKED)))
+        self._retrying = self._rarely(
             lambda: self._if_allowed("keys to be sent again", lambda: self._keys(_RETRYING))
         )
-        self._processes = _Paced(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
+        self._processes = self._rarely(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
         self.listener: Listener | None = None
-        """None: nobody listens, for `_why_deaf` where heartbeats are sent."""
-        self._why_deaf: str | None = None
+        """None: nobody listens, for `_why_deaf`."""
+        self._why_deaf = target.why_deaf
         if target.config is not None and target.config.election_kind == "neli":
             try:
                 from pytube.health.listener import Listener
@@ -222,9 +262,7 @@ class _Host:
 
     def heard(self) -> Heard | None:
         """What was heard of heartbeats until now."""
-        if self.listener is not None:
-            return self.listener.heard()
-        return None if self._why_deaf is None else Heard(time.monotonic(), 0.0, problem=self._why_deaf)
+        return None if self.listener is None else self.listener.heard()
 
     def hear_leaders(self, began: float) -> None:
         """Listen until all leaders were heard, or should have been.
@@ -249,7 +287,8 @@ class _Host:
 
     def forget_partitions(self) -> None:
         """Have the next sample read them again, however long that takes."""
-        self._due = 0.0
+        self._loads.forget()
+        self._leaders.forget()
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""
@@ -267,9 +306,12 @@ class _Host:
         with translated():
             if self._connection is None or self._connection.closed:
                 self._connection = self._open()
-                self._due = 0.0
-            if time.monotonic() >= self._due:
-                self._read_partitions()
+                self.forget_partitions()
+            leaders, host = self._leaders.get(), self._target.host
+            self._partitions = [
+                Partition(**(load | leaders.get(key, _NOBODY)), host=host)
+                for key, load in self._loads.get().items()
+            ]
             partitions = [
                 self._with_keys(one) if one.kind == "tube" else self._with_records(one)
                 for one in self._partitions
@@ -278,13 +320,15 @@ class _Host:
             if self.listener is not None:
                 self.listener.listen([(one.name, one.partition) for one in partitions])
             return HostSample(
-                self._target.host,
+                host,
                 partitions,
                 candidacies,
                 self._processes.get(),
                 list(self._unseen),
-                read_at=self._read_at,
+                read_at=self._leaders.read_at,
+                counted_at=self._loads.read_at,
                 heard=self.heard(),
+                why_deaf=self._why_deaf,
             )
 
     def close(self) -> None:
@@ -308,18 +352,21 @@ class _Host:
             raise
         return connection
 
-    def _read_partitions(self) -> None:
+    def _read_by_name(self, query: LiteralString) -> tuple[dict[tuple[str, int], dict[str, Any]], float]:
+        """Rows by tube and partition, and the seconds that they took the server."""
         assert self._connection is not None
         with self._connection.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(within(_PARTITIONS, self._target.schema), {"most": MOST}).fetchall()
+            rows = cursor.execute(within(query, self._target.schema), {"most": MOST}).fetchall()
         took = max((row.pop("took") for row in rows), default=0.0)
-        self._partitions = [Partition(**row, host=self._target.host) for row in rows]
-        self._read_at = time.monotonic()
-        self._due = self._read_at + took * _OFTEN
+        return {(row["name"], row["partition"]): row for row in rows}, took
 
     def _rows(self, query: LiteralString) -> list[tuple[Any, ...]]:
         assert self._connection is not None
         return self._connection.execute(within(query, self._target.schema)).fetchall()
+
+    @staticmethod
+    def _rarely(read: Callable[[], T]) -> _Paced[T]:
+        return _Paced(_UNBOUNDED, _timed(read))
 
     def _with_keys(self, one: Partition) -> Partition:
         """A partition of a tube with its keys that were set aside, or are to be sent again."""

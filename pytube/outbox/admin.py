@@ -15,8 +15,11 @@ from pytube.db.version import check
 from pytube.errors import UnknownTube, UsageError
 from pytube.logs import Logger
 from pytube.outbox import queries
-from pytube.tubes.queries import within
+from pytube.tubes.queries import timed, within
 from pytube.tubes.tables import find_table, with_retries
+
+AT_ONCE = 10_000
+"""Parked records that one transaction frees, so that no worker that parks waits for long."""
 
 _log = Logger("pytube.outbox")
 
@@ -185,15 +188,22 @@ class Outboxes:
         topic: str | None = None,
         key: str | None = None,
     ) -> int:
-        """Have parked records sent again; how many. Arguments as of `outbox_retry`."""
-        given = None if ids is None else list(ids)
+        """Have records that are parked now sent again; how many. Arguments as of `outbox_retry`.
+
+        Interrupted, some are to be sent again, and the others are as they were.
+        """
+        given = {"outbox": outbox, "ids": None if ids is None else list(ids), "topic": topic, "key": key}
+        total = 0
         with translated():
-            return self._number(queries.RETRY, outbox=outbox, ids=given, topic=topic, key=key)
+            seen = self._value(queries.NOW)
+            while done := int(self._value(queries.RETRY, **given, seen=seen, limit=AT_ONCE)):
+                total += done
+        return total
 
     def discard(self, outbox: str, ids: Sequence[int]) -> int:
         """Delete parked records, which are then never sent; how many there were."""
         with translated():
-            return self._number(queries.DISCARD, outbox=outbox, ids=list(ids))
+            return int(self._value(queries.DISCARD, outbox=outbox, ids=list(ids)))
 
     def list(self) -> list[OutboxSettings]:
         """All outboxes by name."""
@@ -244,10 +254,10 @@ class Outboxes:
     def _run(self, query: LiteralString, **parameters: object) -> None:
         self._connection.execute(within(query, self._schema), parameters)
 
-    def _number(self, query: LiteralString, **parameters: object) -> int:
+    def _value(self, query: LiteralString, **parameters: object) -> Any:
         row = self._connection.execute(within(query, self._schema), parameters).fetchone()
-        assert row is not None  # these functions return one
-        return int(row[0])
+        assert row is not None  # these statements give one
+        return row[0]
 
 
 def _partitions(wanted: int | None, before: OutboxSettings | None) -> int:
@@ -260,8 +270,16 @@ def read_outboxes(
     connection: psycopg.Connection, schema: str, outbox: str | None = None
 ) -> list[OutboxPartition]:
     """The partitions of `outbox`, or of all outboxes, by outbox and partition."""
-    with translated(), connection.cursor(row_factory=class_row(OutboxPartition)) as cursor:
-        return cursor.execute(within(queries.STATUS, schema), {"outbox": outbox}).fetchall()
+    return timed_outboxes(connection, schema, outbox)[0]
+
+
+def timed_outboxes(
+    connection: psycopg.Connection, schema: str, outbox: str | None = None
+) -> tuple[list[OutboxPartition], float]:
+    """As `read_outboxes`, and how many seconds that has taken the server."""
+    with translated():
+        rows, took = timed(connection, within(queries.STATUS, schema), {"outbox": outbox})
+    return [OutboxPartition(**row) for row in rows], took
 
 
 def unknown_outbox(outbox: str) -> UnknownTube:

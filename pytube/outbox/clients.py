@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytube.config import Config
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 
 if TYPE_CHECKING:  # from the extra `kafka`
     from pytube.sinks.kafka_clients import Clients
@@ -38,9 +38,7 @@ def outbox_clients(config: Config, name: str) -> OutboxClients:
     except ModuleNotFoundError as missing:
         if missing.name != "confluent_kafka":
             raise
-        raise ConfigError(
-            f'the outbox {name!r} needs the Kafka client: pip install "pytube-pg[kafka]"'
-        ) from None
+        raise ConfigError(f"the outbox {name!r} needs the Kafka client: {how_to_install('kafka')}") from None
     of_producers = _settings_of_producers(config, name)
     bootstrap, options = _cluster(config, name)
     options.pop("acks", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytube.tubes.queries import STATE
+from pytube.tubes.queries import STATE, TOOK
 
 ENSURE_EXISTS: Final = """
     SELECT {s}.outbox_ensure_exists(%(outbox)s, %(partitions)s, %(value_type)s::pg_catalog.regtype)
@@ -39,19 +39,21 @@ STATUS: Final = """
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         {state} AS state,
-        l.sink_down, p.reason AS paused, s.problem
+        l.sink_down, p.reason AS paused, s.problem, {took}
     FROM {s}.outbox_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
-""".replace("{state}", STATE)
+""".replace("{state}", STATE).replace("{took}", TOOK)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
 PARKED_IDS: Final = """
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM {s}.tube_outbox_parked AS k WHERE k.outbox = %(outbox)s AND k.id = ANY (%(ids)s) ORDER BY k.id
 """
+NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text"
 RETRY: Final = """
-    SELECT {s}.outbox_retry(%(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s)
+    SELECT {s}.outbox_retry(
+        %(outbox)s, %(ids)s::bigint[], %(topic)s, %(key)s, %(seen)s::pg_catalog.pg_snapshot, %(limit)s)
 """
 DISCARD: Final = "SELECT {s}.outbox_parked_drop(%(outbox)s, %(ids)s::bigint[])"

@@ -223,10 +223,10 @@ def _open_path(path: str) -> int:
 
 
 def _open_stdout() -> int:
-    """The standard output, opened anew where that is possible.
+    """The standard output, opened again where that is possible.
 
     Processes started by one shell share one open file, so a lock on that file would exclude none of
-    them. Opened anew, each process has an open file of its own, and the lock keeps them apart.
+    them. Opened again, each process has an open file of its own, and the lock keeps them apart.
     """
     if _is_regular(1):
         # Other output of the process has an offset of its own, and must not overwrite the lines.

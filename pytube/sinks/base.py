@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 from pytube.comparison import decode
-from pytube.model import Batch, Id, Key, Result, Token
+from pytube.model import Batch, Id, Key, KeyType, Result, Token
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class Scanning(Protocol):
 
         An id is an int or a str, as it was when it was written. Every such document that was
         acknowledged before the call is in one page. A document without a stamp counts as older
-        than any. An id that is given although its document is newer costs work, and does no harm.
+        than any. An id that is given twice, or although its document is newer, costs work, and does no harm.
         A page holds at most `PAGE` ids; memory must not grow with the number of documents.
 
         Raises:
@@ -104,6 +104,14 @@ class Scanning(Protocol):
 
 EVERY_SEQ = 2**63 - 1
 """As `below_seq` of a scan: all documents of the shard."""
+
+
+@runtime_checkable
+class Overlooking(Protocol):
+    """What a sink offers in addition to `Scanning` if its scans may leave out documents of the tube."""
+
+    def overlooked(self) -> str | None:
+        """What the last scan of each shard has left out, in a sentence; None: nothing."""
 
 
 class Stored:
@@ -131,6 +139,11 @@ class Stored:
         return self._body is not None or self._value is not None
 
     @property
+    def documents(self) -> int:
+        """How many documents of the store it is: so often does a scan of all give the key."""
+        return int(self.exists)
+
+    @property
     def body(self) -> bytes | None:
         """The document's JSON text, perhaps with other blanks than were written; None: there is none."""
         if self._body is None and self._value is not None:
@@ -147,6 +160,9 @@ class Stored:
 
 READ_MOST = 1000
 """Keys that one `read` is asked for at most."""
+
+HOLDS_NOTHING = b""
+"""As an answer of `as_held`: once the document was written, the sink holds none of its key."""
 
 
 @runtime_checkable
@@ -174,7 +190,7 @@ class Reading(Protocol):
         """What `read` would give for each of these documents once it was written.
 
         That is the same document at most sinks; another at one that keeps some fields only, or in other
-        types. None: the sink would reject it.
+        types. None: the sink would reject it. `HOLDS_NOTHING`: to write it deletes what is there.
         """
 
 
@@ -188,6 +204,14 @@ class Bounded(Protocol):
 
     write_timeout: float
     """Seconds after the begin of a write by which the client has given it up."""
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """What a sink offers in addition to `Sink` if its options say which ids it can hold."""
+
+    def cannot_hold(self, keys: KeyType) -> str | None:
+        """Why ids of that type can't be written as it is configured; None: they can, or it can't tell."""
 
 
 def why_no_scan(sink: Sink) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from pytube.errors import ConfigError, SinkUnavailable
+from pytube.errors import ConfigError, SinkUnavailable, how_to_install
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.keys import KeyTemplate
@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "confluent_kafka":
         raise
-    raise ConfigError('sink "kafka" needs the extra "kafka": pip install "pytube-pg[kafka]"') from None
+    raise ConfigError(f'sink "kafka" needs the package {missing.name}: {how_to_install("kafka")}') from None
 
 _REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""

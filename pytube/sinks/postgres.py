@@ -180,6 +180,12 @@ class PostgresSink:
         if pool is not None:
             await pool.close()
 
+    def cannot_hold(self, keys: KeyType) -> str | None:
+        """Of a table that it does not create, only the server knows."""
+        if not self._options.create or self._options.id_type == keys:
+            return None
+        return f'it creates a table of id_type = "{self._options.id_type}"; set id_type = "{keys.value}"'
+
     # --- scanning -----------------------------------------------------------------------------
 
     def trial(self, name: str, keys: KeyType) -> Trial:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import orjson
 
-from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.logs import Logger
 from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
 from pytube.sinks.base import PAGE, Stored
@@ -36,9 +36,7 @@ try:
 
     from pytube.sinks.redis_servers import Server, Servers
 except ModuleNotFoundError as error:
-    raise ConfigError(
-        f"sink \"redis\" needs the package {error.name}: pip install 'pytube-pg[redis]'"
-    ) from None
+    raise ConfigError(f'sink "redis" needs the package {error.name}: {how_to_install("redis")}') from None
 
 _SCAN_COUNT = 1000
 """Entries of a register that the server looks at in one step of a scan."""

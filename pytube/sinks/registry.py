@@ -5,14 +5,16 @@ Errors name the option and what was expected, never a value, because it may be a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytube.errors import ConfigError
-from pytube.sinks.base import Bounded, Sink, SinkFactory
+from pytube.model import KeyType
+from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
+from pytube.sinks.parts import Parts, PartsSink
 
 GROUP = "pytube.sinks"
 
@@ -51,7 +53,11 @@ def find_sink(sink_type: str) -> SinkFactory:
 
 
 def build_sink(
-    sink_type: str, options: Mapping[str, object], *, request_timeout: float = float("inf")
+    sink_type: str,
+    options: Mapping[str, object],
+    *,
+    request_timeout: float = float("inf"),
+    parts: Sequence[str] | int | None = None,
 ) -> Sink:
     """A sink, not yet open; `ConfigError` for an unknown type or bad options.
 
@@ -59,6 +65,7 @@ def build_sink(
         sink_type: the name of the entry point.
         options: of the sink.
         request_timeout: seconds after which the worker gives a send up.
+        parts: what each document is split into; None: it is sent as it is.
     """
     factory = find_sink(sink_type)
     try:
@@ -81,7 +88,11 @@ def build_sink(
             f'sink "{sink_type}": a write may go on for {sink.write_timeout:g} s, and request_timeout is '
             f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
-    return sink
+    if parts is None:
+        return sink
+    if isinstance(sink, Keyed) and (why := sink.cannot_hold(KeyType.TEXT)) is not None:
+        raise ConfigError(f'sink "{sink_type}": the ids of `parts` are texts, and {why}')
+    return PartsSink(sink, Parts(parts))
 
 
 def _load(point: EntryPoint) -> SinkFactory:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.model import OK, Batch, KeyType, Reject, Result, Retry
 from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
@@ -37,9 +37,7 @@ from pytube.threads import resolve
 try:
     from pytube.sinks.webhook_http import Answer, Client, Resolve
 except ModuleNotFoundError as error:
-    raise ConfigError(
-        f"sink \"webhook\" needs the package {error.name}: pip install 'pytube-pg[webhook]'"
-    ) from None
+    raise ConfigError(f'sink "webhook" needs the package {error.name}: {how_to_install("webhook")}') from None
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")

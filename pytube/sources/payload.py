@@ -1,4 +1,4 @@
-"""The payloads of control pods. Whoever may touch can put anything there, so reading one never fails."""
+"""The payloads of control pods. Roles that may touch can put anything there, so reading one never fails."""
 
 from __future__ import annotations
 

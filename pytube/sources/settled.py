@@ -124,7 +124,7 @@ class Settled:
         elif self._long_writers or (
             probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER
         ):
-            # Asked after S was read: whoever drew up to S is over, or is among these.
+            # Asked after S was read: a session that drew up to S is over, or is among these.
             holders = set(await self._session.value(queries.SETTLE_HOLDERS))
             self._forget_ended(holders)
             if probe is not None and self._are_over(probe, holders):

@@ -424,7 +424,7 @@ class SinkContract(ReadingChecks):
         self.run(check())
 
     def test_scan_sees_what_another_sink_wrote(self) -> None:
-        """Whoever sweeps need not be the one who wrote."""
+        """The one who sweeps need not be the one who wrote."""
 
         async def check() -> None:
             async with self.opened() as first:

@@ -55,7 +55,7 @@ class ReadingChecks(SinkHarness):
         self.run(check())
 
     def test_read_of_many_that_another_sink_wrote(self) -> None:
-        """As many keys as may be asked for; by whoever has the sink open."""
+        """As many keys as may be asked for; by anyone who has the sink open."""
 
         async def check() -> None:
             sent = batch({key: {"n": key} for key in range(READ_MOST)})

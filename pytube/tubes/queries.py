@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, LiteralString
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString
 
+import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 ENSURE_EXISTS = """
     SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s, %(key_type)s::pg_catalog.regtype)
@@ -95,6 +98,19 @@ STATE: Final = """CASE WHEN l.lost THEN 'lost'
 
 `pytube.health.status.PartitionStatus` tells what each state means.
 """
+
+
+TOOK: Final = "extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took"
+"""How long a statement has taken the server: a column for `timed`."""
+
+
+def timed(
+    connection: psycopg.Connection, query: sql.Composed, arguments: Mapping[str, object]
+) -> tuple[list[dict[str, Any]], float]:
+    """The rows of a statement that has a column `TOOK`, without it; how many seconds it took the server."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(query, arguments).fetchall()
+    return rows, max((row.pop("took") for row in rows), default=0.0)
 
 
 def within(query: LiteralString, schema: str) -> sql.Composed:

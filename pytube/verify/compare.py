@@ -22,7 +22,7 @@ from pytube.comparison import Difference, decode, equal
 from pytube.delivered import DRAWN
 from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import Key
-from pytube.sinks.base import READ_MOST, Reading, Sink, Stored
+from pytube.sinks.base import HOLDS_NOTHING, READ_MOST, Reading, Sink, Stored
 from pytube.verify.source import Now, Source
 
 _ROUNDS = 4
@@ -45,7 +45,7 @@ class Compared:
     """What came of keys that were compared once."""
 
     at_sink: list[Key] = field(default_factory=list)
-    """Those of which the sink has a document."""
+    """Those of which the sink has a document, as often as a scan of all gives them."""
     suspects: list[Key] = field(default_factory=list)
     """Those that seem to differ."""
     only_sink: list[Key] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Comparer:
         """Compare each key once."""
         now, held = await asyncio.gather(self._now(keys), self.held(keys))
         came = Compared(skipped=now.skipped, unsendable=now.unsendable)
-        came.at_sink = [key for key, stored in held.items() if stored.exists]
+        came.at_sink = [key for key, stored in held.items() for _ in range(stored.documents)]
         for key, body in now.bodies.items():
             came.bytes += len(body or b"")
             if difference(body, held[key]) is not None:
@@ -154,7 +154,7 @@ class Comparer:
                 del now.bodies[key]
                 now.unsendable[key] = "the sink would reject the document"
             elif body is not sent:
-                now.bodies[key] = body
+                now.bodies[key] = None if body == HOLDS_NOTHING else body
         return now
 
     async def _delivered(self, keys: Sequence[Key], judged: Judged) -> list[Key]:

@@ -19,6 +19,7 @@ from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of, shard_of
 from pytube.sinks import Reading, Sink, Stored, why_no_read
+from pytube.sinks.base import HOLDS_NOTHING
 from pytube.verify.compare import difference
 from pytube.verify.source import Source, chosen, opened
 
@@ -262,7 +263,11 @@ class Explanation:
     def _of_source(self) -> list[str]:
         if self.source.unknown is not None:
             return [f"What the source holds is not known: {self.source.unknown}"]
-        return ["The source has such a row." if self.source.exists else "The source has no such row."]
+        if self.source.exists:
+            return ["The source has a document for it."]
+        return [
+            "The source has no document for it: no such row, or the predicate or the query leaves it out."
+        ]
 
     def _verdict(self) -> str:
         if self.sink.unknown is not None or self.source.unknown is not None:
@@ -277,7 +282,10 @@ class Explanation:
             Difference.DIFFERENT: f"The two differ, in {', '.join(self.fields) or 'their whole value'}",
         }[self.difference]
         if self.parked is not None:
-            return f"{what}, because the key is parked: mend what the error says, then touch the key again."
+            return (
+                f"{what}, because the key is parked: mend what the error says, then retry it "
+                f"(`pytube park retry --tube {self.tube}`)."
+            )
         if self.pods:
             pause = " and its partition is paused" if self.pause is not None else ""
             return f"{what}, because the change was not delivered yet{pause}."
@@ -401,6 +409,8 @@ async def _look_at_both(
         (held,) = await sink.as_held([body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
+        if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
+            held, found.source.exists = None, False
         body = held
         found.held = None if held is None else decode(held)
     return body, stored

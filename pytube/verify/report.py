@@ -112,7 +112,8 @@ class Progress:
     def load(cls, path: Path, tube: str, fingerprint: str, told: Callable[[str], object]) -> Self | None:
         """Where a run stopped; None when there is no such file, or it is of another comparison of the tube.
 
-        That is told: what has changed since may concern each key, so the comparison begins anew.
+        That is told: what has changed since may concern each key, so the comparison starts over, and its
+        state takes the place of this one.
 
         Raises:
             ConfigError: the file can't be read, is damaged, or is no state, or one of another tube.
@@ -126,19 +127,22 @@ class Progress:
         if not isinstance(value, dict) or _MARK not in value:  # it may be anything, and would be replaced
             raise ConfigError(f"{path} is no state of pytube verify, or one of an older version; {_REMEDY}")
         content: Any = value.get("content")
-        if value[_MARK] != pytube.__version__:  # which may compare otherwise, and write other states
-            told(f"{path} is of pytube {value[_MARK]}, and this is {pytube.__version__}: beginning anew")
-            return None
-        if value.get("checksum") != _checksum(content):
+        version, is_other = value[_MARK], value[_MARK] != pytube.__version__
+        # Another version may compare otherwise, and write and seal its states otherwise.
+        if not is_other and value.get("checksum") != _checksum(content):
             raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
-        if content["report"]["tube"] != tube:
-            raise ConfigError(
-                f"{path} keeps where a run of tube {content['report']['tube']!r} stopped; {_REMEDY}"
-            )
+        of = _tube_of(content)
+        if of is None:
+            raise ConfigError(f"{path} is of pytube {version}, and does not tell its tube; {_REMEDY}")
+        if of != tube:
+            raise ConfigError(f"{path} keeps where a run of tube {of!r} stopped; {_REMEDY}")
+        if is_other:
+            told(f"{path} is of pytube {version}, and this is {pytube.__version__}: starting over")
+            return None
         if content["fingerprint"] != fingerprint:
             told(
                 f"{path} is of another comparison: options, configuration, attached tables or database "
-                "have changed since: beginning anew"
+                "have changed since: starting over"
             )
             return None
         report = Report(**content["report"])
@@ -150,6 +154,15 @@ class Progress:
 _MARK = "pytube_verify"
 """By this field a file is known as a state; its value is the version of pytube."""
 _REMEDY = "remove it, or name another by --state"
+
+
+def _tube_of(content: Any) -> str | None:
+    """The tube of a state of any version; None where that can't be told."""
+    try:
+        tube = content["report"]["tube"]  # where it has to stay, so that other versions find it
+    except (KeyError, TypeError):
+        return None
+    return tube if isinstance(tube, str) else None
 
 
 def _checksum(content: object) -> str:

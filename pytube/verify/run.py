@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
 from pytube.enrich.statements import Root, Roots
 from pytube.errors import StatementFailed, UsageError
-from pytube.model import Id, Key
+from pytube.model import Id, Key, KeyType
 from pytube.sinks import Reading, Sink, why_no_read, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, READ_MOST, Scanning
+from pytube.sinks.base import READ_MOST, Scanning
 from pytube.verify.compare import Compared, Comparer, Judged
 from pytube.verify.report import Progress, Report
+from pytube.verify.sink_keys import SinkKeys
 from pytube.verify.source import Source, chosen, keys_in, opened
 
 AT_ONCE = 4
@@ -42,6 +43,8 @@ _LOOK_AT_ONCE = 100
 _BYTES = 8 * 1024 * 1024
 """Of documents that one page should have at most; pages are shorter where documents are large."""
 _SAVE_EVERY = 1.0
+_REMEMBERED = 100_000
+"""Keys that only the sink has and that are kept in mind, so as not to count one twice."""
 MOST_SAMPLED = 1_000_000
 _LARGE = 1_000_000
 """Rows of a table of which whole pages are drawn, so that the others need not be read."""
@@ -265,7 +268,7 @@ class _Run:
         # From here on an interrupted run begins again, or keys that only the sink has would count twice.
         self.save()
         self._is_walking = False
-        await self._find_extra()
+        await self._find_extra(roots.keys)
 
     async def some(self, roots: Roots, sample: Sample) -> None:
         """Compare a sample of each table."""
@@ -409,36 +412,40 @@ class _Run:
 
     # --- keys that only the sink has ------------------------------------------------------
 
-    async def _find_extra(self) -> None:
+    async def _find_extra(self, keys: KeyType) -> None:
         """Compare the keys that the sink has with those that were found there, by buckets."""
         why = why_no_scan(self._sink)
         if why is not None or not isinstance(self._sink, Scanning):
             self.report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
             return
         self._told("looking for keys that only the sink has")
+        shards = {shard for root in self._tables for shard in range(root.shard, root.shard + root.shards)}
+        at_sink = SinkKeys(self._sink, self.report.tube, shards, keys)
         sums = Sums()
-        async for keys in self._scan():
-            sums.add(keys)
-        differing = sums.differing(self._progress.sums)
-        if not differing:
-            return
-        async for keys in self._scan():
-            doubtful = [key for key in keys if bucket_of(key) in differing]
+        async for page in at_sink.pages():
+            sums.add(page)
+        if left_out := at_sink.left_out():
+            self.report.is_complete = False
+            self.report.not_checked += left_out
+        if differing := sums.differing(self._progress.sums):
+            await self._find_in(differing, at_sink)
+
+    async def _find_in(self, buckets: Collection[int], at_sink: SinkKeys) -> None:
+        """Compare the keys of these buckets that the sink has."""
+        known: set[Key] = set()
+        async for page in at_sink.pages():
+            # Some sinks give a key several times, as a rule close to each other.
+            doubtful = [key for key in dict.fromkeys(page) if bucket_of(key) in buckets and key not in known]
             for start in range(0, len(doubtful), self._page):
                 came = await self._comparer.compare(doubtful[start : start + self._page])
                 # What the source has was compared before, and is counted.
                 self._progress.suspects += came.only_sink
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known.update(came.only_sink)
             if len(self._progress.suspects) >= _SUSPECTS:
                 await self._look_again()
         await self._look_again()
-
-    async def _scan(self) -> AsyncIterator[list[Key]]:
-        """All keys that the sink has in the shards of the tables."""
-        assert isinstance(self._sink, Scanning)
-        shards = {shard for root in self._tables for shard in range(root.shard, root.shard + root.shards)}
-        for shard in sorted(shards):
-            async for page in self._sink.scan(self.report.tube, shard, EVERY_SEQ):
-                yield [(shard, key) for key in page]
 
     # --- the file -------------------------------------------------------------------------
 

@@ -70,7 +70,13 @@ class Source:
         self.pool = pool
         self._settings = config.tube(tube)
         log = Logger("pytube.verify", tube=tube)
-        self._transforms = Transforms.load(self._settings.transforms, tube, log, UserFaults(log))
+        self._transforms = Transforms.load(
+            self._settings.transforms,
+            tube,
+            log,
+            UserFaults(log),
+            splits=self._settings.sink.parts is not None,
+        )
         self._answer_timeout = config.postgres.answer_timeout
         self._enricher = build_enricher(self._settings.enrich, tube, pool, self._answer_timeout)
 
@@ -195,7 +201,9 @@ async def opened(config: Config, tube: str, purpose: str) -> AsyncIterator[tuple
         )
 
     pool = SessionPool(open_session, _SESSIONS)
-    sink = build_sink(settings.type, settings.options, request_timeout=settings.request_timeout)
+    sink = build_sink(
+        settings.type, settings.options, request_timeout=settings.request_timeout, parts=settings.parts
+    )
     source = Source(config, tube, pool)
     try:
         yield source, sink

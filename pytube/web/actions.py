@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pytube import admin
-from pytube.admin import Parking
+from pytube.admin import Parking, Seen
 from pytube.errors import UsageError
 from pytube.web.html import Html, address, link, tag
 from pytube.web.security import Session, is_from_here, is_genuine
@@ -35,6 +35,8 @@ class Wanted:
     partition: int | None = None
     shard: int | None = None
     key: str | None = None
+    snapshot: str | None = None
+    """That of the page that asked, so that what was parked since is left alone."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Wanted:
@@ -45,7 +47,8 @@ class Wanted:
         shard, key = number(given, "shard"), given.get("key")
         if (shard is None) != (key is None):
             raise UsageError("a shard and a key belong together: give both, or neither")
-        return cls(action, text(given, "tube"), given.get("host"), number(given, "partition"), shard, key)
+        tube, partition = text(given, "tube"), number(given, "partition")
+        return cls(action, tube, given.get("host"), partition, shard, key, _snapshot(given))
 
     @property
     def what(self) -> str:
@@ -62,6 +65,11 @@ class Wanted:
     def parking(self) -> Parking:
         """Which parked documents."""
         return Parking(self.tube, self.shard, self.key)
+
+    @property
+    def seen(self) -> Seen | None:
+        """What was seen of them when it was asked; None: nobody asked."""
+        return None if self.snapshot is None else Seen(0, self.snapshot, None)
 
     @property
     def page(self) -> str:
@@ -100,6 +108,14 @@ def number(given: Mapping[str, str], name: str) -> int | None:
     return int(value)
 
 
+def _snapshot(given: Mapping[str, str]) -> str | None:
+    """A snapshot of Postgres, as the page that asks wrote it into its form."""
+    value = given.get("snapshot")
+    if value is not None and not re.fullmatch(r"[0-9]{1,19}:[0-9]{1,19}:[0-9,]*", value):
+        raise UsageError("this form does not say what was seen; begin at the overview")
+    return value
+
+
 def buttons(request: Request, *wanted: Wanted) -> Html | None:
     """Links to the pages that ask; None where nothing may be done."""
     if session_of(request) is None:
@@ -131,8 +147,8 @@ def ask(site: Site, request: Request) -> Response:
     session = acting(request)
     wanted = Wanted.of(request.query_params)
     title = f"{_TITLES[wanted.action]} {wanted.what}?"
-    count = _count(site.place(wanted.host), wanted)
-    if count == 0:
+    seen = _see(site.place(wanted.host), wanted)
+    if seen is not None and not seen.count:
         return page(request, title, [tag("p", "Nothing of that is parked."), link("Back", wanted.page)])
     fields = [
         hidden(name, value)
@@ -144,6 +160,7 @@ def ask(site: Site, request: Request) -> Response:
             ("partition", wanted.partition),
             ("shard", wanted.shard),
             ("key", wanted.key),
+            ("snapshot", seen.snapshot if seen else None),
         )
         if value is not None
     ]
@@ -158,7 +175,7 @@ def ask(site: Site, request: Request) -> Response:
         action="/act",
         autocomplete="off",
     )
-    how_many = None if count is None else tag("p", f"Documents: {count}.")
+    how_many = None if seen is None else tag("p", f"Documents: {seen.count}.")
     return page(request, title, [tag("p", _MEANS[wanted.action]), how_many, form])
 
 
@@ -173,11 +190,11 @@ def _pause_fields() -> list[Html]:
     ]
 
 
-def _count(place: Place, wanted: Wanted) -> int | None:
+def _see(place: Place, wanted: Wanted) -> Seen | None:
     if wanted.action in ("pause", "resume"):
         return None
     with place.connect() as connection:
-        return admin.count_parked(connection, wanted.parking, place.schema)
+        return admin.see_parked(connection, wanted.parking, place.schema)
 
 
 async def act(site: Site, request: Request) -> Response:
@@ -211,10 +228,10 @@ def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | N
                 ended = admin.resume(connection, wanted.tube, place.schema, partition=wanted.partition)
                 return f"{'Resumed' if ended else 'It was not paused'}: {wanted.what}."
             case "retry":
-                count = admin.retry_parked(connection, wanted.parking, place.schema)
+                count = admin.retry_parked(connection, wanted.parking, place.schema, wanted.seen)
                 return f"Touched: {count} parked documents of {wanted.tube}."
             case _:
-                count = admin.drop_parked(connection, wanted.parking, place.schema)
+                count = admin.drop_parked(connection, wanted.parking, place.schema, wanted.seen)
                 return f"Dropped: {count} parked documents of {wanted.tube}."
 
 

@@ -199,6 +199,8 @@ def _cards(queues: Sequence[Queue], workers: Sequence[Worker]) -> Html:
 
 
 def _queues(site: Site, sample: FleetSample) -> Html:
+    if not sample.queues and sample.down:
+        return tag("p", "What tubes there are is not known.")
     if not sample.queues:
         return tag("p", "There are no tubes; make one with: pytube tube create NAME")
     host = ["host"] if site.has_hosts else []
@@ -334,7 +336,7 @@ def _parked(
     request: Request, connection: psycopg.Connection, place: Place, queue: Queue
 ) -> Iterator[Html | None]:
     name, host = queue.name, queue.host
-    count = admin.count_parked(connection, Parking(name), place.schema)
+    count = admin.see_parked(connection, Parking(name), place.schema).count
     rows = admin.list_parked(connection, Parking(name), place.schema, _PARKED)
     yield tag("h2", f"Parked documents: {count}")
     if not rows:

@@ -1,6 +1,6 @@
 """Who may see pages, and who may act: names, sessions, and headers.
 
-Whoever can open a connection to a port of this machine is not yet somebody to be trusted: other users of it
+Somebody who can open a connection to a port of this machine is not yet to be trusted: other users of it
 can, and so can a page of any site that the operator's browser shows. Against such pages: the name in the Host
 header must be one of ours (or a site that lets its own name lead to 127.0.0.1 could read everything); what
 changes anything is a POST with a secret of the session; and no page runs scripts or can be framed.

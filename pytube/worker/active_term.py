@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,8 @@ _POLL_INTERVAL = 0.05
 class ActiveTerm:
     """The state of a term while it is led here.
 
-    Whoever learns something about the term says so here (a writer's notification, the end of the term, a
-    claim that is revoked), and sets `attention`; the partition's worker looks at it in its next round.
+    All that learn something about the term say so here (a writer's notification, the end of the term, a
+    claim that is revoked), and set `attention`; the partition's worker looks at it in its next round.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class ActiveTerm:
         self._deadline = deadline
         self._renewed_at = sent_at
         self._emit = emit
+        self._down_since: dict[str, float] = {}
+        """Outages that were told and whose end was not."""
         self._counter = 0
         self._lapsed = False
 
@@ -103,6 +106,28 @@ class ActiveTerm:
     def is_revoked(self) -> bool:
         """Whether the claim is to be given back in order."""
         return self.claim.revoked.is_set()
+
+    # --- outages --------------------------------------------------------------------------
+
+    def tell_down(self, what: str, event: Event) -> None:
+        """Emit the event of an outage, unless it was emitted and its end was not.
+
+        A pause ends a partition's worker, and not the outage: the next worker learns whether that is over.
+        Here the two events pair, for as long as the term lasts; its end ends all that was told of it.
+        """
+        if what not in self._down_since:
+            self._down_since[what] = time.monotonic()
+            self._emit(event)
+
+    def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
+        """Emit the event of the end of an outage that was told, made of its length in seconds."""
+        since = self._down_since.pop(what, None)
+        if since is not None:
+            self._emit(event(time.monotonic() - since))
+
+    def is_told_down(self, what: str) -> bool:
+        """Whether an outage was told and its end was not."""
+        return what in self._down_since
 
     # --- trust ----------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq
         backlog: nothing is touched while more backfill pods than this wait in the tube.
 
     Raises:
-        SinkError: to be begun anew later; keys touched twice do no harm.
+        SinkError: to be begun again later; keys touched twice do no harm.
         Fenced, WrongPartitions: the term is over.
     """
     began = time.monotonic()
@@ -78,7 +78,7 @@ async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq
         async with aclosing(_pages(sink, tube, shard, start_seq)) as pages:
             async for page in pages:
                 # What can't be of this tube (an earlier one of that name had other keys) is not ours.
-                ids = list(filter(source.keys.has, page))
+                ids = list(dict.fromkeys(filter(source.keys.has, page)))
                 if ids:
                     while await source.count_backfill(backlog + 1) > backlog:  # noqa: ASYNC110 # a table
                         await asyncio.sleep(_POLL_INTERVAL)

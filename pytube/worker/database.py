@@ -126,7 +126,7 @@ class Database:
                 dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
             )
         except PooledSession as error:
-            # Whoever starts is told by the error; here Postgres has been reached before by another way.
+            # A start is told by the error; here Postgres has been reached before by another way.
             if self._incarnation is not None and self._repeats.is_new("session_refused", str(error)):
                 self._log.error("session_refused", reason=str(error))
             raise
@@ -171,7 +171,7 @@ class Database:
     async def _keep(
         self, purpose: str, answer_timeout: float, serve: Callable[[Session], Coroutine[Any, Any, None]]
     ) -> None:
-        """Run a service over a session of its own; after an outage, begin anew with a new session."""
+        """Run a service over a session of its own; after an outage, begin again with a new session."""
         tries = 0
         while True:
             began = time.monotonic()

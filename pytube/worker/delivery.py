@@ -24,7 +24,7 @@ from pytube.errors import (
     SinkTimeout,
     SinkUnavailable,
 )
-from pytube.events import Event, SinkDown, SinkUp, SourceDown, SourceUp
+from pytube.events import SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.faults import Point, fault
 from pytube.logs import UserFaults
 from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
@@ -48,17 +48,25 @@ _POLL_INTERVAL = 0.05
 class CircuitBreaker:
     """Opens at a failure, with the reason; the next success closes it."""
 
-    def __init__(self, on_open: Callable[[str], None], on_close: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        on_open: Callable[[str], None],
+        on_close: Callable[[float], None],
+        *,
+        is_doubtful: bool = False,
+    ) -> None:
         """Args:
         on_open: receives the reason, once per outage.
         on_close: receives the length of the outage in seconds.
+        is_doubtful: whether an outage began before, and nobody has seen its end: the first success ends it.
         """
         self._on_open = on_open
         self._on_close = on_close
         self._closed = asyncio.Event()
         self._failures = 0
         self._probing = False
-        self._opened_at = 0.0
+        self._opened_at = time.monotonic()
+        self._is_doubtful = is_doubtful
         self._next_probe = 0.0
         self.succeeded_at = float("-inf")
         """When the last request succeeded, by `time.monotonic()`."""
@@ -99,8 +107,8 @@ class CircuitBreaker:
     def succeed(self) -> None:
         """A request succeeded: close the circuit."""
         self.succeeded_at = time.monotonic()
-        if not self.is_closed:
-            self._failures = 0
+        if not self.is_closed or self._is_doubtful:
+            self._failures, self._is_doubtful = 0, False
             self._closed.set()
             self._on_close(self.succeeded_at - self._opened_at)
         self._probing = False
@@ -164,7 +172,6 @@ class Deliverer:
         gate: SinkGate,
         limits: Limits,
         faults: UserFaults,
-        emit: Callable[[Event], None],
         metrics: TubeMetrics,
         traces: PartitionTraces,
     ) -> None:
@@ -178,7 +185,6 @@ class Deliverer:
             gate: is passed by each request to the sink.
             limits: batch sizes and timeouts.
             faults: logs what user code in the sink raises.
-            emit: receives an event when sink or source go down, and when they are back.
             metrics: counts how long reads and sends take.
             traces: shows where the time of each delivery goes.
         """
@@ -191,15 +197,15 @@ class Deliverer:
         ) -> CircuitBreaker:
             def on_open(reason: str) -> None:
                 troubles.begin(what, reason)
-                emit(down(*where, reason))
+                active_term.tell_down(what, down(*where, reason))
 
             def on_close(seconds: float) -> None:
                 if what == "sink":
                     gate.note_outage_over(seconds)
                 troubles.end(what)
-                emit(up(*where, seconds))
+                active_term.tell_up(what, lambda since: up(*where, since))
 
-            return CircuitBreaker(on_open, on_close)
+            return CircuitBreaker(on_open, on_close, is_doubtful=active_term.is_told_down(what))
 
         self.sink_breaker = breaker("sink", SinkDown, SinkUp)
         self.source_breaker = breaker("source", SourceDown, SourceUp)

@@ -18,7 +18,7 @@ from pytube.election import Claim, Election
 from pytube.election.base import Sheds
 from pytube.election.lease import LeaseElection, Room
 from pytube.election.share import LeaseTick
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 from pytube.pipeline.limits import TokenBucket
 from pytube.sources import queries
 from pytube.worker.database import Database
@@ -191,8 +191,8 @@ def _maker(
         from pytube.election.neli import NeliElection, SharedElection
     except ImportError as error:
         raise ConfigError(
-            f"the election neli needs the Kafka client ({error}); "
-            'install pytube-pg[kafka], or set worker.election = "lease"'
+            f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
+            'or set worker.election = "lease"'
         ) from None
     kafka, worker = config.kafka, config.worker
     if kafka is None:

@@ -1,8 +1,8 @@
 """The gate before the sink of one tube: limits that all partitions of this process share.
 
 Each request to the sink passes it: at most `rate` documents a second, at most `requests` requests at a time,
-and a slow start after an outage. Whoever waits here holds the documents of one batch, and one of the `sends`
-of its partition, so memory stays within its bound however long the wait is.
+and a slow start after an outage. A request that waits here holds the documents of one batch, and one of the
+`sends` of its partition, so memory stays within its bound however long the wait is.
 
 Live changes go before backfill. Backfill has its share of the documents all the same, as it has within each
 partition: a batch of backfill that waited for ever would keep its partition's send from live changes, too.
@@ -57,8 +57,9 @@ class SinkGate:
 
     @classmethod
     def of(cls, sink: SinkConfig, backfill_share: float) -> Self:
-        """The gate of a configured sink."""
-        return cls(rate=sink.rate, requests=sink.requests, ramp=sink.ramp, backfill_share=backfill_share)
+        """The gate of a configured sink; a document that is split counts as all its parts."""
+        rate = None if sink.rate is None else sink.rate / sink.writes
+        return cls(rate=rate, requests=sink.requests, ramp=sink.ramp, backfill_share=backfill_share)
 
     @property
     def waiting(self) -> int:

@@ -345,7 +345,7 @@ class Host:
         return {where for where, leadership in self.leaderships.items() if leadership.waits_for_sink}
 
     async def read_shards(self) -> None:
-        """Read `shards` anew; they stay as they are while the host is down."""
+        """Read `shards` again; they stay as they are while the host is down."""
         try:
             self.shards = await read_shards(self.database.pool, list(self.queues))
         except RECOVERABLE:

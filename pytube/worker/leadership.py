@@ -70,6 +70,8 @@ class Leadership:
         self._unreleased: terms.Term | None = None
         self._repeats = Repeats()
         self._tries = 0
+        self._has_met_closed_sink = False
+        """Whether the term has told that the sink is not open, and not that it is."""
         self._ahead_since: float | None = None
         """Since when one term after the other finds the sink ahead."""
         self.partition_worker: Consumer | None = None
@@ -162,6 +164,7 @@ class Leadership:
         term = active_term.term
         where = term.tube, term.partition
         self._active_term = self._database.terms[where] = active_term
+        self._has_met_closed_sink = False
         began = time.monotonic()
         try:
             await self._wait_for_earlier_terms(active_term)
@@ -274,12 +277,14 @@ class Leadership:
         term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
         delivered.
         """
-        reason = self._queue.why_closed
+        reason, term = self._queue.why_closed, active_term.term
         if reason is None:
+            if self._has_met_closed_sink:  # before a pause, during which it was opened
+                self._tell_open(active_term)
             return True
-        term, began = active_term.term, time.monotonic()
+        self._has_met_closed_sink = True
         active_term.troubles.begin("sink", reason)
-        self._queue.emit(SinkDown(term.tube, term.partition, reason))
+        active_term.tell_down("sink", SinkDown(term.tube, term.partition, reason))
         while self._queue.why_closed is not None and not self._over.is_set() and active_term.paused is None:
             if active_term.ended is not None:
                 raise active_term.ended
@@ -287,9 +292,14 @@ class Leadership:
             await self._wait_for_claim(_WAIT_STEP)
         if self._queue.why_closed is not None or self._over.is_set():
             return False
-        active_term.troubles.end("sink")
-        self._queue.emit(SinkUp(term.tube, term.partition, time.monotonic() - began))
+        self._tell_open(active_term)
         return True
+
+    def _tell_open(self, active_term: ActiveTerm) -> None:
+        self._has_met_closed_sink = False
+        active_term.troubles.end("sink")
+        where = active_term.term.tube, active_term.term.partition
+        active_term.tell_up("sink", lambda seconds: SinkUp(*where, seconds))
 
     def _drain_limit(self) -> float:
         """A revoked claim keeps the election waiting, so drain only the sends under way."""

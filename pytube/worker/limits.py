@@ -64,7 +64,9 @@ class Limits(TermLimits):
 
 
 def _batch_documents(sink: SinkConfig) -> int:
-    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly."""
-    if sink.rate is None:
-        return sink.batch_documents
-    return min(sink.batch_documents, max(1, int(sink.rate)))
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly.
+
+    A document that is split counts as all its parts, since the limits are those of the sink.
+    """
+    most = sink.batch_documents if sink.rate is None else min(sink.batch_documents, int(sink.rate))
+    return max(1, most // sink.writes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 from pytube.logs import Logger
 from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.http import Answer, HttpResponder, Maker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # from the extra `metrics`
 _MOST_TIME = 0.01
 """The part of the event loop's time that scrapes may take; answers are repeated to keep to it."""
 _OLDEST = 10.0
-"""Seconds after which an answer is made anew, whatever it costs."""
+"""Seconds after which an answer is made again, whatever it costs."""
 
 
 def build_listener(
@@ -49,7 +49,7 @@ def build_listener(
         import prometheus_client  # noqa: F401 # its parts are imported where they are used
     except ImportError as error:
         raise ConfigError(
-            "key worker.listen: the package prometheus_client is missing; install pytube-pg[metrics]"
+            f"key worker.listen needs the package prometheus_client: {how_to_install('metrics')}"
         ) from error
 
     async def health() -> Answer:

@@ -114,7 +114,6 @@ class OutboxWorker:
         """Whether the mark under way began after all that the machine has had refused."""
         self._look = _FIRST_LOOK
         self._acknowledged_at = float("-inf")
-        self._down_since: float | None = None
 
     # --- life -----------------------------------------------------------------------------
 
@@ -270,11 +269,13 @@ class OutboxWorker:
             self.counters.documents[_RECORDS] += chunk.size - len(failures)
             self.counters.retries[_RECORDS] += len(failures)
             self._note(begun, failures, now)
+            if not failures:
+                self._note_topic_up(chunk.topic)
         self._settled_chunks += len(settled)
         self.counters.coalesced += self.machine.compacted
         self.machine.compacted = 0
         if self._outgoing.why_stuck is not None:
-            self._note_down(self._outgoing.why_stuck, now)
+            self._note_down(self._outgoing.why_stuck)
         return bool(settled)
 
     def _note(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
@@ -283,25 +284,31 @@ class OutboxWorker:
         if reason is None:
             if not failures:
                 self._acknowledged_at = now
-                if self._down_since is not None:
-                    self._active_term.troubles.end("sink")
-                    self._emit(SinkUp(*self._where, now - self._down_since))
-                    self._down_since = None
+                self._active_term.troubles.end("sink")
+                self._active_term.tell_up("sink", lambda seconds: SinkUp(*self._where, seconds))
         elif self._acknowledged_at < begun:  # else it answers for other topics
-            self._note_down(reason, now)
+            self._note_down(reason)
 
-    def _note_down(self, reason: str, now: float) -> None:
-        if self._down_since is None:
-            self._down_since = now
+    def _note_down(self, reason: str) -> None:
+        if self.sink_is_up:
             self._active_term.troubles.begin("sink", reason)
-            self._emit(SinkDown(*self._where, reason))
+            self._active_term.tell_down("sink", SinkDown(*self._where, reason))
 
     def _tell_of_topics(self) -> None:
         for change in self.machine.changes():
             if change.reason is not None:
-                self._emit(TopicDown(*self._where, change.topic, change.reason))
+                event = TopicDown(*self._where, change.topic, change.reason)
+                self._active_term.tell_down(_topic(change.topic), event)
             else:
-                self._emit(TopicUp(*self._where, change.topic, change.seconds))
+                self._tell_topic_up(change.topic)
+
+    def _note_topic_up(self, topic: str) -> None:
+        """Tell that a topic is back that took nothing before a pause: this machine has not seen it down."""
+        if self._active_term.is_told_down(_topic(topic)) and topic not in self.machine.resting():
+            self._tell_topic_up(topic)
+
+    def _tell_topic_up(self, topic: str) -> None:
+        self._active_term.tell_up(_topic(topic), lambda seconds: TopicUp(*self._where, topic, seconds))
 
     async def _park(self) -> bool:
         """Park what can't be sent, and what waits behind it; whether there was any."""
@@ -377,7 +384,7 @@ class OutboxWorker:
     @property
     def sink_is_up(self) -> bool:
         """Whether a broker takes records of this partition, as far as is known."""
-        return self._down_since is None
+        return self._active_term.troubles.reason("sink") is None
 
     @property
     def source_is_up(self) -> bool:
@@ -388,3 +395,8 @@ class OutboxWorker:
     def is_trusted(self) -> bool:
         """Whether a write may begin now."""
         return self._active_term.is_trusted
+
+
+def _topic(name: str) -> str:
+    """How the outage of a topic is kept in the term."""
+    return f"topic {name}"

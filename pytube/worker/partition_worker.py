@@ -108,7 +108,6 @@ class PartitionWorker:
             tube.gate,
             tube.limits,
             tube.faults,
-            tube.emit,
             tube.metrics,
             self._traces,
         )
@@ -447,7 +446,7 @@ class PartitionWorker:
         self.counters.parked[flight.pod_class] += len(dead)
 
     async def _stop(self, why: str, dead: Sequence[DeadLetter]) -> None:
-        """Stop the whole tube, in the database, so that it stays stopped whoever leads it."""
+        """Stop the whole tube, in the database, so that it stays stopped under any leader."""
         term = self._active_term.term
         (shard, key), error = dead[0].key, dead[0].reason
         reason = f"key {shard}/{key} can't be delivered: {error}"

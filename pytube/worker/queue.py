@@ -136,7 +136,7 @@ class Queue(ABC):
         """
 
     async def reload_partitions(self) -> None:
-        """Read the partition count anew.
+        """Read the partition count again.
 
         Raises:
             UnknownTube: the queue does not exist.

@@ -54,7 +54,12 @@ class SharedSink:
 
     def _build(self, settings: SinkConfig) -> Sink:
         try:
-            return build_sink(settings.type, settings.options, request_timeout=settings.request_timeout)
+            return build_sink(
+                settings.type,
+                settings.options,
+                request_timeout=settings.request_timeout,
+                parts=settings.parts,
+            )
         except ConfigError as error:
             self.faults.log_sink("from_options", error)
             raise

@@ -47,7 +47,6 @@ class Stepper:
             self._tube.gate,
             self._tube.limits,
             self._tube.faults,
-            self._tube.emit,
             self._tube.metrics,
             self._tube.tracing.partition(self._active_term.term),
         )

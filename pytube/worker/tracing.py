@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 from pytube.model import Documents, Id, Pod
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.sources.terms import Term
@@ -91,6 +91,6 @@ def build_tracing(setting: bool | str, client_id: str) -> Tracing:
         from pytube.worker.otel import OpenTelemetry
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"key worker.tracing: the package {error.name} is missing; install pytube-pg[tracing]"
+            f"key worker.tracing needs the package {error.name}: {how_to_install('tracing')}"
         ) from error
     return OpenTelemetry.build(setting, client_id)

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from pytube.backfill.limits import BackfillLimits
-from pytube.config import Config
+from pytube.config import Config, TubeConfig
 from pytube.db.session import SessionPool
 from pytube.enrich import build_enricher
 from pytube.enrich.check import Fault, check_enriching
@@ -64,7 +64,7 @@ class Tube(Queue):
         self.tracing = tracing
         self.metrics = TubeMetrics()
         self.backfill_limits = BackfillLimits.of(settings.backfill)
-        self.transforms = self._load_transforms(settings.transforms)
+        self.transforms = self._load_transforms(settings)
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self._sink = sink
         self._enrich = settings.enrich
@@ -100,9 +100,10 @@ class Tube(Queue):
         """Count what happened to a term."""
         self.metrics.count(event)
 
-    def _load_transforms(self, targets: Sequence[str]) -> Transforms | None:
+    def _load_transforms(self, settings: TubeConfig) -> Transforms | None:
+        splits = settings.sink.parts is not None
         try:
-            return Transforms.load(targets, self.name, self.log, self.faults)
+            return Transforms.load(settings.transforms, self.name, self.log, self.faults, splits=splits)
         except ConfigError as error:
             self.faults.log_sink("import", error)
             raise

@@ -49,9 +49,9 @@ $$;
 -- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
 -- call it; none when it is so.
 --
--- Arguments: name: quoted, with its schema; arguments: with types in full; settings: what follows SECURITY DEFINER.
+-- Arguments: name: quoted, with its schema; arguments: with types in full; settings: as pg_proc has them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
-    name text, arguments text, returns text, settings text, body text, owner regrole, callers regrole[]
+    name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]
 ) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -59,25 +59,30 @@ DECLARE
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
-    -- One that was another's is made anew: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR made.proowner <> owner THEN
+    IF made.proowner <> owner THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+    END IF;
+    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
+        OR made.proowner <> owner
+    THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            name, arguments, returns, settings, body);
+            name, arguments, returns,
+            (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
+    END IF;
+    IF made.oid IS NULL THEN
+        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
-    -- Last: who gives a function away may need no right of the new owner but to name it.
-    IF made.proowner IS DISTINCT FROM owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
-    END IF;
 END
 $$;
 
 -- tube_private_make_function: runs these statements for a function of ours.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_function(
-    name text, arguments text, returns text, settings text, body text, callers regrole[]
+    name text, arguments text, returns text, settings text[], body text, callers regrole[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -117,7 +122,7 @@ BEGIN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
     END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '', tube_private_put_body(att),
+        'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
@@ -125,8 +130,8 @@ BEGIN
 END
 $$;
 
--- tube_private_put_callers: who may call an attachment's put: we, and the table's owner. As long as the trigger function
--- belongs to an owner of before, that one, too.
+-- tube_private_put_callers: who may call an attachment's put: we, and the table's owner. Until an owner has agreed to go on,
+-- the trigger function has the rights of the one before, who may call it, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_callers(att :"schema".tube_attachment) RETURNS regrole[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(
@@ -175,27 +180,21 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT d, NULL::regclass FROM tube_private_owner_functions_ddl(att) AS d
+    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', '{"search_path=pg_catalog, pg_temp"}',
+        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
+        tube_private_function(att, 'capture'), '', 'trigger',
+        -- Values that are compared as texts must not depend on the writer's settings.
+        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=ISO}' ELSE '{}' END::text[],
+        b.body, tube_private_owner_of(att.tbl), '{}') AS d
     UNION ALL
     SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
     UNION ALL
     SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
-$$;
-
--- tube_private_owner_functions_ddl: those of them that make the functions with the rights of the table's owner.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_functions_ddl(att :"schema".tube_attachment) RETURNS SETOF text
-LANGUAGE sql STABLE AS $$
-    SELECT d FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', 'SET search_path = pg_catalog, pg_temp',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
-    SELECT d FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN 'SET extra_float_digits = 1 SET datestyle = ''ISO''' ELSE '' END,
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
 $$;
 
 -- tube_private_members: the tables that an attached table consists of.

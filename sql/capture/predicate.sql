@@ -4,7 +4,7 @@
 -- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
 --
 -- A predicate names nothing by schema, and is bound with a search path of pg_catalog alone. So all functions,
--- operators and types in it are built in, whoever owns what else; literals of enums need no type name.
+-- operators and types in it are built in, no matter who owns what else; literals of enums need no type name.
 --
 -- A cursor refuses what is not one SELECT before it looks into it, and says of several statements
 -- something else than of one CREATE VIEW; so a text that smuggles in a second statement is told by
@@ -133,6 +133,14 @@ BEGIN
             PERFORM set_config('search_path', 'pg_catalog, pg_temp', true); -- of names in the predicate; until this returns
             EXECUTE format('CREATE TABLE %s (%s)', probe, columns);
             EXECUTE format('CREATE INDEX ON %s ((1)) WHERE (', probe) || att.row_filter || E'\n)';
+            -- A domain, say, whose CHECK would run with the rights of whoever writes. Functions are not looked for there.
+            IF EXISTS (SELECT FROM pg_index AS i
+                JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                JOIN pg_type AS t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+                WHERE i.indrelid = probe::regclass AND t.typnamespace = pg_my_temp_schema())
+            THEN
+                RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = 'it names a temporary type';
+            END IF;
             EXECUTE format('DROP TABLE %s', probe);
             RETURN;
         EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR feature_not_supported OR program_limit_exceeded THEN
@@ -165,7 +173,7 @@ BEGIN
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
-        WHERE p.oid = to_regproc(quoted) AND p.proowner = owner AND p.proargtypes::text = bound
+        WHERE p.oid = to_regprocedure(format('%s(%s)', quoted, types)) AND p.proowner = owner AND p.proargtypes::text = bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -177,10 +185,13 @@ BEGIN
     WITH mine AS (
         SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
+            -- Owners of other tables may make such names, too, and views of these.
+            AND p.proowner = ANY (tube_private_put_callers(att))
     )
     -- The newest of the others stays: a statement that is under way may still call it.
     SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target);
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);

@@ -28,7 +28,7 @@ BEGIN
         SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
         FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
     END IF;
-    -- After the INSERT: whoever falls asleep after this look reads a seq that is at least as high.
+    -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
     IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
         PERFORM <schema>.tube_private_wake_sleepers(<tube>, <touched>);
     END IF;

@@ -157,7 +157,7 @@ $$;
 --
 -- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an
 -- error;
---   install: likewise, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL.
+--   install: the same, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL.
 -- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
 -- Locks: a table that lacks its triggers: SHARE ROW EXCLUSIVE; one that has too many: ACCESS EXCLUSIVE.

@@ -124,7 +124,7 @@ BEGIN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
         PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
-            format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()), body,
+            ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())], body,
             ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END

@@ -194,7 +194,7 @@ $$;
 
 -- tube_job_forget: forgets jobs, and throws away what they have staged. Pods in tubes stay.
 --
--- A job that is forgotten and begun anew writes all of its units once more. That of a backfill is forgotten once the
+-- A job that is forgotten and begun again writes all of its units once more. That of a backfill is forgotten once the
 -- backfill has come to an end.
 --
 -- Arguments: job_id: this one; NULL: all that ended before; before: only if it ended before; NULL: whenever. One of the

@@ -261,7 +261,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
         -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
-        -- seen, or it would wait for an operator who pauses anew in an open transaction (tube_private_forget_rest).
+        -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key

@@ -1,6 +1,6 @@
 -- 0002: what evaluates over an attached table belongs to the table's owner.
 --
--- The functions of triggers move to a schema of their own. They are given to the owners of the tables, and made anew, at the
+-- The functions of triggers move to a schema of their own. They are given to the owners of the tables, and made again, at the
 -- end of the installation: triggers stay as they are, and none of their writes is missed.
 
 -- row_filter is the tube's predicate, or NULL where it does not fit the table; then misfit tells what was tried.
@@ -20,7 +20,7 @@ CREATE TABLE :"schema".tube_trouble (
     source_down_since timestamptz
 ) WITH (fillfactor = 50);
 
--- Private functions have changed, and are made anew; but for one that a writer may call who waits for this transaction,
+-- Private functions have changed, and are made again; but for one that a writer may call who waits for this transaction,
 -- and those that event triggers call, which only a superuser may drop.
 DO $$
 DECLARE

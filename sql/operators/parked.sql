@@ -1,8 +1,12 @@
 -- What operators do with parked keys: list them, have them tried again, drop them.
 --
 -- Which ones: all arguments that are not NULL have to fit. in_error: a text that the error holds, in any case; in_older:
--- parked longer ago than this; in_newest: the greatest park_id, so that what is parked meanwhile is not met. in_key: an id of
--- the tube's type, in any form that the type reads: 042 is 42. So it needs a tube.
+-- parked longer ago than this; in_key: an id of the tube's type, in any form that the type reads: 042 is 42. So it needs a
+-- tube.
+--
+-- tube_park_count says what there is, and as of when (seen, before). A retry or a drop that is given these acts on that and on
+-- nothing else, in however many pieces: a key that was parked since, or parked again, or retried, is left alone. A snapshot
+-- says so, and no number or time of a row would: those are drawn before the row can be seen, and a clock may be set back.
 
 -- tube_park_list: parked keys with their error, the latest first.
 --
@@ -32,22 +36,25 @@ BEGIN
     RETURN QUERY
     SELECT k.park_id, k.tube, k.shard, k.id, k.op, k.seq, k.payload, k.error, k.attempts, k.epoch, k.parked_at,
         k.first_at, k.retried_at
-    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, in_older, NULL) AS k
+    FROM tube_private_parked(in_tube, in_shard, of_key, in_error, clock_timestamp() - in_older, NULL) AS k
     ORDER BY k.parked_at DESC, k.park_id DESC
     LIMIT in_limit;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';
 
--- tube_park_count: how many parked keys those arguments mean, and the greatest of their numbers, for the calls below.
+-- tube_park_count: how many parked keys those arguments mean, and as of when, for the calls below.
 --
+-- Result: count; seen: the snapshot in which they are; before: the time that in_older means now, NULL without it.
 -- Errors: 22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_count(
     in_tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL
-) RETURNS TABLE (count bigint, newest bigint)
+) RETURNS TABLE (count bigint, seen pg_snapshot, before timestamptz)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT count(*), max(k.park_id)
-    FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, $5, NULL) AS k
+    WITH t AS MATERIALIZED (SELECT clock_timestamp() - $5 AS before)
+    SELECT (SELECT count(*) FROM tube_private_parked($1, $2, tube_private_parked_key($1, $3), $4, t.before, NULL) AS k),
+        pg_current_snapshot(), t.before
+    FROM t
 $$;
 COMMENT ON FUNCTION :"schema".tube_park_count IS 'Counts parked keys.';
 
@@ -57,17 +64,18 @@ LANGUAGE sql STABLE AS $$
     SELECT tube_private_kept_key(r, in_key) FROM tube_registry AS r WHERE r.tube = in_tube AND in_key IS NOT NULL
 $$;
 
--- tube_private_parked: the parked keys that some arguments mean; in_key as it is parked.
+-- tube_private_parked: the parked keys that some arguments mean; in_key as it is parked; in_before: parked before then; in_seen:
+-- those that have not changed since that snapshot.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parked(
-    in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint
+    in_tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, in_seen pg_snapshot
 ) RETURNS SETOF :"schema".tube_parked
 LANGUAGE sql STABLE AS $$
     SELECT k.* FROM tube_parked AS k
     WHERE (in_tube IS NULL OR k.tube = in_tube) AND (in_shard IS NULL OR k.shard = in_shard)
         AND (in_key IS NULL OR k.id = in_key)
         AND (in_error IS NULL OR strpos(lower(k.error), lower(in_error)) > 0)
-        AND (in_older IS NULL OR k.parked_at < clock_timestamp() - in_older)
-        AND (in_newest IS NULL OR k.park_id <= in_newest)
+        AND (in_before IS NULL OR k.parked_at < in_before)
+        AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
 -- tube_park_retry: touches parked keys, so that they are delivered, or parked again. Their rows stay until then.
@@ -75,14 +83,15 @@ $$;
 -- A key that is parked since it was retried last is retried once, however many operators ask. With in_key it is retried
 -- again, but of two who ask at once one does it, and the other gets 0.
 --
--- Arguments: tube; which ones; in_limit: at most so many in this transaction, so that many can be retried in several.
+-- Arguments: tube; which ones; in_before: parked before then; in_seen: those that have not changed since that snapshot;
+--   in_limit: at most so many in this transaction, so that many can be retried in several, all with the same in_seen.
 -- Result: how many were touched.
 -- Errors: TU102 unknown tube; 22023 a bad in_limit; 22P02, 22003 the key is not of the tube's type.
 -- Locks: the registry row FOR KEY SHARE and the rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_retry(
-    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL,
-    in_newest bigint = NULL, in_limit integer = 10000
+    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_before timestamptz = NULL,
+    in_seen pg_snapshot = NULL, in_limit integer = 10000
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
@@ -95,7 +104,7 @@ DECLARE
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
     PERFORM FROM tube_registry AS r WHERE r.tube = of_tube FOR KEY SHARE;
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, of_key IS NULL, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, of_key IS NULL, in_limit);
     IF chosen = '{}' THEN
         RETURN 0;
     END IF;
@@ -115,9 +124,9 @@ BEGIN
     keys := ARRAY(SELECT concat(p.shard, '/', p.id) FROM tube_parked AS p WHERE p.park_id = ANY (chosen[:10]) ORDER BY p.park_id);
     PERFORM tube_private_wake_sleepers(of_tube,
         ARRAY(SELECT DISTINCT p.shard FROM tube_parked AS p WHERE p.park_id = ANY (chosen)));
-    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod is parked anew, by its seq
+    DELETE FROM tube_parked AS p WHERE p.park_id = ANY (chosen) AND p.id IS NULL; -- a control pod gets a new row, by its seq
     UPDATE tube_parked AS p SET retried_at = clock_timestamp() WHERE p.park_id = ANY (chosen);
-    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(chosen));
+    PERFORM tube_private_audit_parked('park retry', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(chosen));
     RETURN cardinality(chosen);
 END
 $$;
@@ -125,13 +134,13 @@ COMMENT ON FUNCTION :"schema".tube_park_retry IS 'Touches parked keys, so that t
 
 -- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
 --
--- Of one that another operator retries or drops at the same time, or a worker parks anew, it is not known whether it is
+-- Of one that another operator retries or drops at the same time, or a worker parks again, it is not known whether it is
 -- still to be dropped: it is left alone, and does not count.
 --
 -- Arguments, result, errors: as tube_park_retry; those that were retried before are among them. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
-    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_older interval = NULL,
-    in_newest bigint = NULL, in_limit integer = 10000
+    tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_before timestamptz = NULL,
+    in_seen pg_snapshot = NULL, in_limit integer = 10000
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -142,7 +151,7 @@ DECLARE
     keys text[];
 BEGIN
     PERFORM tube_private_check_limit(in_limit);
-    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_older, in_newest, false, in_limit);
+    chosen := tube_private_hold_parked(of_tube, in_shard, of_key, in_error, in_before, in_seen, false, in_limit);
     WITH gone AS (
         DELETE FROM tube_parked AS k WHERE k.park_id = ANY (chosen) RETURNING k.park_id, k.shard, k.id
     )
@@ -150,7 +159,7 @@ BEGIN
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_older, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;
@@ -159,17 +168,18 @@ COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Forgets parked keys; the sink s
 -- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
 --
 -- Its caller has seen them as its statement began. A row that somebody has changed until it is locked is passed over: the
--- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked.
+-- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked. By the
+-- index of the numbers, so that a piece of many costs what it takes, and not what is parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_parked(
-    in_tube text, in_shard integer, in_key text, in_error text, in_older interval, in_newest bigint, only_new boolean,
-    in_limit integer
+    in_tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, in_seen pg_snapshot,
+    only_new boolean, in_limit integer
 ) RETURNS bigint[]
-LANGUAGE sql AS $$
+LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     SELECT ARRAY(
         SELECT k.park_id
         FROM (
             SELECT q.park_id, q.parked_at, q.retried_at
-            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_older, in_newest) AS q
+            FROM tube_private_parked(in_tube, in_shard, in_key, in_error, in_before, in_seen) AS q
             WHERE NOT only_new OR q.retried_at IS NULL
             ORDER BY q.park_id LIMIT in_limit) AS p
         JOIN tube_parked AS k ON k.park_id = p.park_id
@@ -180,12 +190,12 @@ $$;
 -- tube_private_audit_parked: records what was done with parked keys. What was looked for in errors may quote a document, so
 -- it is not kept; that it was given is.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_audit_parked(
-    action text, tube text, in_shard integer, in_key text, in_error text, in_older interval, keys text[], count integer
+    action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, keys text[], count integer
 ) RETURNS void
 LANGUAGE sql AS $$
     SELECT tube_audit_add(action, tube, jsonb_strip_nulls(jsonb_build_object(
         'shard', in_shard, 'key', left(in_key, 100), 'by_error', CASE WHEN in_error IS NOT NULL THEN true END,
-        'older', in_older::text, 'count', count, 'keys', tube_private_some_keys(keys))))
+        'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
 -- tube_private_check_limit: refuses a limit below 1.

@@ -5,7 +5,7 @@
 --
 -- Arguments: tube; in_partition: NULL for all; lasts: for how long, NULL until somebody resumes it; reason: for people, of
 --   which 500 characters are kept, without what looks like a secret.
--- Result: the number of the pause. What is paused already is paused anew, with these arguments.
+-- Result: the number of the pause. What is paused already is paused again, with these arguments.
 -- Errors: TU102 unknown tube; TU103 unknown partition; 22023 it would last no time.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_pause(
@@ -39,7 +39,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pause IS 'Pauses the delivery of a tube, or of one of its partitions.';
 
--- tube_resume: ends pauses, whoever began them: operators, or a worker that stopped the tube.
+-- tube_resume: ends pauses, no matter who began them: operators, or a worker that stopped the tube.
 --
 -- Arguments: tube; in_partition: NULL ends all pauses of the tube; else only those that were made for that partition.
 -- Result: how many pauses were ended; those that have run out are not among them.

@@ -182,11 +182,11 @@ BEGIN
 END
 $$;
 
--- tube_pods_retry: puts the keys of pods into the queue anew, and takes the old pods away.
+-- tube_pods_retry: puts the keys of pods back into the queue, and takes the old pods away.
 --
 -- The keys get new pods: an old seq may lie below the floor of a worker, which would not see it. Order among keys changes;
 -- the last state of each wins as always. What is in flight is left alone, but for a single key (in_key): that key is touched
--- again whoever has it, and all old pods stay.
+-- again no matter who has it, and all old pods stay.
 --
 -- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
 -- Result: how many pods there were; call until it is 0, with in_to, or it meets the new ones; with in_key once.
@@ -225,7 +225,7 @@ BEGIN
     RETURN cardinality(chosen);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Puts the keys of waiting pods into the queue anew.';
+COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Puts the keys of waiting pods back into the queue.';
 
 -- tube_pods_ack: takes pods away, or one key of them, as if they were delivered. Nothing is sent.
 --

@@ -1,6 +1,6 @@
 -- Steps: one document of a paused partition, delivered by its leader because an operator asks for it.
 --
--- The leader does it, under its own term, with its own tokens and its own way to the sink: whoever watches needs neither
+-- The leader does it, under its own term, with its own tokens and its own way to the sink: the one who watches needs neither
 -- the sink nor a right to lead, no second writer appears beside a live worker, and under either election it is the worker
 -- that was elected. An operator who goes away leaves at most the one step that was asked for.
 

@@ -22,7 +22,8 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_adopt(
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
-    worker name;
+    doing CONSTANT text := format('%s is adopted by outbox %L', tbl, outbox);
+    rights record;
     statements text[];
 BEGIN
     IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
@@ -30,25 +31,26 @@ BEGIN
             MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
             HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
     END IF;
-    SELECT a.worker, a.statements INTO worker, statements FROM tube_private_adopt(outbox, tbl, partitions, wake) AS a;
-    PERFORM tube_private_patiently(statements, format('%s is adopted by outbox %L', tbl, outbox)) WHERE statements <> '{}';
-    PERFORM tube_private_open_schema(c.relnamespace, worker) FROM pg_class AS c WHERE c.oid = tbl;
+    rights := tube_private_adoption_rights(outbox, tbl);
+    PERFORM tube_private_patiently(rights.statements, doing);
+    statements := tube_private_adopt(outbox, tbl, partitions, wake);
+    PERFORM tube_private_patiently(statements, doing) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, rights.worker) FROM pg_class AS c WHERE c.oid = tbl;
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_adopt IS
     'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
 
--- tube_private_adopt: what outbox_adopt does with the rights of our owner.
+-- tube_private_adoption_rights: the statements by which the owner of a table agrees to its adoption; worker: whom they let in.
 --
--- Result: worker: the role; statements: what is left for the owner of the table to run.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_adopt(
-    outbox text, tbl regclass, partitions integer, wake boolean, OUT worker name, OUT statements text[]
+-- Errors: TU107, TU108.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_adoption_rights(
+    outbox text, tbl regclass, OUT worker name, OUT statements text[]
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    was tube_outbox;
+    was text;
     wrong CONSTANT text := tube_private_adoption_fault(tbl);
-    wakes boolean;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
@@ -57,10 +59,36 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
             HINT = 'Adopt a plain table with the columns that goharvest describes.';
     END IF;
-    SELECT o.* INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    SELECT o.outbox INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
     IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was.outbox),
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was),
             HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    worker := tube_private_role('worker');
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))];
+END
+$$;
+
+-- tube_private_adopt: what outbox_adopt does with the rights of our owner; what is left for the owner of the table to run.
+--
+-- An administrator may call it for any table. That the worker has its rights shows that the table's owner has agreed: else a
+-- later drop, or an uninstallation by a superuser, would take rights and indexes from a table that nobody adopted.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_adopt(
+    outbox text, tbl regclass, partitions integer, wake boolean
+) RETURNS text[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    was tube_outbox;
+    worker CONSTANT name := (tube_private_adoption_rights(outbox, tbl)).worker;
+    wakes boolean;
+BEGIN
+    IF NOT (has_table_privilege(worker, tbl, 'SELECT') AND has_table_privilege(worker, tbl, 'DELETE')
+            AND has_column_privilege(worker, tbl, 'leader_id', 'UPDATE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s has not been opened to %I by its owner', tbl, worker),
+            HINT = 'Its owner has to adopt it (outbox_adopt).';
     END IF;
     was := tube_private_enter_outbox(outbox, partitions);
     IF was.outbox IS NULL THEN
@@ -73,14 +101,10 @@ BEGIN
             HINT = 'Choose another name, or drop that outbox first.';
     END IF;
     PERFORM tube_private_repartition_outbox(outbox, partitions);
-    worker := tube_private_role('worker');
     wakes := EXISTS (SELECT FROM pg_trigger AS t
         WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
-    statements := ARRAY[
-        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
-        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))]
-        || CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
-            WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+        WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
 END
 $$;
 

@@ -2,7 +2,7 @@
 -- ids; a row of tube_outbox_parked has marks pass over them.
 --
 -- A key may be held: then its later records are parked behind the first one, and an operator who retries that one has
--- them all sent again, in the order of their ids. Whoever holds a key, and whoever frees it, takes the lock of
+-- them all sent again, in the order of their ids. A session that holds a key, or frees one, takes the lock of
 -- tube_private_lock_parked first; what comes after it is a statement of its own, which sees what others did before.
 
 -- outbox_records_park: sets records of a term aside, each with the error that it met.
@@ -146,33 +146,27 @@ COMMENT ON FUNCTION :"schema".outbox_parked IS 'Lists parked records with their 
 -- Of a held key all records go together, so that they are sent in their order.
 --
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.
+--   in_seen: those that were parked in that snapshot; a record that has failed again since was not. in_limit: about so many
+--   in this transaction, so that many can be retried in several, all with the same in_seen: call until it is 0. Of a held
+--   key all go, however many.
 -- Result: how many records are to be sent again.
--- Errors: TU102 unknown outbox; TU108; TU111 it is a tube; 25001 the transaction is not READ COMMITTED.
+-- Errors: TU102 unknown outbox; TU108; TU111 it is a tube; 22023 a bad in_limit; 25001 the transaction is not READ
+--   COMMITTED.
 -- Locks: the registry row FOR KEY SHARE and the lock of the outbox's parked records, until the transaction ends: workers
 --   wait for it when they park. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_retry(
-    outbox text, ids bigint[] = NULL, topic text = NULL, key text = NULL
+    outbox text, ids bigint[] = NULL, topic text = NULL, key text = NULL, in_seen pg_snapshot = NULL,
+    in_limit integer = 10000
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     retried bigint;
 BEGIN
+    PERFORM tube_private_check_limit(in_limit);
     PERFORM tube_private_lock_parked(outbox_retry.outbox, NULL, NULL, NULL);
-    WITH chosen AS (
-        SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
-        WHERE k.outbox = outbox_retry.outbox
-            AND (ids IS NULL OR k.id = ANY (ids))
-            AND (outbox_retry.topic IS NULL OR k.topic = outbox_retry.topic)
-            AND (outbox_retry.key IS NULL OR k.key = outbox_retry.key)
-    )
-    SELECT tube_private_free_parked(outbox_retry.outbox, ARRAY(
-        SELECT c.id FROM chosen AS c
-        UNION
-        SELECT k.id FROM (SELECT DISTINCT c.topic, c.key FROM chosen AS c WHERE c.hold) AS c
-        JOIN tube_outbox_parked AS k ON k.outbox = outbox_retry.outbox AND k.topic = c.topic
-            AND md5(k.key) = md5(c.key) AND k.key = c.key AND k.hold))
-    INTO retried;
+    retried := tube_private_free_parked(outbox_retry.outbox, tube_private_choose_parked(
+        outbox_retry.outbox, ids, outbox_retry.topic, outbox_retry.key, in_seen, in_limit));
     IF retried > 0 THEN
         PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
             'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
@@ -183,6 +177,39 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_retry IS
     'Has parked records sent again; of a held key, all records together and in order.';
+
+-- tube_private_choose_parked: the parked records that arguments of outbox_retry mean: about in_limit of them, held keys whole.
+--
+-- Records by themselves and keys come in the order of their first ids: so records of one key that none holds are freed in
+-- their order, too. By the index of the ids, so that a piece of many costs what it takes, and not what is parked.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_choose_parked(
+    outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer
+) RETURNS bigint[]
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+#variable_conflict use_column
+DECLARE
+    chosen bigint[] := '{}';
+    unit record;
+BEGIN
+    FOR unit IN
+        SELECT c.topic, CASE WHEN c.hold THEN c.key END AS key, array_agg(c.id) AS ids
+        FROM (
+            SELECT k.id, k.topic, k.key, k.hold FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1
+                AND ($2 IS NULL OR k.id = ANY ($2)) AND ($3 IS NULL OR k.topic = $3) AND ($4 IS NULL OR k.key = $4)
+                AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
+            ORDER BY k.id LIMIT in_limit) AS c
+        GROUP BY c.topic, CASE WHEN c.hold THEN c.key END, CASE WHEN NOT c.hold THEN c.id END
+        ORDER BY min(c.id)
+    LOOP
+        chosen := chosen || CASE WHEN unit.key IS NULL THEN unit.ids ELSE ARRAY(
+            SELECT k.id FROM tube_outbox_parked AS k
+            WHERE k.outbox = $1 AND k.topic = unit.topic AND md5(k.key) = md5(unit.key) AND k.key = unit.key AND k.hold) END;
+        EXIT WHEN cardinality(chosen) >= in_limit;
+    END LOOP;
+    RETURN chosen;
+END
+$$;
 
 -- tube_private_free_parked: parked records of an outbox go onto the list of those to be sent again, and its workers are
 -- woken; how many there were. The caller has the lock of tube_private_lock_parked. Adopted tables have no floor, so that

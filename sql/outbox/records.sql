@@ -165,7 +165,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that a term has sent.';
 
--- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, whoever has marked them.
+-- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, no matter who has marked them.
 --
 -- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others; created_until: when the
 --   term that sent them was over. A later record is another one: after a restore, ids are drawn again.
@@ -188,7 +188,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
-    'Deletes the records of a partition that earlier terms have sent, whoever has marked them.';
+    'Deletes the records of a partition that earlier terms have sent, no matter who has marked them.';
 
 -- outbox_records_reset: gives records of a term back, so that the next mark returns them again.
 --

@@ -74,6 +74,17 @@ BEGIN
 END
 $$;
 
+-- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
+--
+-- Of all numbers with these bits it is the greatest that a row can have by now; our own transaction's may be above the
+-- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row
+-- look as if it had been written after a snapshot of lately.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_full_xid(xid xid) RETURNS xid8
+LANGUAGE sql STABLE AS $$
+    SELECT (n.most - ((n.most - xid::text::bigint) & 4294967295))::text::xid8
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 AS most) AS n
+$$;
+
 -- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
 --
 -- Each attempt is one subtransaction that waits at most 100 ms for locks. If it fails, all locks are released, writers

@@ -17,37 +17,44 @@ CREATE OR REPLACE FUNCTION :"schema".tube_stats() RETURNS TABLE (
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 SET enable_seqscan = off -- a queue's statistics are never right, so one kind of plan is left
-SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$ -- to plan what is asked of each partition costs more than to run it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
-    part integer;
+    class record;
+    controls text[];
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
-        FOR part IN 0 .. reg.partitions - 1 LOOP
-            tube := reg.tube;
-            predicate := reg.predicate;
-            partition := part;
-            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, part) AS s;
-            SELECT s.* INTO inc_count, inc_min_seq, inc_max_seq, inc_min_ts, inc_max_ts
-            FROM tube_private_stats_class(reg, part, 0) AS s;
-            SELECT s.* INTO backfill_count, backfill_min_seq, backfill_max_seq, backfill_min_ts, backfill_max_ts
-            FROM tube_private_stats_class(reg, part, 1) AS s;
-            EXECUTE format($sql$
-                SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0')
-                FROM (
-                    SELECT c.type, count(*) AS pods
-                    FROM (
-                        SELECT payload ->> 'type' AS type FROM %I.%I
-                        -- Written so that the index of all pods does not serve, but that of control pods.
-                        WHERE payload IS NOT NULL AND ids = '{}' AND (shard %% %s) + 0 = %s LIMIT 10000
-                    ) AS c
-                    GROUP BY c.type
-                ) AS t$sql$, tube_private_schema(), reg.tube, reg.partitions, part) INTO control_count;
+        tube := reg.tube;
+        predicate := reg.predicate;
+        EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
+        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
+            IF class.count = '1000' THEN
+                class.count := tube_private_stats_estimate(format('FROM %s WHERE (shard %% %s) = %s'
+                    ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s', tube_private_qualify(reg.tube), reg.partitions,
+                    class.partition, class.number));
+            END IF;
+            IF class.number = 0 THEN
+                inc_count := class.count;
+                inc_min_seq := class.min_seq;
+                inc_max_seq := class.max_seq;
+                inc_min_ts := class.min_ts;
+                inc_max_ts := class.max_ts;
+                CONTINUE;
+            END IF;
+            backfill_count := class.count;
+            backfill_min_seq := class.min_seq;
+            backfill_max_seq := class.max_seq;
+            backfill_min_ts := class.min_ts;
+            backfill_max_ts := class.max_ts;
+            partition := class.partition;
+            control_count := controls[class.partition + 1];
+            SELECT s.* INTO shards, shard_list FROM tube_private_stats_shards(reg, class.partition) AS s;
             SELECT CASE WHEN count(*) < 1000 THEN count(*)::text ELSE '1000+' END INTO parked
             FROM (
                 SELECT FROM tube_parked AS k
-                WHERE k.tube = reg.tube AND k.shard % reg.partitions = part LIMIT 1000
+                WHERE k.tube = reg.tube AND k.shard % reg.partitions = class.partition LIMIT 1000
             ) AS first_ones;
             RETURN NEXT;
         END LOOP;
@@ -59,7 +66,7 @@ COMMENT ON FUNCTION :"schema".tube_stats IS
 
 -- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
 --
--- One statement for a tube, where tube_stats has a dozen for each partition.
+-- It counts less far than tube_stats, and gives neither estimates nor seqs.
 --
 -- Argument: in_most: at most so many pods of a class are counted.
 -- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out; in_most means
@@ -130,6 +137,65 @@ BEGIN
 END
 $$;
 
+-- tube_private_stats_sql: the statement of tube_stats for one tube: a row per partition and class (number), in this order.
+--
+-- One statement, as for tube_load, and for the same reason; and where the index is of before, the same longer way. count:
+-- at most 1000.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_sql(reg :"schema".tube_registry) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    fits CONSTANT boolean := EXISTS (
+        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
+    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
+        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
+        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
+BEGIN
+    RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
+        'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN fits THEN format($sql$
+            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
+            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
+            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
+            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
+            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
+            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
+            reg.tube) END);
+END
+$$;
+
+-- tube_private_stats_controls_sql: the statement that counts control pods of a tube by type: an array with a text for each
+-- partition.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_controls_sql(reg :"schema".tube_registry) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format($sql$
+        SELECT array_agg(c.counts ORDER BY n.partition)
+        FROM generate_series(0, %s) AS n (partition), LATERAL (
+            SELECT coalesce(string_agg(coalesce(t.type, 'other') || ':' || t.pods, ' ' ORDER BY t.type), '0') AS counts
+            FROM (
+                SELECT f.type, count(*) AS pods
+                FROM (
+                    SELECT p.payload ->> 'type' AS type FROM %s AS p
+                    -- Written so that the index of all pods does not serve, but that of control pods.
+                    WHERE p.payload IS NOT NULL AND p.ids = '{}' AND (p.shard %% %s) + 0 = n.partition LIMIT 10000
+                ) AS f
+                GROUP BY f.type
+            ) AS t
+        ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
+$$;
+
+-- tube_private_stats_estimate: how many pods a FROM clause means, of more than 1000, as the planner has it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimate(pods text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+    estimate bigint;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT ' || pods INTO plan;
+    estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    RETURN CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+END
+$$;
+
 -- tube_private_stats_class: the figures of one class of one partition, control pods left out.
 --
 -- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
@@ -150,8 +216,6 @@ DECLARE
             replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
         FROM unnest(slices) AS s (slice));
     counted integer;
-    plan json;
-    estimate bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
     INTO counted;
@@ -161,9 +225,7 @@ BEGIN
     INTO max_seq, max_ts;
     count := counted::text;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT %s(%s)', pods, array_to_string(slices, ') OR (')) INTO plan;
-        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
-        count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+        count := tube_private_stats_estimate(format('%s(%s)', pods, array_to_string(slices, ') OR (')));
     END IF;
 END
 $$;

@@ -215,7 +215,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg);
     PERFORM tube_private_make_function(name,
         format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', format('SET search_path = pg_catalog, %I, pg_temp', tube_private_schema()),
+            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
@@ -271,7 +271,7 @@ COMMENT ON FUNCTION :"schema".tube_drop IS
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
--- The tube's greatest epoch is kept, so that a tube made anew under this name goes on from there; the terms that it had
+-- The tube's greatest epoch is kept, so that a tube made again under this name goes on from there; the terms that it had
 -- are kept in tube_term, so that new ones wait for what those may still be sending.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop(tube text, force boolean) RETURNS void
 LANGUAGE plpgsql AS $$

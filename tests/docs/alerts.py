@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.helpers.database import ROOT
 
+RULES = ROOT / "deploy" / "alerts.yml"
 _EXPR = re.compile(
     r"(?:max|min|sum) by \([\w, ]+\) \((\w+)(?:\{(\w+)=\"(\w+)\"\})?"
     r"(?: (?:and|unless) on \([\w, ]+\) \w+)?\) (==|>) ([\d.]+)"
@@ -26,6 +27,9 @@ class Alert:
     expr: str
     runbook: str | None
     """The path and anchor of its section."""
+
+    labels: frozenset[str]
+    """Those that its annotations name."""
 
     def goes_off(self, metrics: str, limit: float | None = None) -> bool:
         """Whether it would, if these metrics stayed as they are.
@@ -52,12 +56,12 @@ class Alert:
 
 def read_alerts() -> dict[str, Alert]:
     """All of them, by name."""
-    text = (ROOT / "deploy" / "alerts.yml").read_text()
     found = {}
-    for rule in re.split(r"^ +- alert: ", text, flags=re.MULTILINE)[1:]:
+    for rule in re.split(r"^ +- alert: ", RULES.read_text(), flags=re.MULTILINE)[1:]:
         name = rule.split()[0]
         expr = re.search(r"^ +expr: '(.*)'$", rule, re.MULTILINE)
         runbook = re.search(r'^ +runbook: "(.*)"$', rule, re.MULTILINE)
         assert expr, name
-        found[name] = Alert(name, expr[1], runbook and runbook[1])
+        labels = frozenset(re.findall(r"\$labels\.(\w+)", rule))
+        found[name] = Alert(name, expr[1], runbook and runbook[1], labels)
     return found

@@ -22,6 +22,7 @@ from pytube.cli.program import cli
 from pytube.config import parse
 from pytube.embedded.postgres import Postgres
 from pytube.model import Token
+from pytube.sinks.parts import Parts, part_id
 from pytube.targets import import_target
 from pytube.transforms import DELETE, KEEP, Change
 from tests.docs.pages import BY_NAME, PAGES, Block, table_rows
@@ -266,7 +267,7 @@ def test_every_block_has_a_language_that_is_looked_at() -> None:
 
 def test_the_transform_of_its_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = BY_NAME["docs/transforms.md"]
-    (program,) = page.blocks("python")
+    program, _ = page.blocks("python")
     (tmp_path / "shop_documents.py").write_text(program.text)
     monkeypatch.syspath_prepend(tmp_path)
     (target,) = parse('[postgres]\ndsn = ""\n' + page.blocks("toml")[0].text).tubes["es-live"].transforms
@@ -278,3 +279,29 @@ def test_the_transform_of_its_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert slim(replace(change, op="delete", document=None)) is KEEP
     fields = {name for row in table_rows(page.section("What it gets")) for name in row[0].split("`")[1::2]}
     assert fields == {"key", *(field.name for field in dataclass_fields(Change))}
+
+
+def test_the_split_of_its_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = BY_NAME["docs/transforms.md"]
+    _, program = page.blocks("python")
+    (tmp_path / "shop_articles.py").write_text(program.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    tube = parse('[postgres]\ndsn = ""\n' + page.blocks("toml")[1].text).tubes["articles"]
+    split = import_target(tube.transforms[0], "transforms")
+    assert isinstance(tube.sink.parts, list)
+    row = {"id": 42, "title": "Tubes", "author": "Ada", "text": "…", "published": True}
+    change = Change("upsert", 42, row, Token(1, 1), 1, 1.5, "articles", 0, "public.articles")
+    found = []
+    for document in (row, row | {"published": False}):
+        texts = Parts(tube.sink.parts).split(json.dumps(split(replace(change, document=document))).encode())
+        found.append({part_id(42, name): text for name, text in zip(tube.sink.parts, texts, strict=True)})
+    assert split(replace(change, op="delete", document=None)) is KEEP
+    found.append(dict.fromkeys(found[0]))
+    shown = [row for row in table_rows(page.section("Split a row into several documents")) if "is " in row[0]]
+    assert [
+        (
+            ", ".join(f"`{key}`" for key, text in one.items() if text),
+            ", ".join(f"`{key}`" for key, text in one.items() if not text),
+        )
+        for one in found
+    ] == [(row[1], row[2]) for row in shown]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 import uuid
@@ -16,14 +17,21 @@ from pytube.sinks.opensearch import OpenSearchSink
 SMALL = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
-def request(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
+def request(
+    url: str,
+    method: str = "GET",
+    body: Mapping[str, Any] | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Any:
     """One request; the decoded answer, of an error too."""
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(  # noqa: S310 # ours
-        url, data, {"content-type": "application/json"}, method=method
+        url, data, {"content-type": "application/json", **(headers or {})}, method=method
     )
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=60, context=tls) as answer:  # noqa: S310
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return json.load(error)

@@ -200,7 +200,6 @@ def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None
         make_tube(admin)
         attach(admin, "public.given")
         assert found(configured(any_dsn), "owners", Level.OK)
-        admin.execute("SET session_replication_role = replica")  # as if there were no event triggers
         admin.execute("ALTER TABLE public.given OWNER TO bob")
         check = one(configured(any_dsn), "owner of given", Level.FAIL)
     assert check.finding.startswith("is bob, but its trigger function still belongs to ann")

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from pytube.config import Config, parse
+from pytube.errors import how_to_install
 from pytube.health.doctor import examine
 from pytube.health.findings import Check, Level
 from tests.helpers import outbox_sql, terms
@@ -207,7 +208,7 @@ class TestStart:
         terms.make_tube(conn)
         more = {"metrics": 'listen = "127.0.0.1:0"', "tracing": "tracing = true"}[missing]
         refused = one(dsn, "worker", Level.FAIL, f"[worker]\n{more}\n{SECTION}")
-        assert f"install pytube-pg[{missing}]" in refused.finding
+        assert how_to_install(missing) in refused.finding
 
     def test_all_is_there(self, dsn: str, conn: Conn) -> None:
         terms.make_tube(conn)

@@ -69,8 +69,29 @@ async def test_a_session_that_was_ended_meanwhile_is_replaced(reader: Reader, co
 
 
 async def test_a_query_may_give_rows_without_an_id(dsn: str) -> None:
-    reader = Reader(dsn, "SELECT i.id, to_json(i.n) FROM public.items i UNION ALL SELECT NULL, '0'")
-    assert await reader.read(1, 2) == {1: b"10", 2: b"20", -3: b"0"}
+    reader = Reader(
+        dsn,
+        "SELECT i.id, to_json(i.n) FROM public.items i WHERE i.id = ANY(%(ids)s) UNION ALL SELECT NULL, '0'",
+    )
+    assert await reader.read(1, 2) == {1: b"10", 2: b"20"}
+    await reader.pool.close()
+
+
+@pytest.mark.parametrize("predicate", [None, "kind = 'a'"])
+async def test_a_query_that_returns_the_ids_of_something_else_deletes_nothing(
+    dsn: str, conn: Conn, predicate: str | None
+) -> None:
+    conn.execute("SELECT tube_ensure_exists('t', 1, %s)", (predicate,))
+    conn.execute("CREATE TABLE public.parts (id integer, item integer)")
+    conn.execute("INSERT INTO public.parts VALUES (2, 1), (70, 1), (71, 3)")
+    reader = Reader(
+        dsn,
+        "SELECT p.id, to_json(i.n) FROM public.items i JOIN public.parts p ON p.item = i.id"
+        " WHERE i.id = ANY(%(ids)s)",
+    )
+    with pytest.raises(EnrichFailed, match=r"for public\.items returned .* id 2, which is none of %\(ids\)s"):
+        await reader.read(1)
+    assert await reader.read(2) == {}, "it has no parts, so nothing came"
     await reader.pool.close()
 
 

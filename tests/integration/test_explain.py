@@ -57,7 +57,7 @@ def test_it_waits_and_nobody_leads(config: Config) -> None:
     assert found.sentences[1:] == [
         "Nobody leads partition 1: start a worker (`pytube worker`).",
         "The sink holds no document.",
-        "The source has such a row.",
+        "The source has a document for it.",
         "The document is missing at the sink, because the change was not delivered yet.",
     ]
 

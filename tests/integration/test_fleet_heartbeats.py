@@ -13,17 +13,21 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 import pytube
 from pytube.config import load
 from pytube.election.neli.claim import encode
 from pytube.election.neli.shared import slot_of
+from pytube.embedded.kafka_real import RealKafka
+from pytube.health import listener as listener_module
 from pytube.health.disagreements import disagreements
 from pytube.health.listener import Listener
 from pytube.health.watcher import FleetWatcher, Target
 from pytube.model import Heartbeat
 from tests.helpers.cli import run, run_json
+from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until
 
 Conn = psycopg.Connection[tuple[object, ...]]
@@ -182,6 +186,45 @@ def test_a_shared_leader_topic_tells_processes_apart(
     }
 
 
+def test_a_watcher_that_alone_loses_kafka_calls_no_leader_silent(
+    conn: Conn,
+    dsn: str,
+    kafka_real: RealKafka,
+    kafka_proxy: Proxy,
+    installation: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener_module, "_LOOK", 60.0)  # or a look at the topics may notice it first
+    topic = f"pytube.{installation}.t"
+    write(folder, dsn, kafka_proxy.address, installation)
+    beats = [(topic, number, lead(conn, number, "a")) for number in range(3)]
+    watcher = FleetWatcher([Target(SecretStr(dsn), config=load(folder / "pytube.toml"))])
+
+    def said() -> list[str]:
+        """What is said of a sample; what was not read first."""
+        sample = watcher.sample()
+        found = [str(one) for one in disagreements(sample, pytube.__version__)]
+        return [*sample.hosts[0].not_read, *found]
+
+    def hears_all() -> bool:
+        return not said() and any(one.heard_ago is not None for one in watcher.sample().workers)
+
+    def is_deaf() -> bool:
+        found = said()
+        assert not any("no heartbeat" in line for line in found), found
+        return any("Kafka does not answer" in line for line in found)
+
+    with closing(watcher), sending(kafka_real.bootstrap, beats):
+        wait_until(hears_all, what="all leaders are heard")
+        kafka_proxy.switch(Mode.HALF_OPEN)
+        wait_until(is_deaf, what="it says that it hears nothing")
+        kafka_proxy.switch(Mode.PASS)
+        wait_until(hears_all, what="all leaders are heard again")
+        beats[:] = beats[1:]
+        wait_until(lambda: any("no heartbeat" in line for line in said()), what="one leader is silent")
+
+
 def test_what_could_not_be_heard_is_told(conn: Conn, dsn: str, folder: Path, installation: str) -> None:
     lead(conn, 0, "a")
     unread = run_json("status", "--fleet", dsn=dsn)["not_read"]
@@ -190,6 +233,23 @@ def test_what_could_not_be_heard_is_told(conn: Conn, dsn: str, folder: Path, ins
     found = run("status", "--fleet", dsn=dsn, folder=folder)
     assert "heartbeats of workers at Kafka were not read: Kafka does not answer" in found.stderr
     assert "no heartbeat" not in found.stderr, "what was not listened to is not silent"
+
+
+def test_the_broker_of_another_database_is_not_compared_with(
+    conn: Conn, dsn: str, kafka_mock: str, installation: str, folder: Path
+) -> None:
+    """As when --dsn names staging, and the configuration that lies here is production's."""
+    lead(conn, 0, "a")
+    write(folder, make_conninfo(dsn, dbname="production"), kafka_mock, installation)
+    stranger = Heartbeat("b", uuid4(), 5, 0, 0.0)
+    with sending(kafka_mock, [(f"pytube.{installation}.t", 0, stranger)]):
+        found = run_json("status", "--fleet", dsn=dsn, folder=folder)
+    assert not [one for one in found["disagreements"] if "heartbeat" in one["finding"]]
+    assert [worker["client_id"] for worker in found["workers"]] == ["a"]
+    (unread,) = found["not_read"]
+    assert unread.startswith(
+        "heartbeats of workers at Kafka were not read: --dsn (PYTUBE_DSN) or --schema names"
+    )
 
 
 def test_a_topic_that_is_not_there_is_told(
@@ -228,7 +288,7 @@ class FakeConsumer:
     """Listens to nothing, at a broker that shows these topics."""
 
     def __init__(self, *topics: str) -> None:
-        self.topics = {topic: SimpleNamespace(partitions=[0]) for topic in topics}
+        self.topics = {topic: SimpleNamespace(partitions={0: SimpleNamespace(leader=1)}) for topic in topics}
 
     def list_topics(self, timeout: float) -> object:
         del timeout

@@ -20,6 +20,7 @@ from pytube.model import OK, Batch, Key, Result
 from pytube.worker import Worker
 from pytube.worker import worker as module
 from tests.conftest import Servers
+from tests.docs.rule_tests import fed, shapes
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import TestServer
 from tests.helpers.http import get
@@ -113,6 +114,15 @@ async def running(config: Config, events: list[Event]) -> AsyncIterator[Worker]:
         await worker.stop()
 
 
+def fleet(config_file: Path, dsn: str) -> str:
+    """What the databases know, while one of them has an outbox, and a transaction that writes."""
+    with connected(dsn) as conn:
+        conn.execute("SELECT outbox_ensure_exists('box')")
+        with conn.transaction():
+            conn.execute("CREATE TABLE public.open ()")
+            return run("--config", str(config_file), "status", "--prometheus").stdout
+
+
 async def ready(worker: Worker) -> tuple[int, str]:
     assert worker.listens_at is not None
     return await get(worker.listens_at, "/readyz")
@@ -123,7 +133,7 @@ def of_host(events: list[Event], host: str, *kinds: type[Event]) -> list[Event]:
 
 
 async def test_a_host_that_is_dead_stops_its_own_part_only(
-    config: Config, one: str, two: str, other_server: TestServer
+    config: Config, config_file: Path, one: str, two: str, other_server: TestServer
 ) -> None:
     """Dead when the worker starts, and killed later."""
     make_tube(one, 0)
@@ -159,12 +169,16 @@ async def test_a_host_that_is_dead_stops_its_own_part_only(
             "ok\nhost two is not served: Postgres has been down",
         )
         assert worker.listens_at is not None
-        metrics = (await get(worker.listens_at, "/metrics"))[1].splitlines()
+        scraped = (await get(worker.listens_at, "/metrics"))[1]
+        metrics = scraped.splitlines()
         assert 'pytube_postgres_up{host="one"} 1.0' in metrics
         assert 'pytube_postgres_up{host="two"} 0.0' in metrics
         assert 'pytube_postgres_pool_size{host="two"} 2.0' in metrics
         delivered = [line for line in metrics if line.startswith("pytube_documents_total{")]
         assert [line.endswith(" 21.0") for line in delivered if 'host="one"' in line] == [True, False]
+        printed = shapes(scraped) | shapes(await asyncio.to_thread(fleet, config_file, one))
+        fed_in = {series for series in fed(of_hosts=True) if not series[0].startswith("pytube_outbox_")}
+        assert fed_in - printed == set(), "the tests of the alerts feed in what is not printed"
         await asyncio.to_thread(other_server.postgres.start)
         insert(two, 2)
         await wait_until_async(lambda: ("two", (1, 2)) in taken, what="the other one is served again")

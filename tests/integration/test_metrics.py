@@ -19,6 +19,7 @@ from pytube.model import OK, Batch, Reject, Result
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.docs.pages import BY_NAME, table_rows
+from tests.docs.rule_tests import fed, shapes
 from tests.helpers.cli import run
 from tests.helpers.database import ROOT
 from tests.helpers.http import get
@@ -262,8 +263,12 @@ async def test_what_the_database_knows(
         scraped = [await scrape(worker), fleet(dsn)]
     assert scraped[1].documented() == on_the_page("Metrics of the fleet")
     # Those of an outbox's leader are scraped in tests/unit/test_outbox_worker.py.
-    there = {name for name, _, _ in on_the_page("Metrics of outboxes")}
+    of_outboxes = on_the_page("Metrics of outboxes")
+    there = {name for name, _, _ in of_outboxes}
     there |= {sample.name for one in scraped for sample in one.samples}
+    printed = shapes(scraped[0].text) | shapes(scraped[1].text)
+    printed |= {(name, labels, None) for name, _, labels in of_outboxes}
+    assert fed(of_hosts=False) - printed == set(), "the tests of the alerts feed in what is not printed"
     for file in ("alerts.yml", "grafana-dashboard.json"):
         named = set(re.findall(r"\bpytube_\w+", (ROOT / "deploy" / file).read_text()))
         assert named, file
@@ -287,6 +292,7 @@ def test_outboxes_are_among_the_fleet(dsn: str, conn: Conn) -> None:
     for name, value in (("partition_led", 0), ("partition_paused", 1), ("parked_keys", 0)):
         assert now.all(f"pytube_fleet_{name}", tube="orders") == [value] * 2
     assert max(now.all("pytube_fleet_lag_seconds", tube="orders", **{"class": "incremental"})) > 0
+    assert now.one("pytube_fleet_bytes", tube="orders") > 0, "what fills a disk is told of outboxes, too"
     assert "orders partition 0: paused: by" in run("outbox", "status", "orders", dsn=dsn).output
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from pytube import admin
 from pytube.admin import Parking, Pods
+from pytube.cli import park as park_command
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
 from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
@@ -446,6 +447,25 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
     assert "give --tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
     assert "is no time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
+
+
+@pytest.mark.usefixtures("config")
+def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
+    conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = (
+        "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+        " SELECT 't', 0, %s, 'U', 1, 'bad', 5, 1"
+    )
+    conn.execute(insert, ("1",))
+
+    def confirm(question: str, **_: bool) -> None:
+        assert "forget 1 parked document of tube t?" in question
+        conn.execute(insert, ("2",))
+
+    monkeypatch.setattr(park_command, "confirm", confirm)
+    assert "1 parked documents are forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
+    assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 
 
 @pytest.mark.usefixtures("config")

@@ -335,3 +335,35 @@ def test_a_sink_that_cannot_is_refused(tmp_path: Path, dsn: str) -> None:
         "pytube: tube 'items' can't be reindexed: its sink is jsonl, and only a sink that has an alias for "
         "its documents can be, such as opensearch\n"
     )
+
+
+def split(folder: Path, dsn: str, index: Index, *parts: str) -> None:
+    """Have each row be as many documents, all alike."""
+    configure(folder, dsn, index, parts=parts)
+    members = ", ".join(f"'{name}', json_build_object('n', n)" for name in parts)
+    with (folder / "pytube.toml").open("a") as file:
+        file.write(
+            '[tube.items.enrich]\nmode = "query"\n'
+            f'query = "SELECT id, json_build_object({members}) FROM public.items WHERE id = ANY(%(ids)s)"\n'
+        )
+
+
+def test_documents_that_are_no_part_any_more_stay_in_the_old_index(
+    folder: Path, dsn: str, items: Connection, index: Index
+) -> None:
+    items.execute("DELETE FROM public.items WHERE id > 3")
+
+    def until_held(*parts: str) -> None:
+        wanted = {f"{key}/{name}" for key in rows(items) for name in parts}
+        wait_until(lambda: {key for _, key in index.values()} == wanted, what=f"the parts are {parts}")
+
+    split(folder, dsn, index, "head", "old")
+    with working(folder):
+        until_held("head", "old")
+    split(folder, dsn, index, "head")
+    with working(folder):
+        reindex(folder, "start")
+        assert until_phase(folder, "filled")["new_documents"] == 3
+        assert "0 missing, 0 extra, 0 different, of 3 keys compared" in reindex(folder, "switch")
+        reindex(folder, "finish", "--force")
+        until_held("head")

@@ -59,6 +59,18 @@ def test_what_is_missing_is_told_before_a_session_starts(
     assert run("spark", *words, dsn=dsn, code=2).stderr.startswith(f"pytube: {said}")
 
 
+def test_whole_documents_are_not_compared_with_parts(dsn: str, files: Path) -> None:
+    (files.parent / "pytube.toml").write_text(
+        f'[postgres]\ndsn = "{dsn}"\n[tube.t.sink]\ntype = "jsonl"\npath = "x"\nparts = ["a"]\n'
+    )
+    for tube in ("--tube", "--sink-tube"):
+        words = ("reconcile", "--source", "public.x", "--sink", str(files), tube, "t")
+        assert run("spark", *words, dsn=dsn, folder=files.parent, code=2).stderr == (
+            "pytube: tube 't' splits its documents (key `parts` of its sink), and Spark compares rows with "
+            "whole documents; use `pytube verify --tube t`\n"
+        )
+
+
 def test_jobs_need_no_spark(dsn: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute("SELECT tube_ensure_exists('t')")
     conn.execute("SELECT tube_job_begin('mine', '{t}', 'direct', 'f', 7, NULL)")

@@ -231,4 +231,4 @@ async def test_a_database_that_goes_away(dsn: str, conn: Conn) -> None:
 def test_refusals(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stdout is none" in run("top", dsn=dsn, code=2).stderr
     monkeypatch.setattr("pytube.cli.top.find_spec", lambda _: None)
-    assert "install pytube-pg[top]" in run("top", dsn=dsn, code=2).stderr
+    assert "pip install 'pytube-pg[top]'" in run("top", dsn=dsn, code=2).stderr

@@ -260,7 +260,7 @@ def test_a_state_of_another_comparison_is_not_used(
     assert state.read_text() != good
     said: list[str] = []
     assert asyncio.run(check(copy, state=state, told=said.append)).compared == 300
-    assert "beginning anew" in said[0]
+    assert "starting over" in said[0]
     assert not any("going on" in line for line in said)
 
 

@@ -65,7 +65,7 @@ class Web:
         return browser
 
     def parked(self) -> int:
-        return admin.count_parked(self.conn, admin.Parking("t"))
+        return admin.see_parked(self.conn, admin.Parking("t")).count
 
     def actions(self) -> list[tuple[str, str, str | None]]:
         return [(row.action, row.done_by, row.client) for row in admin.audit(self.conn, tube="t")]
@@ -293,6 +293,17 @@ def test_actions_are_asked_for_done_and_audited(web: Web) -> None:
     assert {client for *_, client in audited} == {"pytube web"}
 
 
+@pytest.mark.parametrize(("act", "said"), [("drop", "Dropped: 0"), ("retry", "Touched: 0")])
+def test_what_was_parked_since_the_page_asked_is_left_alone(web: Web, act: str, said: str) -> None:
+    browser = web.acting()
+    form = browser.get(f"/ask?action={act}&tube=t").fields("/act")
+    web.conn.execute("UPDATE tube_parked SET error = 'another', parked_at = clock_timestamp()")
+    browser.post("/act", form)
+    assert said in browser.get("/").said
+    assert web.parked() == 1
+    assert web.conn.execute("SELECT retried_at FROM tube_parked").fetchone() == (None,)
+
+
 def test_forms_of_others_do_nothing(web: Web) -> None:
     browser = web.acting()
     form = browser.get("/ask?action=drop&tube=t").fields("/act")
@@ -319,6 +330,7 @@ BAD_FORMS: list[tuple[Any, str]] = [
     ({"action": "pause", "tube": "t", "partition": "9"}, "partition"),
     ({"action": "drop", "tube": "t", "key": "42"}, "belong together"),
     ({"action": "drop", "tube": "none"}, "none"),
+    ({"action": "drop", "tube": "t", "snapshot": "now"}, "does not say what was seen"),
     (b"\xff", "no form"),
     (b"a" * 40_000, "longer than"),
 ]

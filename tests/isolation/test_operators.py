@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
 
+from pytube import admin
+from pytube.admin import Parking
+from pytube.admin import park as park_module
+from pytube.admin.session import value_of
 from tests.helpers.terms import TUBE, Claim, Conn, acquire, make_tube, park, park_item, pods, touch
 from tests.isolation.conftest import NewSession
 
@@ -39,7 +45,7 @@ def test_one_of_two_operators_retries_or_drops_a_parked_key(
     assert acted == [("park retry" if left else "park drop",)]
 
 
-def test_a_key_that_is_parked_anew_meanwhile_is_not_dropped(conn: Conn, session: NewSession) -> None:
+def test_a_key_that_is_parked_again_meanwhile_is_not_dropped(conn: Conn, session: NewSession) -> None:
     """Who dropped it has seen another error."""
     make_tube(conn)
     term = acquire(conn)
@@ -54,6 +60,52 @@ def test_a_key_that_is_parked_anew_meanwhile_is_not_dropped(conn: Conn, session:
     worker.commit()
     assert waiting.value() == 0
     assert conn.execute("SELECT error FROM tube_parked").fetchone() == ("another",)
+
+
+def test_a_key_whose_parking_was_under_way_when_keys_were_counted_is_left_alone(
+    conn: Conn, session: NewSession
+) -> None:
+    """Its number and its time are of before the count, which has not seen it."""
+    make_tube(conn)
+    term = acquire(conn)
+    worker, operator = session(), session()
+    worker.begin()
+    worker.run("SELECT tube_pods_park(%s, %s, %s, %s, %s)", (*term.args, json.dumps([park_item(7)])))
+    count, seen = operator.run(f"SELECT count, seen FROM tube_park_count('{TUBE}')")[0]
+    assert count == 0
+    worker.commit()
+    for act in ("retry", "drop"):
+        assert operator.value(f"SELECT tube_park_{act}('{TUBE}', in_seen => '{seen}')") == 0
+    assert conn.execute("SELECT id, retried_at FROM tube_parked").fetchall() == [("7", None)]
+
+
+@pytest.mark.parametrize("act", [admin.retry_parked, admin.drop_parked])
+def test_a_bulk_act_in_pieces_leaves_alone_what_was_parked_or_retried_since_it_began(
+    conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch, act: Callable[..., int]
+) -> None:
+    """Two operators, and a worker to whom what is retried fails again at once, between any two pieces."""
+    make_tube(conn)
+    term = acquire(conn)
+    park(conn, term, *(park_item(key) for key in range(1, 5)))
+    pieces = 0
+
+    def piece(*arguments: Any, **named: Any) -> Any:
+        nonlocal pieces
+        done, pieces = value_of(*arguments, **named), pieces + 1
+        assert pieces < 10, "it never ends"
+        park(conn, term, park_item(1, error="failed again"), park_item(4, error="failed again"))
+        conn.execute(f"SELECT tube_park_retry('{TUBE}', in_key => '3')".encode())
+        park(conn, term, park_item(100 + pieces, error="new"))
+        return done
+
+    monkeypatch.setattr(park_module, "AT_ONCE", 1)
+    monkeypatch.setattr(park_module, "value_of", piece)
+    with psycopg.connect(dsn, autocommit=True) as operator:
+        assert act(operator, Parking(TUBE)) == 2, "1 and 2: the others changed"
+    left = {row.id: row.error for row in admin.list_parked(conn, Parking(TUBE))}
+    assert left["4"] == left["1"] == "failed again"
+    assert {"3", "101", "102"} <= left.keys()
+    assert ("2" in left) == (act is admin.retry_parked)
 
 
 def test_two_operators_acknowledge_the_same_pod(conn: Conn, session: NewSession) -> None:

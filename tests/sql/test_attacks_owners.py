@@ -257,10 +257,18 @@ def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
     assert world.struck == set()
 
 
-@pytest.mark.parametrize("synced_by", [None, "worker"])
-def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(world: World, synced_by: str | None) -> None:
-    """A superuser, or another owner, attached it; then it changed hands."""
+@pytest.mark.parametrize(
+    ("synced_by", "options"),
+    [(None, ""), ("worker", ""), (None, ", columns => '{v}'"), (None, ", replica => true")],
+)
+def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(
+    world: World, synced_by: str | None, options: str
+) -> None:
+    """A superuser, or another owner, attached it; then it changed hands, and no owner looked."""
     make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    for table, shard in (("bank.vault", 2), ("bank.acct", 1)) if options else ():
+        attached = f"SELECT tube_table_ensure_attached('es-live', '{table}', {shard}{options})"
+        world.admin.execute(attached.encode())
     world.run(MALLORY, "CREATE TYPE evil.mood AS ENUM ('0', '1')", CASTS.format("mood"))
     world.admin.execute("GRANT USAGE, CREATE ON SCHEMA bank TO mallory; SET client_min_messages = error")
     for table in ("bank.vault", "bank.acct"):
@@ -314,6 +322,32 @@ def test_a_table_that_changes_hands_is_written_to_before_and_after_a_worker_saw_
     world.run("postgres", "SELECT tube.tube_sync()")
     world.run("writer", "INSERT INTO bank.acct VALUES (3)")
     assert ops(world.admin) == [("I", 1), ("I", 2), ("I", 3)]
+
+
+def test_an_owner_keeps_no_other_from_another_predicate(world: World) -> None:
+    """By functions with the names of theirs, or a view of one."""
+    make_tube(world.admin, predicate="v > 0")
+    passes = [
+        str(name)
+        for (name,) in world.admin.execute(
+            "SELECT p.oid::regproc::text FROM pg_proc AS p WHERE p.proname LIKE '%\\_acct\\_p%'"
+            " AND p.prorettype = 'boolean'::regtype AND p.prosqlbody IS NOT NULL"
+        ).fetchall()
+    ]
+    assert passes
+    for name in passes:
+        world.run(
+            MALLORY,
+            f"CREATE VIEW evil.watch AS SELECT {name}(1) AS x",
+            f"CREATE FUNCTION {name}(text, text) RETURNS boolean LANGUAGE sql RETURN true",
+            f'CREATE FUNCTION {name[:-7]}ffffff"(text) RETURNS boolean LANGUAGE sql RETURN true',
+            f"CREATE VIEW evil.watch_other AS SELECT {name[:-7]}ffffff\"('x') AS x",
+        )
+    for predicate in ("v > 1", "v > 2", "v > 0"):
+        make_tube(world.admin, predicate=predicate)
+        assert scalar(world.admin, "SELECT tube_sync()") == 0
+    world.run("writer", "INSERT INTO bank.acct VALUES (1, 1), (2, 0)")
+    assert ops(world.admin) == [("I", 1)]
 
 
 # --- partitions of somebody else --------------------------------------------------------------------

@@ -27,6 +27,7 @@ RENAMED = """
         "ARRAY[v]::checked[] IS NOT NULL",
         "evil.strike(v) = 1",
         "strike(v) = 1",
+        "v::temporary > 0",
         "v OPERATOR(evil.=) 1",
         "(v).evil = 1",
         "EXISTS (SELECT evil.strike(1))",
@@ -44,6 +45,7 @@ def test_a_predicate_that_runs_code_of_ones_own(world: World, predicate: str) ->
     world.admin.execute(DETACH_OTHERS)
     with world.login(MALLORY) as mallory:
         mallory.execute("CREATE DOMAIN evil.checked AS integer CHECK (evil.strike(VALUE) = 1)")
+        mallory.execute("CREATE DOMAIN pg_temp.temporary AS integer CHECK (evil.strike(VALUE) = 1)")
         mallory.execute("SET search_path = evil, pg_catalog")
         with pytest.raises(psycopg.Error) as refused:
             mallory.execute("SELECT tube.tube_ensure_exists('es-live', 4, %s)", (predicate,))

@@ -295,19 +295,14 @@ def test_tube_sync_within_the_transaction_of_the_ddl(db: Conn) -> None:
 
 @contextmanager
 def owned_by_a_stranger(any_dsn: str) -> Iterator[tuple[Conn, Conn]]:
-    """A superuser's session, and that of an owner who has no rights on us; `item` is his, and attached.
-
-    No event trigger has seen the change of owner.
-    """
+    """A superuser's session, and that of an owner who has no rights on us; `item` is his, and attached."""
     with (
         roles(any_dsn, "stranger"),
         open_session(any_dsn) as db,
         psycopg.connect(as_role(any_dsn, "stranger"), autocommit=True) as stranger,
     ):
         set_up(db, predicate="NOT deleted")
-        db.execute("SET session_replication_role = replica")
         db.execute("ALTER TABLE public.item OWNER TO stranger; CREATE SCHEMA away AUTHORIZATION stranger")
-        db.execute("RESET session_replication_role")
         yield db, stranger
 
 

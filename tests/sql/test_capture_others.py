@@ -22,14 +22,8 @@ from tests.helpers.capture import (
 )
 from tests.helpers.roles import as_role, roles
 
-LOOKS = {
-    "tube_private_see_ddl",
-    "tube_wakes",
-    "tube_private_see_owner",
-    "tube_private_handed_over",
-    "tube_private_capture_schema",
-}
-"""What event triggers of ours may call where no owner changes: they wake workers, and change nothing."""
+LOOKS = {"tube_private_see_ddl", "tube_wakes"}
+"""What an event trigger of ours may call: it wakes workers, and changes nothing."""
 
 
 @pytest.fixture

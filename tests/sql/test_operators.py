@@ -323,12 +323,45 @@ def test_a_retry_touches_parked_keys_once(conn: Conn, term: Term) -> None:
     )
 
 
-def test_what_is_parked_meanwhile_is_not_met(conn: Conn, term: Term) -> None:
-    park(conn, term, park_item(1))
-    newest = scalar(conn, "SELECT newest FROM tube_park_count('queue')")
-    park(conn, term, park_item(2))
-    assert call(conn, "tube_park_drop", f", in_newest => {newest}") == 1
+@pytest.mark.parametrize("act", ["tube_park_retry", "tube_park_drop"])
+def test_what_has_changed_since_it_was_counted_is_left_alone(conn: Conn, term: Term, act: str) -> None:
+    park(conn, term, park_item(1), park_item(2), park_item(3), park_item(4))
+    seen = scalar(conn, "SELECT seen FROM tube_park_count('queue')")
+    park(conn, term, park_item(2, error="parked again"), park_item(5, error="new"))
+    assert call(conn, "tube_park_retry", ", in_key => '3'") == 1
+    options = f", in_seen => '{seen}', in_limit => 1"
+    assert [call(conn, act, options) for _ in range(3)] == [1, 1, 0]
+    done = "retried_at IS NOT NULL" if act == "tube_park_retry" else "false"
+    left = conn.execute(f"SELECT id FROM tube_parked WHERE NOT ({done}) ORDER BY id".encode()).fetchall()
+    assert left == [("2",), ("5",)] if act == "tube_park_retry" else [("2",), ("3",), ("5",)]
+
+
+def test_pieces_in_one_transaction_go_on_where_the_last_one_was(conn: Conn, term: Term) -> None:
+    park(conn, term, park_item(1), park_item(2))
+    seen = scalar(conn, "SELECT seen FROM tube_park_count('queue')")
+    options = f", in_seen => '{seen}', in_limit => 1"
+    with conn.transaction():
+        assert [call(conn, "tube_park_retry", options) for _ in range(3)] == [1, 1, 0]
+        assert call(conn, "tube_park_drop", options) == 0, "they were retried since"
+
+
+def test_the_age_of_keys_is_that_of_the_count(conn: Conn, term: Term) -> None:
+    park(conn, term, park_item(1), park_item(2))
+    conn.execute("UPDATE tube_parked SET parked_at = parked_at - interval '2 days' WHERE id = '1'")
+    found = "SELECT count, before FROM tube_park_count('queue', in_older => '1 day')"
+    count, before = conn.execute(found.encode()).fetchone() or (0, None)
+    assert count == 1
+    assert call(conn, "tube_park_drop", f", in_before => '{before}'") == 1
     assert scalar(conn, "SELECT id FROM tube_parked") == "2"
+    assert "before" in audited(conn)[0][1]
+
+
+@pytest.mark.parametrize("number", [17, 2**32 - 1, 2**32 + 17, 5 * 2**32])
+def test_the_transaction_of_a_row_is_known_after_xids_have_begun_over(conn: Conn, number: int) -> None:
+    """In a server that has had so many transactions; no test can wait for them."""
+    body = scalar(conn, "SELECT prosrc FROM pg_proc WHERE proname = 'tube_private_full_xid'")
+    body = body.replace("pg_snapshot_xmax(pg_current_snapshot())", f"'{number + 1}'::xid8")
+    assert int(scalar(conn, body.replace("xid::text", f"'{number % 2**32}'"))) == number
 
 
 def test_a_parked_control_pod_is_put_back(conn: Conn, term: Term) -> None:

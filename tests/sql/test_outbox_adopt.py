@@ -143,6 +143,8 @@ def test_only_the_owner_adopts_and_only_the_worker_gets_rights(conn: Conn, dsn: 
             admin.execute("GRANT USAGE ON SCHEMA shop TO keeper")
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to app"):
                 keeper.execute("SELECT outbox_adopt('orders', 'shop.outbox')")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="not been opened to tube_worker"):
+                keeper.execute("SELECT tube_private_adopt('orders', 'shop.outbox', 1, false)")
             app.execute("SELECT outbox_adopt('orders', 'shop.outbox', 1, true)")
             id_ = scalar(app, "SELECT outbox_stash('orders', 't', 'k', 'v')")
             with open_session(as_role(dsn, "reaper")) as worker:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
+from pytube.outbox import admin, queries
+from pytube.outbox.admin import Outboxes
 from tests.helpers.outbox_sql import (
     ADOPTED,
     adopt,
@@ -112,6 +115,59 @@ def test_retries_may_be_chosen_by_topic_and_key(conn: Conn) -> None:
     assert retry(conn) == 1
     assert retry(conn) == 0
     assert sorted(marked_ids(conn, term)) == ids
+
+
+def test_retries_in_pieces_keep_a_held_key_together(conn: Conn) -> None:
+    make_outbox(conn)
+    held, other = [stash(conn), stash(conn), stash(conn)], stash(conn, key="other")
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, held[0], hold=True)
+    park(conn, term, *held[1:], behind=True)
+    park(conn, term, other)
+    seen = scalar(conn, "SELECT pg_current_snapshot()::text")
+    late = stash(conn)
+    mark(conn, term)
+    park(conn, term, late, behind=True)
+    new = stash(conn, key="new")
+    mark(conn, term)
+    park(conn, term, new)
+    assert retry(conn, in_seen=seen, in_limit="1") == 4, "and what has come behind it since"
+    assert parked_ids(conn) == [other, new]
+    assert retry(conn, in_seen=seen, in_limit="1") == 1
+    assert retry(conn, in_seen=seen, in_limit="1") == 0
+    assert parked_ids(conn) == [new]
+    assert [record.id for record in mark(conn, term, floor=new)] == [*held, other, late]
+
+
+def test_a_retry_in_pieces_ends_though_records_fail_again_at_once(
+    conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two operators, and a worker that parks between any two pieces."""
+    make_outbox(conn)
+    ids = [stash(conn, key=key) for key in "abcd"]
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, *ids)
+    pieces = []
+    value = Outboxes._value
+
+    def piece(self: Outboxes, query: LiteralString, **parameters: Any) -> Any:
+        done = value(self, query, **parameters)
+        if query == queries.RETRY:
+            pieces.append(done)
+            assert len(pieces) < 10, "it never ends"
+            retry(conn, ids[3:])
+            new = stash(conn, key=str(len(pieces)))
+            park(conn, term, *marked_ids(conn, term), new)
+        return done
+
+    monkeypatch.setattr(admin, "AT_ONCE", 1)
+    monkeypatch.setattr(Outboxes, "_value", piece)
+    with psycopg.connect(dsn, autocommit=True) as operator:
+        assert Outboxes(operator).retry("orders") == 3, "the fourth one failed again, for another operator"
+    assert pieces == [1, 1, 1, 0]
+    assert len(parked_ids(conn)) == 4 + len(pieces)
 
 
 def test_a_retried_record_that_fails_again_stays_parked(conn: Conn) -> None:

@@ -173,6 +173,7 @@ FUNCTIONS: dict[str, set[str]] = {
 
 PRIVATE: dict[str, set[str]] = {
     "tube_private_adopt": ADMINISTERS,
+    "tube_private_adoption_rights": ADMINISTERS,
     "tube_private_attach": ADMINISTERS,
     "tube_private_begin_attach": ADMINISTERS,
     "tube_private_begin_change": SERVES,
@@ -194,7 +195,6 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_end_split": SERVES,
     "tube_private_end_step3": SERVES,
     "tube_private_ensure_tube": ADMINISTERS,
-    "tube_private_handed_over": ANYBODY,
     "tube_private_has_predicate": SERVES,
     "tube_private_is_current": ANYBODY,
     "tube_private_is_root": ADMINISTERS,
@@ -250,7 +250,6 @@ INVOKERS = {
     "tube_private_patiently",
     "tube_private_refuse_predicate",
     "tube_private_run_owner_ddl",
-    "tube_private_see_owner",
     "tube_private_refuse_renamed",
     "tube_private_try_predicate",
     "tube_sync",

@@ -80,10 +80,14 @@ class Rig:
             emit=self.events.append,
         )
         self.claim.watch(self.active_term.on_claim)
+        self.another_worker()
+        self.task: asyncio.Task[None] | None = None
+
+    def another_worker(self) -> None:
+        """A worker under the same term, as after a pause."""
         self.worker = PartitionWorker(
             self.active_term, cast("Tube", self.served), cast("Database", self.database)
         )
-        self.task: asyncio.Task[None] | None = None
 
     @property
     def deliverer(self) -> Deliverer:

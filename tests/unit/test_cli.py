@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -27,6 +28,7 @@ type = "jsonl"
 path = "/tmp/out"
 password = "hunter2"
 """
+SERVED = CONFIG.replace(DOWN, "dbname=shop host=db.example").replace('password = "hunter2"', "")
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -160,6 +162,41 @@ class TestDatabase:
 
     def test_which(self) -> None:
         assert "which database?" in run("tube", "list", code=2).stderr
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "--config {file} status",
+            "--config {file} pause --tube es-live",
+            "verify --tube es-live",
+            "explain --tube es-live --key 1",
+            "pods show --tube es-live --key 1",
+            "pods step --tube es-live",
+            "reindex status --tube es-live",
+            "web",
+        ],
+    )
+    def test_the_variable_and_the_file_name_one_database(self, words: str, folder: Path) -> None:
+        """Otherwise the copy of the one would be compared with the other, say."""
+        (folder / "pytube.toml").write_text(SERVED)
+        arguments = words.format(file=folder / "pytube.toml").split()
+        named = r"PYTUBE_DSN names the database {} at {}, but \S+pytube.toml names shop at db.example:5432; "
+        for dsn, name, server in (
+            ("dbname=other host=db.example", "other", "db.example:5432"),
+            ("postgresql://me:hunter2@/shop?port=6432", "shop", "localhost:6432"),
+        ):
+            refused = run(*arguments, dsn=dsn, folder=folder, code=2).stderr
+            assert re.match("pytube: " + named.format(name, server), refused)
+            assert "hunter2" not in refused
+
+    def test_the_variable_may_have_another_role(self, folder: Path) -> None:
+        (folder / "pytube.toml").write_text(SERVED.replace("host=db.example", "host=127.0.0.1 port=1"))
+        dsn = "postgresql://admin@localhost:1/shop"
+        assert "is not available" in run("verify", "--tube", "es-live", dsn=dsn, folder=folder, code=3).stderr
+
+    def test_the_variable_counts_where_the_file_is_not_named(self, folder: Path) -> None:
+        (folder / "pytube.toml").write_text(SERVED)
+        assert "is not available" in run("status", dsn=DOWN, folder=folder, code=3).stderr
 
     @pytest.mark.parametrize("words", ["status", "tube list", "doctor", "backfill status", "worker"])
     def test_a_file_that_is_named_has_to_be_there(self, words: str, tmp_path: Path) -> None:

@@ -177,6 +177,22 @@ class TestBad:
     def test_wrong_type(self, text: str, message: str) -> None:
         assert refused(minimal(text)) == message
 
+    @pytest.mark.parametrize(
+        ("parts", "says"),
+        [
+            ("0", "expected 1 to 1000 parts, got 0"),
+            ("[]", "expected 1 to 1000 parts, got 0"),
+            ("true", "expected a list of names, or a whole number of parts"),
+            ('"head"', "expected a list of names, or a whole number of parts"),
+            ('["head", 1]', "expected a list of names, or a whole number of parts"),
+            ('["a/b"]', 'expected names of at most 63 letters, digits, "_", "-" and "."'),
+            ('["head", "head"]', "a name stands there twice; take one of them out"),
+        ],
+    )
+    def test_parts_that_can_not_be(self, parts: str, says: str) -> None:
+        message = refused(minimal(f"[tube.t]\nsink.type = 'x'\nsink.parts = {parts}"))
+        assert message == f"key tube.t.sink.parts: {says}"
+
     def test_value_out_of_range(self) -> None:
         message = refused(minimal("[tube.t]\nsink.type = 'x'\nmark_limit = 0"))
         assert message == "key tube.t.mark_limit: expected greater than or equal to 1"

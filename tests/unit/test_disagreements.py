@@ -42,11 +42,21 @@ LED = Partition(
 )
 
 
-def said(read_at: float, at: float, last_at: float | None, *, since: float = 0.0) -> list[str]:
-    """What is said of heartbeats: of a term that was heard last then, by a database that was read then."""
+def said(
+    read_at: float, at: float, last_at: float | None, *, since: float = 0.0, until: float | None = None
+) -> list[str]:
+    """What is said of heartbeats: of a term that was heard last then, by a database that was read then.
+
+    `until`: when the broker answered last, by default at the end.
+    """
     beats = [] if last_at is None else [Beat("a", TERM, 7, since, last_at)]
     heard = Heard(
-        at, DEADLINE, beats={("topic", 0): beats}, places={("t", 0): ("topic", 0)}, since={"topic": since}
+        at,
+        DEADLINE,
+        beats={("topic", 0): beats},
+        places={("t", 0): ("topic", 0)},
+        since={"topic": since},
+        until=at if until is None else until,
     )
     host = HostSample(None, [replace(LED)], read_at=read_at, heard=heard)
     sample = FleetSample(datetime.now(UTC), [host], [Queue("tube", "t", [LED])])
@@ -66,6 +76,13 @@ def test_a_leader_is_silent_after_the_deadline(last_at: float | None, is_silent:
 def test_a_leader_that_was_released_after_the_database_was_read_is_not_silent() -> None:
     """A large fleet is read anew only after a while."""
     assert said(100.0, 120.0, 101.0) == []
+
+
+@pytest.mark.parametrize(("until", "is_silent"), [(94.9, False), (99.5, True)])
+def test_a_leader_is_not_silent_when_it_is_we_who_do_not_reach_the_broker(
+    until: float, *, is_silent: bool
+) -> None:
+    assert bool(said(100.0, 120.0, 90.0, until=until)) is is_silent
 
 
 def test_who_was_not_listened_to_for_long_is_not_silent() -> None:

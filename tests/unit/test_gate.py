@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,21 @@ async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
 def test_a_batch_is_no_larger_than_a_second_s_worth(rate: float | None, documents: int) -> None:
     tube = TubeConfig(sink=SinkConfig(type="jsonl", rate=rate))
     assert Limits.of(tube, WorkerConfig()).batch_documents == documents
+
+
+@pytest.mark.parametrize(
+    ("sink", "documents"),
+    [({"parts": 8}, 62), ({"parts": ["a", "b"], "rate": 100.0}, 50), ({"parts": 1000}, 1)],
+)
+def test_the_limits_of_a_sink_count_parts(sink: dict[str, Any], documents: int) -> None:
+    tube = TubeConfig(sink=SinkConfig(type="jsonl", **sink))
+    assert Limits.of(tube, WorkerConfig()).batch_documents == documents
+
+
+async def test_the_rate_of_a_sink_counts_parts() -> None:
+    shared = SinkGate.of(SinkConfig(type="jsonl", rate=4.0, parts=2), 0.2)
+    await shared.enter(PodClass.INCREMENTAL, 2)
+    waits = asyncio.create_task(shared.enter(PodClass.INCREMENTAL, 2))
+    done, _ = await asyncio.wait({waits}, timeout=0)
+    assert not done, "two documents of two parts each are a second's worth"
+    waits.cancel()

@@ -461,8 +461,23 @@ async def test_a_pause_does_not_wait_for_a_sink_that_has_not_been_opened(steps: 
     assert active_term.troubles.as_json().keys() == {"sink"}
     steps.served.why_closed = None
     await wait_until_async(lambda: "work" in steps.taken, what="it works")
-    told = ["LeaderAcquired", "SinkDown", "PartitionPaused", "PartitionResumed", "SinkDown", "SinkUp"]
-    assert steps.told == told
+    assert steps.told == ["LeaderAcquired", "SinkDown", "PartitionPaused", "PartitionResumed", "SinkUp"]
+    steps.revoke()
+    await running
+
+
+async def test_a_sink_that_was_opened_during_a_pause_is_told_to_be_up_after_it(steps: Steps) -> None:
+    steps.served.why_closed = "no answer"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    (active_term,) = steps.database.terms.values()
+    steps.pool.tube.leader_id = active_term.term.leader_id
+    active_term.note_pause("a look", None, time.monotonic())
+    await wait_until_async(lambda: steps.leadership.is_resting, what="it rests")
+    steps.served.why_closed = None
+    active_term.note_pause(None, None, time.monotonic())
+    await wait_until_async(lambda: "work" in steps.taken, what="it works")
+    assert steps.told == ["LeaderAcquired", "SinkDown", "PartitionPaused", "PartitionResumed", "SinkUp"]
     steps.revoke()
     await running
 

@@ -34,6 +34,7 @@ from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
 from tests.docs.pages import BY_NAME, table_rows
+from tests.docs.rule_tests import fed, shape
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase
 
@@ -225,9 +226,15 @@ class Rig:
             emit=self.events.append,
         )
         self.claim.watch(self.active_term.on_claim)
-        database = FakeDatabase(cast("Any", self.table))
-        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
+        self.another_worker()
         self.task: asyncio.Task[None] | None = None
+
+    def another_worker(self) -> None:
+        """A worker under the same term, as after a pause: what the last one had marked is nobody's."""
+        database = FakeDatabase(cast("Any", self.table))
+        self.kafka.under_way.clear()
+        self.table.marked.clear()
+        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -376,6 +383,25 @@ async def test_an_outage_is_told_of_once() -> None:
     assert rig.worker.counters.parked == [0, 0]
 
 
+async def test_an_outage_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_end() -> None:
+    rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
+    ids = rig.table.stash(*"ab")
+    rig.kafka.failing |= dict.fromkeys(ids, UNANSWERED)
+    for _ in range(2):
+        retries = rig.worker.counters.retries[0]
+        async with rig.running():
+            await rig.until(lambda: rig.worker.counters.retries[0] > retries + 4, "it is tried again")  # noqa: B023
+            assert rig.active_term.troubles.reason("sink")
+        rig.active_term.troubles.end("sink")  # nobody asks Kafka in a pause
+        rig.another_worker()
+    assert rig.worker.sink_is_up
+    rig.kafka.failing.clear()
+    async with rig.running():
+        await rig.until_empty()
+    for kind in (SinkDown, TopicDown, SinkUp, TopicUp):
+        assert len(rig.emitted(kind)) == 1, kind
+
+
 async def test_its_metrics_are_those_on_the_page() -> None:
     rig = Rig()
     rig.table.stash(*"abc")
@@ -384,8 +410,16 @@ async def test_its_metrics_are_those_on_the_page() -> None:
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
         working = {("orders", 0): rig.worker}
         host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
-        collector = WorkerCollector(View([cast("Host", host)], {}, lambda: True))
-        families = list(collector._of_outboxes())
+        view = View([cast("Host", host)], {}, lambda: True)
+        families = list(WorkerCollector(view)._of_outboxes())
+        host.name = "one"
+        named = {
+            shape(sample.name, sample.labels)
+            for one in WorkerCollector(view)._of_outboxes()
+            for sample in one.samples
+        }
+    fed_in = {one for one in fed(of_hosts=True) if one[0].startswith("pytube_outbox_")}
+    assert fed_in - named == set(), "the tests of the alerts feed in what is not printed"
     found = {
         (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
         for one in families

@@ -152,6 +152,32 @@ async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None
     assert held(rig) == list(range(10))
 
 
+@pytest.mark.parametrize("stays_down", [False, True])
+async def test_an_outage_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_end(
+    *, stays_down: bool
+) -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.sink.faults = Faults(down=True)
+        rig.insert(1)
+        await rig.until("the sink is held to be down", lambda: rig.emitted(SinkDown))
+    rig.active_term.troubles.end("sink")  # nobody asks the sink in a pause
+    rig.another_worker()
+    rig.insert(2)
+    rig.sink.faults = Faults()
+    sends = rig.sink.sends
+    async with rig.running():
+        if stays_down:
+            rig.sink.faults = Faults(down=True)  # before the worker has had a turn
+            await rig.until("the sink is probed", lambda: rig.sink.sends > sends + 2)
+            assert rig.active_term.troubles.reason("sink")
+            rig.sink.faults = Faults()
+        await rig.until("it is delivered", lambda: held(rig) == [2])
+        await rig.until("its end is told", lambda: rig.emitted(SinkUp))
+    assert (len(rig.emitted(SinkDown)), len(rig.emitted(SinkUp))) == (1, 1)
+    assert rig.active_term.troubles.reason("sink") is None
+
+
 async def test_a_sink_that_fails_every_document_is_held_to_be_down() -> None:
     rig = Rig(attempts=1, batch_documents=200)
     rig.sink.faults = Faults(fail={(0, key) for key in range(200)})

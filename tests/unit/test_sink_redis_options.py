@@ -70,7 +70,10 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.exceptions", None)
     point = EntryPoint("redis", "pytube.sinks.redis:RedisSink", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
-    with pytest.raises(ConfigError, match=r"^sink \"redis\" needs .*pip install 'pytube-pg\[redis\]'$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^sink \"redis\" needs .*pip install 'pytube-pg\[redis\]' \(in a clone: '.\[redis\]'\)$",
+    ):
         registry.find_sink("redis")
 
 

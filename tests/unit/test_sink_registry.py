@@ -126,4 +126,4 @@ def test_the_sink_kafka_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None
         "entry_points",
         lambda **_: [EntryPoint("kafka", "pytube.sinks.kafka:KafkaSink", registry.GROUP)],
     )
-    assert 'pip install "pytube-pg[kafka]"' in message("kafka", {"topic": "t"})
+    assert "pip install 'pytube-pg[kafka]'" in message("kafka", {"topic": "t"})

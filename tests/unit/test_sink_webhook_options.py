@@ -82,7 +82,10 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h11", None)
     point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
-    with pytest.raises(ConfigError, match=r"^sink \"webhook\" needs .*pip install 'pytube-pg\[webhook\]'$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^sink \"webhook\" needs .*pip install 'pytube-pg\[webhook\]' \(in a clone: '.\[webhook\]'\)$",
+    ):
         registry.find_sink("webhook")
 
 

@@ -56,6 +56,23 @@ async def test_ends_of_one_shard_that_wait_together_are_one_sweep() -> None:
     assert [event.keys for event in rig.emitted(SweepFinished)] == [3]
 
 
+async def test_a_key_that_a_page_gives_twice_is_touched_once() -> None:
+    """As one whose document is split: the sink gives it for each of its parts."""
+
+    class Twice(MemorySink):
+        async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+            async for page in super().scan(tube, shard, below_seq):
+                yield [*page, *page]
+
+    rig = Rig(Twice())
+    old(rig, 7)
+    rig.tube.insert(op="B", payload=END)
+    async with rig.running():
+        await rig.until_empty()
+    assert live(rig) == set()
+    assert [event.keys for event in rig.emitted(SweepFinished)] == [1]
+
+
 async def test_an_end_does_not_wait_for_a_later_one() -> None:
     sink = Watched()
     rig = Rig(sink)

@@ -242,7 +242,7 @@ def test_a_variable_that_opentelemetry_refuses_is_an_error_of_the_configuration(
 async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pytube.worker.otel")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ConfigError, match=r"worker\.tracing: .* install pytube-pg\[tracing\]"):
+    with pytest.raises(ConfigError, match=r"worker\.tracing needs .* pip install 'pytube-pg\[tracing\]'"):
         build_tracing(True, "w1")
 
 

@@ -138,7 +138,11 @@ class Broken(dict[str, int]):
     ("answer", "says"),
     [
         (None, "returned None; return a document, KEEP, SKIP or DELETE"),
-        ([{"id": 1}, {"id": 2}], "returned a list, but a row can't become several documents"),
+        (
+            [{"id": 1}, {"id": 2}],
+            "returned a list, but a row is one document; for several, declare the sink's ",
+        ),
+        (({},), "returned a tuple, but a row is one document; for several, declare the sink's `parts`"),
         (float("nan"), "returned what is no JSON: Out of range float values"),
         ({"at": object()}, "returned what is no JSON: Object of type object"),
         (Broken(a=1), "returned what is no JSON: no items"),
@@ -152,6 +156,15 @@ async def test_answers_that_can_not_be_sent(answer: object, says: str) -> None:
     reason = await refused(b"{}", odd)
     assert reason.startswith("transform odd ")
     assert says in reason
+
+
+@pytest.mark.parametrize("answer", [[{"id": 1}, None], ({"id": 1}, None)])
+async def test_where_the_sink_splits_documents_a_list_is_one(answer: object) -> None:
+    log = RecordingLogger()
+    splitting = Transforms([("split", lambda _: answer)], log, UserFaults(log), splits=True)
+    documents = Documents(TOKEN, 9)
+    documents.add(0, [5], [b"{}"])
+    assert [one.body for one in (await splitting.apply(documents, ORIGIN)).documents] == [b'[{"id":1},null]']
 
 
 async def test_a_document_that_is_no_json() -> None:

@@ -11,7 +11,7 @@ import click
 from pytube.cli.context import Database, databases_options
 from pytube.cli.output import is_terminal
 from pytube.cli.settings import Settings
-from pytube.errors import UsageError
+from pytube.errors import UsageError, how_to_install
 
 
 @click.command()
@@ -30,7 +30,7 @@ def top(settings: Settings, databases: Sequence[Database], interval: float) -> N
     Press ? for the keys. Looking needs the role tube_monitor, acting tube_admin.
     """
     if find_spec("textual") is None:
-        raise UsageError("pytube top needs the package textual; install pytube-pg[top]")
+        raise UsageError(f"pytube top needs the package textual: {how_to_install('top')}")
     if not is_terminal():
         raise UsageError("pytube top draws on a terminal, and stdout is none; use pytube status --watch")
     from pytube.cli.top.app import TopApp

@@ -422,7 +422,7 @@ class TopApp(App[None]):
 
 def _figures(sample: FleetSample) -> Iterator[str]:
     """What the first line tells of the whole fleet."""
-    age = max(time.monotonic() - host.read_at for host in sample.hosts if host.down is None)
+    age = max(time.monotonic() - host.counted_at for host in sample.hosts if host.down is None)
     if age >= _OLD:
         yield f"figures {age:.0f} s old"
     lags = [queue.lag for queue in sample.queues if queue.lag is not None]

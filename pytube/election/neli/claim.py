@@ -165,7 +165,7 @@ class NeliClaim(Claim):
         self._heartbeat = heartbeat
 
     def handed_over(self) -> None:
-        """The claim is over. If it was not revoked it is offered anew, a little later."""
+        """The claim is over. If it was not revoked it is offered again, a little later."""
         self._finish()
 
     # --- for the election -------------------------------------------------------------------
@@ -316,7 +316,7 @@ class ClaimBoard:
             self._fill(clock.now())
 
     def refill(self, now: float) -> None:
-        """Make claims anew of partitions whose claim the worker gave up a while ago."""
+        """Make claims again of partitions whose claim the worker gave up a while ago."""
         with self._lock:
             self._fill(now)
 

@@ -1,9 +1,9 @@
 """One consumer group for all tubes of an installation: a hundred tubes need no hundred consumers.
 
 The leader topic has a fixed number of partitions. Each stands for the tube partitions that `slot_of` maps to
-it: whoever the group gives the topic's partition to may lead all of them. Heartbeats prove the topic's
-partition, and so all claims that rest on it; who leads which tube partition, and how far, stands in the
-database.
+it: the member that the group gives the topic's partition to may lead all of them. Heartbeats prove the
+topic's partition, and so all claims that rest on it; who leads which tube partition, and how far, stands in
+the database.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SharedClaim(Claim):
         """Nothing is sent for a single claim: the slot has heartbeats of its own."""
 
     def handed_over(self) -> None:
-        """The claim is over; if it was not revoked it is offered anew, a little later."""
+        """The claim is over; if it was not revoked it is offered again, a little later."""
         if self.over_at is None:
             self.over_at = clock.now()
             self._on_over()

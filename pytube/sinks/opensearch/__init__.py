@@ -4,15 +4,14 @@
 of requests and answers, and `sink` puts them together.
 """
 
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, how_to_install
 
 try:
     from pytube.sinks.opensearch.sink import OpenSearchSink
 except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] not in {"opensearchpy", "aiohttp"}:
         raise
-    raise ConfigError(
-        'the sink "opensearch" needs its client: pip install "pytube-pg[opensearch]"'
-    ) from error
+    needed = f'sink "opensearch" needs the package {error.name}'
+    raise ConfigError(f"{needed}: {how_to_install('opensearch')}") from error
 
 __all__ = ["OpenSearchSink"]

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import orjson
@@ -165,7 +165,9 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._transport.close()
+        # The transport itself forgets connections to nodes that did not answer last time.
+        for connection in cast("list[_Connection]", self._transport.seed_connections):
+            await connection.close()
 
 
 class _Lapsed(Exception):
@@ -299,4 +301,8 @@ def _refused(error: TransportError) -> Refused:
 
 
 def _words(error: object) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        why = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else str(found)
+        return f"its certificate is not trusted: {why.rstrip('.')}; check ca_file, and the name in url"
     return str(error) or type(error).__name__

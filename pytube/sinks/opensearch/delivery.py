@@ -30,7 +30,7 @@ _WORST_FIRST = (Stale, Retry, Reject, Ok)
 
 
 class Delivery:
-    """Sends one batch to one index; made anew for each."""
+    """Sends one batch to one index; one is made for each."""
 
     def __init__(self, client: Client, index: Index, options: OpenSearchOptions, batch: Batch) -> None:
         self._client = client

@@ -109,7 +109,7 @@ def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnav
     if error.status == 401:
         return ConfigError(f"{where}: it does not know who we are; check user and password, or api_key")
     if error.status == 403:
-        return SinkUnavailable(f"{where}: grant this user the right to ({error})")
+        return SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})")
     if error.status == 400:
         return ConfigError(f"{where}: {error}")
     return SinkUnavailable(f"{where}: {error}")
@@ -208,7 +208,7 @@ async def _check_mapping(
     if mappings.get("enabled") in (False, "false"):
         raise ConfigError(
             f'sink "opensearch": index "{name}" has mappings with enabled = false, so that its documents '
-            'can\'t be scanned; create it anew with dynamic = "false" instead'
+            'can\'t be scanned; create it again with dynamic = "false" instead'
         )
     there = mappings.get("properties", {}).get(options.stamp, {}).get("properties", {})
     for field, wanted in STAMP.items():
@@ -216,7 +216,7 @@ async def _check_mapping(
         if kind != wanted["type"]:
             raise ConfigError(
                 f'sink "opensearch": index "{name}" has the field {options.stamp}.{field} as {kind}, and it '
-                f"has to be {wanted['type']}: give another name as stamp, or create the index anew"
+                f"has to be {wanted['type']}: give another name as stamp, or create the index again"
             )
     if STAMP.keys() <= there.keys():
         return

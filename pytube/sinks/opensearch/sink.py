@@ -113,7 +113,7 @@ class OpenSearchSink:
             "sort": [{f"{stamp}.id": "asc"}],
         }
         async with client.use():
-            # Asked anew: only a write would notice that a reindex is over.
+            # Asked each time: only a write would notice that a reindex is over.
             for index in (await look_up(client, self._options)).written:
                 await self._refresh(client, index)
                 after: Mapping[str, Any] = {}

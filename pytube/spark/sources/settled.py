@@ -112,7 +112,7 @@ class SettledSeq:
         if self._probe is None:
             drawn = int(value(connection, queries.SETTLE_SEQ))
             if drawn > self.seq:
-                # Read before: whoever drew a seq up to `drawn` has an older transaction id.
+                # Read before: a session that drew a seq up to `drawn` has an older transaction id.
                 xid = str(value(connection, queries.SETTLE_XID))
                 self._probe = _Probe(drawn, xid, time.monotonic())
         if self._probe is not None and self._is_over(connection, self._probe):

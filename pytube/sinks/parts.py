@@ -1,0 +1,426 @@
+"""Documents that are split: each part of one is a document of its own at the sink.
+
+The parts are declared. So every write covers all of them, those that a document does not have as deletes, and
+nothing has to be remembered of what was sent before. No part that is out of date can stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from pytube.errors import SinkContract
+from pytube.model import OK, Batch, Document, Id, Key, Ok, Reject, Result, Retry, Stale, Token
+from pytube.sinks.base import (
+    HOLDS_NOTHING,
+    READ_MOST,
+    Bounded,
+    Reading,
+    Scanning,
+    Sink,
+    Stored,
+    why_no_read,
+    why_no_scan,
+)
+
+_SLICE = 0.005
+"""Seconds of splitting after which the event loop gets its turn."""
+_SHOWN = 10
+"""Parts that an error names."""
+
+T = TypeVar("T", Token, int)
+
+
+# --- ids ----------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+
+
+def part_id(key: Id, part: str) -> str:
+    """The id of a part at the sink. A text that could be taken for a number has a `~` before it."""
+    if isinstance(key, str) and (key.startswith("~") or _NUMBER.fullmatch(key)):
+        key = f"~{key}"
+    return f"{key}/{part}"
+
+
+def base_id(found: Id) -> tuple[Id, str] | None:
+    """The id of the whole document, and the part; None for what `part_id` gives of no id."""
+    base, slash, part = found.rpartition("/") if isinstance(found, str) else ("", "", "")
+    if not slash:
+        return None
+    key: Id = base
+    if base.startswith("~"):
+        key = base[1:]
+    elif _NUMBER.fullmatch(base):
+        key = int(base)
+    return (key, part) if part_id(key, part) == found else None
+
+
+# --- documents ----------------------------------------------------------------------------------
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+# Of a value only its end is wanted. Numbers stay texts, because Python refuses integers of 4300 digits.
+_VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+class _Text:
+    """A JSON text that is cut into the values of its top level, each as it is written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._skip_blanks()
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._text)
+
+    def takes(self, sign: str) -> bool:
+        """Go beyond `sign` if it comes next; whether it does."""
+        comes = self._text.startswith(sign, self._at)
+        if comes:
+            self._at += len(sign)
+            self._skip_blanks()
+        return comes
+
+    def expect(self, sign: str) -> None:
+        if not self.takes(sign):
+            raise ValueError(f"it is no JSON: {sign!r} is missing at character {self._at}")
+
+    def value(self) -> tuple[Any, str]:
+        """The next value, decoded, and its text."""
+        start = self._at
+        try:
+            value, self._at = _VALUES.raw_decode(self._text, start)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"it is no JSON: {error}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        text = self._text[start : self._at]
+        self._skip_blanks()
+        return value, text
+
+    def _skip_blanks(self) -> None:
+        found = _BLANKS.match(self._text, self._at)
+        assert found is not None
+        self._at = found.end()
+
+
+class Parts:
+    """The parts that the documents of a tube are split into."""
+
+    def __init__(self, declared: Sequence[str] | int) -> None:
+        """Args:
+        declared: the names of the parts; or their number, which makes each document an array.
+        """
+        self._is_array = isinstance(declared, int)
+        names = map(str, range(declared)) if isinstance(declared, int) else declared
+        self.names: Sequence[str] = tuple(names)
+        self._known = frozenset(self.names)
+
+    def has(self, name: object) -> bool:
+        """Whether it is the name of one of them."""
+        return isinstance(name, str) and name in self._known
+
+    def split(self, body: bytes) -> list[bytes | None]:
+        """The text of each part, digit by digit as it is in `body`; None: the document does not have it.
+
+        Raises:
+            ValueError: says why the document can't be split.
+        """
+        text = _Text(body.decode())
+        found = self._elements(text) if self._is_array else self._members(text)
+        if not text.is_at_end:
+            raise ValueError("it is no JSON: something follows its end")
+        return [None if (part := found.get(name, "null")) == "null" else part.encode() for name in self.names]
+
+    def _elements(self, text: _Text) -> dict[str, str]:
+        if not text.takes("["):
+            raise ValueError(f"expected an array of at most {len(self.names)} documents")
+        found: dict[str, str] = {}
+        if text.takes("]"):
+            return found
+        while True:
+            _, found[str(len(found))] = text.value()
+            if text.takes("]"):
+                break
+            text.expect(",")
+        if len(found) > len(self.names):
+            raise ValueError(f"expected an array of at most {len(self.names)} documents, got {len(found)}")
+        return found
+
+    def _members(self, text: _Text) -> dict[str, str]:
+        if not text.takes("{"):
+            raise ValueError(f"expected an object with the parts {_listed(self.names)}")
+        found: dict[str, str] = {}
+        if text.takes("}"):
+            return found
+        while True:
+            name, _ = text.value()
+            text.expect(":")
+            if not self.has(name):
+                raise ValueError(f"its member {str(name)[:50]!r} is none of the parts {_listed(self.names)}")
+            if name in found:
+                raise ValueError(f"it has the part {name} twice")
+            _, found[name] = text.value()
+            if text.takes("}"):
+                return found
+            text.expect(",")
+
+    def join(self, texts: Sequence[bytes | None]) -> bytes:
+        """An object with the parts that are there, by their names."""
+        members = [
+            json.dumps(name).encode() + b":" + text
+            for name, text in zip(self.names, texts, strict=True)
+            if text is not None
+        ]
+        return b"{" + b",".join(members) + b"}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+class Joined(Stored):
+    """What the sink holds of the parts of one document. Numbered parts are an object, too: `{"0": …}`."""
+
+    __slots__ = ("_held", "_parts")
+
+    def __init__(self, parts: Parts, held: Sequence[Stored]) -> None:
+        """`held`: in the order of the parts."""
+        there = [one for one in held if one.exists] or held
+        super().__init__(None, _lowest([one.token for one in there]), _lowest([one.seq for one in there]))
+        self._parts = parts
+        self._held = held
+
+    @property
+    def documents(self) -> int:
+        """The parts that are there."""
+        return sum(one.exists for one in self._held)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is any part."""
+        return self.documents > 0
+
+    @property
+    def body(self) -> bytes | None:
+        """The parts that are there, by their names; None: there is none."""
+        return self._parts.join([one.body for one in self._held]) if self.exists else None
+
+    @property
+    def value(self) -> Any:
+        """The same, decoded. `ValueError` when somebody has written a part that is no JSON."""
+        pairs = zip(self._parts.names, self._held, strict=True)
+        # Each by itself: texts that are no JSON might make one when they are joined.
+        return {name: one.value for name, one in pairs if one.exists} if self.exists else None
+
+
+def _lowest(values: Sequence[T | None]) -> T | None:
+    """None, if one is not known: it may be lower than the others."""
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def join_results(names: Sequence[str], results: Sequence[Result], token: Token) -> Result:
+    """The answer for a document whose parts got these: `Ok` if all are written, else the gravest.
+
+    A newer write of another term at one part ends our term, whatever became of the others. A part that is
+    rejected parks the document although others are only put off: sent again, it would be rejected again.
+    """
+    rejected: list[tuple[str, str]] = []
+    delayed: list[tuple[float, str]] = []
+    newer: list[int] = []
+    for name, result in zip(names, results, strict=True):
+        match result:
+            case Ok():
+                pass
+            case Stale():
+                if result.newer != int(token):  # our own write, done before, is as good as Ok
+                    newer.append(result.newer)
+            case Reject():
+                rejected.append((name, result.reason))
+            case Retry():
+                delayed.append((result.after, f"part {name}: {result.reason}"))
+            case _:
+                raise SinkContract(f"the sink answered {result!r} for part {name}, which is not a result")
+    if newer:
+        return Stale(max(newer))
+    if rejected:
+        others = f" (and parts {_listed([name for name, _ in rejected[1:]])})" if rejected[1:] else ""
+        return Reject(f"part {rejected[0][0]}{others}: {rejected[0][1]}")
+    return Retry(*max(delayed)) if delayed else OK
+
+
+# --- the sink -----------------------------------------------------------------------------------
+
+
+class PartsSink:
+    """Splits each document into the parts that are declared, for any other sink.
+
+    It offers neither `Trying` nor `Reindexing`: both are about the place of the other sink, and are asked of
+    that one.
+    """
+
+    write_timeout: float
+    """Only where the other sink has it: see `Bounded`."""
+
+    def __init__(self, inner: Sink, parts: Parts) -> None:
+        """Args:
+        inner: gets the parts.
+        parts: those that every document may have.
+        """
+        self.compares = inner.compares
+        if isinstance(inner, Bounded):
+            self.write_timeout = inner.write_timeout
+        self._inner = inner
+        self._parts = parts
+        self._sent: WeakKeyDictionary[Batch, Batch] = WeakKeyDictionary()
+        """The batch of parts that was sent for each batch which somebody may still abandon."""
+        self._strangers: dict[int, tuple[int, Id]] = {}
+        """By shard: documents that the last scan has left out, and one of their ids."""
+
+    async def open(self) -> None:
+        """Open the other sink."""
+        await self._inner.open()
+
+    async def close(self) -> None:
+        """Close the other sink."""
+        await self._inner.close()
+
+    async def abandon(self, batch: Batch) -> None:
+        """Wait for the parts that were sent for this very batch."""
+        sent = self._sent.get(batch)
+        if sent is not None:
+            await self._inner.abandon(sent)
+
+    # --- writing ----------------------------------------------------------------------------
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Send all parts of all documents at once; what can't be split is rejected."""
+        split = await self._split(batch)
+        parts = [document for one in split if not isinstance(one, Reject) for document in one]
+        sent = self._sent[batch] = batch.carrying(parts)
+        results = await self._inner.send(sent)
+        if len(results) != len(parts):
+            raise SinkContract(f"the sink answered {len(results)} results for {len(parts)} parts")
+        answers = iter(results)
+        return [
+            one
+            if isinstance(one, Reject)
+            else join_results(self._parts.names, [next(answers) for _ in one], batch.token)
+            for one in split
+        ]
+
+    async def _split(self, batch: Batch) -> list[list[Document] | Reject]:
+        """The parts of each document, or why it has none."""
+        split: list[list[Document] | Reject] = []
+        turn = time.monotonic()
+        for document in batch:
+            try:
+                split.append(self._parts_of(document))
+            except ValueError as error:
+                split.append(Reject(f"it can't be split into parts: {error}"))
+            if time.monotonic() - turn >= _SLICE:
+                await asyncio.sleep(0)
+                turn = time.monotonic()
+        return split
+
+    def _parts_of(self, document: Document) -> list[Document]:
+        names = self._parts.names
+        bodies = [None] * len(names) if document.body is None else self._parts.split(document.body)
+        return [
+            Document(document.shard, part_id(document.id, name), body, document.token, document.seq)
+            for name, body in zip(names, bodies, strict=True)
+        ]
+
+    # --- scanning ---------------------------------------------------------------------------
+
+    def cannot_scan(self) -> str | None:
+        """As the other sink."""
+        return why_no_scan(self._inner)
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """The id of the whole document for each part that the other sink finds, so perhaps several times.
+
+        To remember the ids for giving each once would take memory for all of them.
+        """
+        assert isinstance(self._inner, Scanning)
+        self._strangers.pop(shard, None)
+        scan = self._inner.scan(tube, shard, below_seq)
+        try:
+            async for page in scan:
+                yield [key for key in (self._base(shard, found) for found in page) if key is not None]
+        finally:
+            if isinstance(scan, AsyncGenerator):  # what it holds at the sink is to be given back now
+                await scan.aclose()
+
+    def _base(self, shard: int, found: Id) -> Id | None:
+        """The id of the whole document; None for what is no part that is declared."""
+        split = base_id(found)
+        if split is None or not self._parts.has(split[1]):
+            count, example = self._strangers.get(shard, (0, found))
+            self._strangers[shard] = count + 1, example
+            return None
+        return split[0]
+
+    def overlooked(self) -> str | None:
+        """Documents that are no declared part: nothing that is sent would change or delete them."""
+        if not self._strangers:
+            return None
+        count = sum(count for count, _ in self._strangers.values())
+        shard, (_, example) = next(iter(self._strangers.items()))
+        return (
+            f"{count} documents at the sink are none of the configured parts, e.g. shard {shard} id "
+            f"{str(example)[:50]!r}; `parts` was another when they were written: see docs/transforms.md"
+        )
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def cannot_read(self) -> str | None:
+        """As the other sink."""
+        return why_no_read(self._inner)
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """The parts of each, all of one document in the same read of the other sink."""
+        assert isinstance(self._inner, Reading)
+        names = self._parts.names
+        at_once = max(1, READ_MOST // len(names))
+        joined: dict[Key, Stored] = {}
+        for start in range(0, len(keys), at_once):
+            wanted = {
+                (shard, key): [(shard, part_id(key, name)) for name in names]
+                for shard, key in keys[start : start + at_once]
+            }
+            held = await self._inner.read(tube, [part for parts in wanted.values() for part in parts])
+            for key, parts in wanted.items():
+                joined[key] = Joined(self._parts, [held[part] for part in parts])
+        return joined
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The parts as the other sink would hold them, joined as `read` joins them."""
+        assert isinstance(self._inner, Reading)
+        split: list[list[bytes | None] | None] = []
+        for body in bodies:
+            try:
+                split.append(self._parts.split(body))
+            except ValueError:
+                split.append(None)
+        sent = [part for parts in split if parts is not None for part in parts if part is not None]
+        held = iter(await self._inner.as_held(sent))
+        return [None if parts is None else self._held(parts, held) for parts in split]
+
+    def _held(self, parts: Sequence[bytes | None], held: Iterator[bytes | None]) -> bytes | None:
+        """A document of what the other sink makes of its parts; None: it would reject one of them."""
+        made = [None if part is None else next(held) for part in parts]
+        if any(part is not None and form is None for part, form in zip(parts, made, strict=True)):
+            return None
+        return self._parts.join(made) if any(made) else HOLDS_NOTHING
