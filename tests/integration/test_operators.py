@@ -464,7 +464,7 @@ def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
         conn.execute(insert, ("2",))
 
     monkeypatch.setattr(park_command, "confirm", confirm)
-    assert "1 parked documents are forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
+    assert "1 parked document is forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
     assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 
 
