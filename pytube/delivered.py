@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
+from pytube.counts import is_or_are, say_count
 from pytube.db.connect import connect_async, wait_for_answer
 from pytube.db.errors import describe, translated
 from pytube.errors import DatabaseUnavailable, KeysParked, StatementFailed, UsageError, WaitTimeout
@@ -212,8 +213,8 @@ class Waiter:
             while holders and not await self._value(ARE_GONE, {"tube": tube, "holders": holders}):
                 if time.monotonic() >= ends:
                     raise WaitTimeout(
-                        f"{len(holders)} transactions that have written to tube {tube!r} are still open; end "
-                        "them, or wait for what is committed now"
+                        f"{say_count(len(holders), 'transaction')} that wrote to tube {tube!r} "
+                        f"{is_or_are(len(holders))} still open; end them, or wait for what is committed now"
                     )
                 await asyncio.sleep(_SETTLE_PAUSE)
 

@@ -38,7 +38,8 @@ $$;
 
 GRANT USAGE ON SCHEMA :"schema" TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody";
-GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_monitor";
+-- Each command of ours asks which version is installed.
+GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
 GRANT EXECUTE ON FUNCTION
@@ -97,8 +98,9 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_store_late, :"schema".tube_private_try_predicate
 TO :"role_admin", :"role_worker";
 
--- tube_worker: leads partitions, takes pods, and reads what names the rows.
-GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment TO :"role_worker";
+-- tube_worker: leads partitions, takes pods, and reads what names the rows. So does tube_monitor, to compare them with the
+-- sink; the rows themselves are for whoever their owner lets read them.
+GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_chunk, :"schema".tube_backfill_collect, :"schema".tube_backfill_holders,
     :"schema".tube_backfill_join, :"schema".tube_backfill_lock, :"schema".tube_backfill_note,

@@ -8502,6 +8502,7 @@ GRANT ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclas
 
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -8600,6 +8601,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_partition(tube text, partitions i
 
 GRANT SELECT ON TABLE tube.tube_registry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_registry TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
 
@@ -9169,4 +9171,5 @@ GRANT SELECT ON TABLE tube.tube_trouble TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_version TO tube_writer;
 GRANT SELECT ON TABLE tube.tube_version TO tube_monitor;

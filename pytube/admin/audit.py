@@ -9,9 +9,14 @@ from typing import Any
 
 import psycopg
 
-from pytube.admin.session import rows_of
+from pytube.admin.session import rows_of, value_of
+from pytube.errors import UnknownTube
 
 _LIST = "SELECT * FROM {s}.tube_audit_list(%(tube)s, %(limit)s)"
+_EXISTS = """
+    SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)
+        OR EXISTS (SELECT FROM {s}.outbox_list() AS l WHERE l.outbox = %(tube)s)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +37,15 @@ class Action:
 def audit(
     connection: psycopg.Connection, schema: str = "tube", tube: str | None = None, limit: int = 100
 ) -> list[Action]:
-    """What was done by hand, the latest first: with `tube`, or with any, also with one that is gone."""
-    return rows_of(Action, connection, schema, _LIST, tube=tube, limit=limit)
+    """What was done by hand, the latest first: with `tube`, or with any, also with one that is gone.
+
+    Raises:
+        UnknownTube: there is no tube or outbox `tube`, and the audit knows of none.
+    """
+    rows = rows_of(Action, connection, schema, _LIST, tube=tube, limit=limit)
+    if tube is not None and not rows and not value_of(connection, schema, _EXISTS, tube=tube):
+        raise UnknownTube(
+            f"there is no tube or outbox {tube!r}, and nothing was done with one of that name; "
+            "`pytube tube list` and `pytube outbox list` name those that there are"
+        )
+    return rows

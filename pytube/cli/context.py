@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import psycopg
@@ -41,6 +41,28 @@ class Database:
             connect_sync(self.dsn, self.schema, application_name="pytube cli") as connection,
         ):
             yield connection
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which command was called, and on which databases it works: for what is said when it fails."""
+
+    KEY: ClassVar = "pytube.asked"
+    """Of `click.Context.meta`."""
+
+    command: tuple[str, ...]
+    """As `("tube", "create")`."""
+    databases: Sequence[Database]
+
+    @classmethod
+    def note(cls, databases: Sequence[Database]) -> None:
+        """Keep them where the program looks for them."""
+        context = click.get_current_context()
+        meta, names = context.meta, []
+        while context.parent is not None:
+            names.append(str(context.info_name))
+            context = context.parent
+        meta[cls.KEY] = cls(tuple(reversed(names)), databases)
 
 
 def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +134,9 @@ def _databases_options(command: Callable[..., Any], *, reads_file: bool) -> Call
             config = settings.config()
             if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
                 _see_that_it_is_one_of(config, dsn, settings)
-        return command(*arguments, databases=_databases(settings, dsn, schema, host), **options)
+        databases = databases_of(settings, dsn, schema, host)
+        Asked.note(databases)
+        return command(*arguments, databases=databases, **options)
 
     return wrapper
 
@@ -122,9 +146,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _databases(
-    settings: Settings, dsn: str | None, schema: str | None, host: str | None
+def databases_of(
+    settings: Settings, dsn: str | None = None, schema: str | None = None, host: str | None = None
 ) -> Sequence[Database]:
+    """The databases that are meant: that of `dsn`, else those of the configuration's hosts, or of one."""
     has_file = settings.has_file
     if dsn is not None:
         if host is not None:

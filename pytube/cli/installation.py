@@ -91,8 +91,9 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> None:
     """Check everything a worker needs and suggest fixes.
 
-    With a configuration file: Postgres, the election, the tubes and the sinks, as a worker with that file has
-    them; of several hosts all, unless --host names one. Without one: Postgres.
+    With a configuration file: Postgres, the election, tubes, outboxes, brokers and sinks, as a worker with
+    that file has them; of several hosts all, unless --host names one. Without one: Postgres. In both cases
+    whether all tubes and outboxes of the database are delivered, too.
     """
     config, origin = _examined(settings, databases)
     checks = []
@@ -105,7 +106,7 @@ def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> 
     failed = sum(check.level is Level.FAIL for check in checks)
     if failed:
         if not as_json:
-            click.echo(f"{failed} of {len(checks)} checks fail", err=True)
+            click.echo(f"checks that fail: {failed} of {len(checks)}", err=True)
         click.get_current_context().exit(1)
 
 

@@ -12,6 +12,7 @@ from pytube import admin
 from pytube.cli.acting import Duration, partition_option, session, tube_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
+from pytube.counts import is_or_are, say_count
 from pytube.errors import UsageError
 
 
@@ -34,7 +35,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
             click.echo(f"what the query gives is touched in {name}")
             return
         count = admin.touch(connection, name, table, ids, database.schema)
-    click.echo(f"{count} documents are touched in {name}")
+    click.echo(f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}")
 
 
 @click.command()

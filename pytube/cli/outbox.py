@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from pytube.cli.acting import confirm, yes_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.outbox_pump import pump
 from pytube.cli.output import key_shown, print_json, print_rows, seconds
+from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
 
@@ -27,6 +29,9 @@ COLUMNS = {
     "renewed_ago": "renewed ago",
 }
 """What `pytube outbox status` and `pytube status` show of a partition."""
+
+_PREVIEW = 5
+"""Parked records that are shown before somebody is asked."""
 
 _NONE = "there are no outboxes; make one with: pytube outbox create NAME"
 
@@ -240,6 +245,10 @@ def parked(database: Database, name: str | None, limit: int, as_json: bool) -> N
     if as_json:
         print_json(rows)
         return
+    _print_parked(rows)
+
+
+def _print_parked(rows: Sequence[dict[str, Any]]) -> None:
     columns = {
         "outbox": "outbox",
         "id": "id",
@@ -297,13 +306,23 @@ def retry(
 @outbox.command()
 @click.argument("name")
 @click.argument("ids", type=int, nargs=-1, required=True)
+@yes_option
 @json_option
 @database_options
-def discard(database: Database, name: str, ids: tuple[int, ...], as_json: bool) -> None:
+def discard(database: Database, name: str, ids: tuple[int, ...], yes: bool, as_json: bool) -> None:
     """Delete parked records of NAME: they are never sent. What waited behind them is sent again."""
     with _outboxes(database) as outboxes:
+        rows = outboxes.parked_of(name, ids)
+        if not yes:
+            if not as_json:
+                _print_parked(rows[:_PREVIEW])
+            rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
+            confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
         count = outboxes.discard(name, ids)
     if as_json:
         print_json({"outbox": name, "discarded": count})
     else:
-        click.echo(f"records of outbox {name} that are discarded: {count}")
+        gone = (
+            "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
+        )
+        click.echo(f"records of outbox {name} that are discarded: {count}{gone}")

@@ -16,6 +16,7 @@ from pytube.admin import Parked, Parking, Seen
 from pytube.cli.acting import Duration, confirm, session, yes_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import key_shown, print_json, print_rows
+from pytube.counts import is_or_are, say_count
 from pytube.errors import UsageError
 
 _COLUMNS = {
@@ -144,11 +145,13 @@ def _act(
             rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
             print_rows(_COLUMNS, _shown(rows), "")
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
-            confirm(f"{verb} {count} parked documents of tube {parking.tube}{rest}?", yes=yes)
+            confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
         acted = act(connection, parking, database.schema, seen)
         rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
-        of = "" if acted >= count else f" of {count}"
-        click.echo(f"{acted}{of} parked documents are {done}{rest}")
+        what = (
+            say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
+        )
+        click.echo(f"{what} {is_or_are(acted)} {done}{rest}")
 
 
 def _shown(rows: list[Parked]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from pytube.cli.context import Database, configured_database_options, database_o
 from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
 from pytube.cli.settings import Settings
 from pytube.config import Config
+from pytube.counts import is_or_are, say_count
 from pytube.errors import NotPaused, UsageError
 from pytube.verify import Explanation
 
@@ -127,7 +128,7 @@ def retry(database: Database, chosen: Pods, yes: bool) -> None:
         if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
             done = admin.retry_pods(connection, chosen, database.schema)
             click.echo(
-                f"{done} pods are put back into the queue"
+                f"{say_count(done, 'pod')} {is_or_are(done)} put back into the queue"
                 if chosen.key is None
                 else f"the key {chosen.key} is touched"
             )
@@ -144,7 +145,8 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
     """
     with session(database) as connection:
         if _may_act(connection, database.schema, chosen, "take away without sending", yes=yes):
-            click.echo(f"{admin.ack_pods(connection, chosen, database.schema)} pods are acknowledged")
+            done = admin.ack_pods(connection, chosen, database.schema)
+            click.echo(f"{say_count(done, 'pod')} {is_or_are(done)} acknowledged")
 
 
 @pods.command()
@@ -162,7 +164,7 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
         done = admin.reset_attempts(
             connection, name, database.schema, partition=partition, shard=shard, key=key
         )
-    click.echo(f"the failures of {done} keys are forgotten")
+    click.echo(f"the failures of {say_count(done, 'key')} are forgotten")
 
 
 @pods.command()
@@ -191,7 +193,7 @@ def step(settings: Settings, database: Database, name: str, partition: int | Non
                 came = admin.step(connection, name, pod.seq, pod.shard, key, database.schema)
                 done += came.is_done
                 click.echo(f"  {came.outcome}" + ("" if came.reason is None else f": {came.reason}"))
-    click.echo(f"{done} documents were stepped over; the tube stays paused")
+    click.echo(f"{say_count(done, 'document')} stepped over; the tube stays paused")
 
 
 def _wait_until_paused(connection: psycopg.Connection, schema: str, name: str, partition: int | None) -> None:
@@ -246,7 +248,7 @@ def _sides(found: Explanation) -> Iterator[str]:
             text = "no document"
         yield f"{what}: {''.join(c if c.isprintable() else ' ' for c in text)}"
     if found.parked is not None:
-        yield f"parked after {found.parked.attempts} attempts: {found.parked.error}"
+        yield f"parked after {say_count(found.parked.attempts, 'attempt')}: {found.parked.error}"
     if found.fields:
         yield f"they differ in {', '.join(found.fields)}"
 
@@ -260,11 +262,11 @@ def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: st
     if not yes:
         rows = admin.list_pods(connection, chosen, schema, _PREVIEW)
         print_rows(_COLUMNS, [_shown(row) for row in rows], "")
-        parts = [f"{verb}: {count.pods} pods of tube {chosen.tube}"]
+        parts = [f"{verb}: {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
         if chosen.key is not None:
-            parts = [f"{verb}: the key {chosen.key} in {count.pods} pods of tube {chosen.tube}"]
+            parts = [f"{verb}: the key {chosen.key} in {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
         parts += [f"{count.in_flight} in flight"] if count.in_flight else []
-        parts += [f"{count.control} control pods, which are left alone"] if count.control else []
+        parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
         confirm(", ".join(parts) + "?", yes=yes)
     return True
 

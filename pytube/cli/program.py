@@ -80,7 +80,8 @@ EXIT_CODES = """\b
 Exit codes:
   0  done
   1  an error; doctor: something fails
-  2  the command, its arguments or the configuration are wrong; nothing was changed
+  2  the command, its arguments or the configuration are wrong, or the role lacks a right; nothing
+     was changed
   3  Postgres or Kafka is not available
   4  the SQL that is installed is not the one that this version needs
   130, 143  a worker: ended at once by a second SIGINT or SIGTERM; others: interrupted
@@ -122,23 +123,28 @@ class Program(click.Group):
         except Exception as error:  # noqa: BLE001 - whatever it is, people get a sentence
             if isinstance(ctx.obj, Settings) and ctx.obj.debug:
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            message, code = _explain(error)
+            message, code = _explain(error, ctx)
             click.echo(f"pytube: {message}", err=True)
             ctx.exit(code)
 
 
-def _explain(error: Exception) -> tuple[str, int]:
+def _explain(error: Exception, context: click.Context) -> tuple[str, int]:
     """The sentence and the exit code for an error."""
     import psycopg
 
+    from pytube.cli.rights import asked_by, refusal
     from pytube.db.errors import describe
-    from pytube.errors import PytubeError
+    from pytube.errors import PytubeError, UsageError
 
+    if (refused := refusal(error, asked_by(context))) is not None:
+        return refused, UsageError.exit_code
     match error:
         case PytubeError():
             return str(error), error.exit_code
         case psycopg.Error():
-            return f"Postgres refused: {describe(error)}", 1
+            # Of a value (22), or as it stands (42): it was asked for something that can't be.
+            asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
+            return f"Postgres refused: {describe(error)}", UsageError.exit_code if asked_wrongly else 1
         case _:
             return f"this is a fault of pytube: {type(error).__name__}: {error}; --debug shows where", 1
 

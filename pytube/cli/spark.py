@@ -26,6 +26,7 @@ from pytube.cli.spark_work import (
     start_session,
     tell_touched,
 )
+from pytube.counts import is_or_are, say_count
 from pytube.db.version import check
 from pytube.model import KeyType
 from pytube.tubes.jobs import jobs as all_jobs
@@ -202,7 +203,10 @@ def backfill(
     if as_json:
         print_json({"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds})
     else:
-        click.echo(f"backfill {done.backfill_id}: {done.rows} rows are in the tube, in {done.seconds:.1f} s")
+        click.echo(
+            f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
+            f"in {done.seconds:.1f} s"
+        )
 
 
 @spark.command()

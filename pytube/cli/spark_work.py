@@ -17,6 +17,7 @@ import click
 from pytube.cli.context import Database
 from pytube.cli.output import print_json
 from pytube.cli.settings import Settings
+from pytube.counts import say_count
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
 from pytube.tubes.jobs import jobs
 from pytube.tubes.tables import find_table
@@ -142,12 +143,13 @@ def tell_touched(done: Any, *, as_json: bool) -> None:
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})
     elif done.units == 0:
-        click.echo(
-            f"job {done.job_id} was finished before: {done.ids} ids in {done.pods} pods; "
-            "nothing was written now"
-        )
+        click.echo(f"job {done.job_id} was finished before: {_made(done)}; nothing was written now")
     else:
-        click.echo(f"{done.ids} ids in {done.pods} pods, in {done.seconds:.1f} s (job {done.job_id})")
+        click.echo(f"{_made(done)}, in {done.seconds:.1f} s (job {done.job_id})")
+
+
+def _made(done: Any) -> str:
+    return f"{say_count(done.ids, 'id')} in {say_count(done.pods, 'pod')}"
 
 
 @contextmanager

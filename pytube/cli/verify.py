@@ -16,6 +16,7 @@ from pytube.cli.acting import configured
 from pytube.cli.context import Database, configured_database_options, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.cli.settings import Settings
+from pytube.counts import is_or_are, say_count
 
 _Answer = TypeVar("_Answer")
 
@@ -83,9 +84,15 @@ def verify(
             for shard, key in report.examples.get(kind, []):
                 click.echo(f"{kind}\tshard {shard}\tid {key_shown(str(key))}")
         if report.parked:
-            click.echo(f"{report.parked} of them are parked: `pytube park list --tube {name}` shows why")
+            click.echo(
+                f"{report.parked} of them {is_or_are(report.parked)} parked: "
+                f"`pytube park list --tube {name}` shows why"
+            )
         if report.touched:
-            click.echo(f"{report.touched} keys are touched; wait for them with: pytube wait --tube {name}")
+            click.echo(
+                f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
+                f"wait for the delivery with: pytube wait --tube {name}"
+            )
         for what in report.not_checked:
             click.echo(f"not checked: {what}")
     click.get_current_context().exit(0 if report.is_equal else 1)
@@ -143,7 +150,9 @@ def wait(
     else:
         click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
         if delivered.parked:
-            click.echo(f"but for {delivered.parked} keys, which are parked")
+            click.echo(
+                f"but for {say_count(delivered.parked, 'key')}, which {is_or_are(delivered.parked)} parked"
+            )
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from pytube.cli.context import Asked, databases_of
 from pytube.cli.settings import Settings
 
 GARBAGE_THRESHOLD = 100_000
@@ -47,6 +48,7 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
         config.tube(name)
     for name in outboxes:
         config.outbox(name)
+    Asked.note(databases_of(settings))
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
 
-from pytube.config import Config, KafkaConfig, SinkConfig
-from pytube.config.names import leader_name
+from pytube.config import Config, SinkConfig
 from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
+from pytube.health.brokers import check_election, check_outbox_brokers
 from pytube.health.findings import Check, Level, fail, ok, warn
-from pytube.health.outboxes import check_outboxes
+from pytube.health.leaders import check_leaders, check_parked
+from pytube.health.outboxes import check_outboxes, read_outboxes
 from pytube.health.tubes import (
     check_ids,
-    check_leaders,
     check_owners,
     check_shards,
     check_sources,
@@ -32,21 +32,18 @@ from pytube.sinks import build_sink
 from pytube.sources import rights
 from pytube.transforms import Transforms
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 _ROOM = 10
 """Connections that should be left: a worker takes a handful."""
 _OLD = 60.0
 """Seconds after which the doctor reports an open transaction."""
-_BROKER_TIMEOUT = 5.0
 
 
 def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     """Every finding, as it is made. Does not raise: what fails is a finding.
 
     Nothing is said about tubes where they could not be looked at. Of several hosts each is looked at, and
-    named.
+    named. What a worker refuses when it starts is the last finding: a worker is made, and opens nothing.
 
     Args:
         config: what a worker would use.
@@ -57,15 +54,29 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
             yield check if host is None else replace(check, subject=f"host {host}: {check.subject}")
     if len(config.hosts) > 1:
         yield from check_shards(config)
+    failed: set[str] = set()
+    for check in _examine_targets(config):
+        if check.level is Level.FAIL:
+            failed.add(check.finding)
+        yield check
+    start = check_start(config)
+    if start.finding not in failed:
+        yield start
+
+
+def _examine_targets(config: Config) -> Iterator[Check]:
+    """What documents and records are sent to, whatever host they come from."""
     for name, tube in config.tubes.items():
         yield check_sink(name, tube.sink)
         if tube.transforms:
             yield check_transforms(name, tube.transforms)
+    yield from check_outbox_brokers(config)
 
 
 def _examine_host(config: Config, origin: str) -> Iterator[Check]:
     """What is of one host."""
-    partitions: dict[str, int] | None = None
+    tubes: dict[str, int] | None = None
+    outboxes: dict[str, int] = {}
     dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
@@ -78,12 +89,14 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
             yield check_rights(connection, schema)
             if there:
                 yield check_sequence(connection, schema)
-                partitions = read_tubes(connection, schema)
-            if partitions is not None:
-                yield from check_leaders(connection, schema)
+                tubes = read_tubes(connection, schema)
+            if tubes is not None:
+                outboxes = read_outboxes(connection, schema)
+                yield from check_leaders(connection, schema, config)
+                yield from check_parked(connection, schema, config)
                 yield from check_ids(connection, schema)
                 yield from check_owners(connection, schema)
-                yield from check_outboxes(connection, schema)
+                yield from check_outboxes(connection, schema, config)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
@@ -94,13 +107,10 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
         yield fail("Postgres", f"{error} ({origin})", "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
         yield fail("Postgres", f"it refused: {describe(error)}", "see the server's log")
-    if partitions is not None:
-        yield from check_tubes(config, partitions)
-        yield from check_sources(config, [name for name in config.tubes if name in partitions])
-    if config.election_kind == "neli":
-        yield from check_broker(config, partitions or {})
-    else:
-        yield ok("election", "by leases in Postgres, without a broker")
+    if tubes is not None:
+        yield from check_tubes(config, tubes)
+        yield from check_sources(config, [name for name in config.tubes if name in tubes])
+    yield from check_election(config, {**(tubes or {}), **outboxes})
 
 
 def _where(connection: psycopg.Connection) -> str:
@@ -136,7 +146,7 @@ _RIGHTS = r"""
             ORDER BY 1),
         (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
                 ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
-            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_admin')
+            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_owner')
     FROM pg_catalog.pg_namespace n
     WHERE n.nspname = %(schema)s AND EXISTS (
         SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')
@@ -308,133 +318,6 @@ def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...
     return row
 
 
-# --- Kafka, for the election `neli` -----------------------------------------------------
-
-
-def check_broker(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
-    """Whether the broker can hold the elections of the configured tubes.
-
-    Args:
-        config: the configuration; it has a section `[kafka]`.
-        partitions: how many partitions each tube that is there has.
-    """
-    try:
-        from confluent_kafka import KafkaException
-    except ImportError:
-        yield fail("broker", "confluent-kafka is not installed", "pip install 'pytube-pg[kafka]'")
-        return
-    assert config.kafka is not None
-    errors: list[str] = []
-    try:
-        admin = _admin(config.kafka, errors)
-    except (KafkaException, TypeError, ValueError):
-        # The error may repeat the value of an option, which may be a secret.
-        yield fail(
-            "broker",
-            "librdkafka refuses an option of [kafka]",
-            "check the names and values in kafka.options against librdkafka's CONFIGURATION.md",
-        )
-        return
-    try:
-        metadata = admin.list_topics(timeout=_BROKER_TIMEOUT)
-    except KafkaException as error:
-        text = errors[-1] if errors else error.args[0].str()
-        yield fail(
-            "broker",
-            f"{config.kafka.bootstrap_servers} does not answer: {text}",
-            "start it, or correct kafka.bootstrap_servers and kafka.options",
-        )
-        return
-    yield ok("broker", f"{config.kafka.bootstrap_servers} answers")
-    if config.kafka.shared_partitions is not None:
-        shared = leader_name(config.worker.installation)
-        yield _check_topic(admin, metadata, "all tubes", shared, config.kafka.shared_partitions)
-    else:
-        for name in config.tubes:
-            if name in partitions:
-                yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
-    yield _check_timeout(admin, metadata, config.worker.session_timeout)
-
-
-def _admin(kafka: KafkaConfig, errors: list[str]) -> AdminClient:
-    from confluent_kafka.admin import AdminClient
-
-    options: dict[str, Any] = {
-        "log_level": 0,
-        "socket.timeout.ms": int(_BROKER_TIMEOUT * 1000),
-        **kafka.options,
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "error_cb": lambda error: errors.append(error.str()),
-    }
-    return AdminClient(options)
-
-
-def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wanted: int) -> Check:
-    """Whether the leader topic of a tube is there, wide enough, or could be made."""
-    subject = f"topic of {name}"
-    found = metadata.topics.get(topic)
-    width = len(found.partitions) if found is not None else 0
-    there = f"{topic} has {width} partitions" if width else f"{topic} is missing"
-    if width >= wanted:
-        return ok(subject, there)
-    if metadata.controller_id < 0:
-        return warn(
-            subject,
-            f"{there}, and this broker makes topics of a width of its own",
-            f"see that new topics have at least {wanted} partitions",
-        )
-    refusal = _refusal(admin, topic, width, wanted)
-    if refusal is None:
-        return ok(subject, f"{there}; a worker will give it {wanted}")
-    return fail(
-        subject,
-        f"{there}, {wanted} are needed, and we may not change it ({refusal})",
-        f"give it {wanted} partitions, or let our principal create and alter it",
-    )
-
-
-def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | None:
-    """Why the broker would not make or widen the topic; None when it would."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.cimpl import NewPartitions, NewTopic
-
-    limits: dict[str, Any] = {"validate_only": True, "request_timeout": _BROKER_TIMEOUT}
-    if width:
-        futures = admin.create_partitions([NewPartitions(topic, wanted)], **limits)
-    else:
-        new = NewTopic(topic, num_partitions=wanted, replication_factor=-1)
-        futures = admin.create_topics([new], **limits)
-    for future in futures.values():
-        try:
-            future.result(timeout=2 * _BROKER_TIMEOUT)
-        except KafkaException as error:
-            return str(error.args[0].str())
-    return None
-
-
-def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
-    """Whether the broker takes our session timeout of so many seconds."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin._config import ConfigResource
-
-    subject = "session timeout"
-    try:
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(metadata.brokers))))
-        answers = admin.describe_configs([resource], request_timeout=_BROKER_TIMEOUT)
-        settings = next(iter(answers.values())).result(timeout=2 * _BROKER_TIMEOUT)
-        least = int(settings["group.min.session.timeout.ms"].value) / 1000
-        most = int(settings["group.max.session.timeout.ms"].value) / 1000
-    except (KafkaException, KeyError, StopIteration):
-        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
-    if least <= ours <= most:
-        return ok(subject, f"{ours:g} s")
-    return fail(
-        subject,
-        f"worker.session_timeout is {ours:g} s, and the broker takes {least:g} to {most:g} s",
-        "change it, or the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
-    )
-
-
 # --- sinks ------------------------------------------------------------------------------
 
 
@@ -474,3 +357,27 @@ async def _open_and_close(config: SinkConfig) -> None:
             await sink.open()
     finally:
         await sink.close()
+
+
+# --- the worker itself ------------------------------------------------------------------
+
+
+def check_start(config: Config) -> Check:
+    """Whether a worker can be made: with the packages and options that it needs. It opens nothing."""
+    from pytube.worker import Worker  # late: it takes as long to load as the rest of the doctor
+
+    if not (config.tubes or config.outboxes):
+        return warn(
+            "worker",
+            "nothing is configured to be served, so none was tried",
+            'add a section [tube."NAME"] with its sink, or [outbox."NAME"]',
+        )
+    try:
+        worker = Worker(config)
+    except ConfigError as error:
+        return fail("worker", str(error), "a worker ends with that as it starts: mend it")
+    asyncio.run(worker.stop())
+    listens = (
+        "" if config.worker.listen is None else f"; whether {config.worker.listen} is free was not tried"
+    )
+    return ok("worker", f"can be made as configured: packages and options{listens}")

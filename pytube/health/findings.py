@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pytube.config import Config
 
 
 class Level(enum.StrEnum):
@@ -37,3 +39,26 @@ def warn(subject: str, finding: str, remedy: str) -> Check:
 def fail(subject: str, finding: str, remedy: str) -> Check:
     """It does not work."""
     return Check(subject, Level.FAIL, finding, remedy)
+
+
+# --- of tubes and outboxes in the database that this configuration does not name ---------
+
+
+def is_expected(config: Config, name: str) -> bool:
+    """Whether a tube or an outbox is to be served: one that the configuration names.
+
+    Without a configuration file nothing is known of who serves what; then all are.
+    """
+    return not (config.tubes or config.outboxes) or name in config.tubes or name in config.outboxes
+
+
+NOT_NAMED = "this configuration does not name it"
+
+
+def of_others(check: Check) -> Check:
+    """The finding on a tube or an outbox that this configuration does not name: a warning at most.
+
+    Workers with another configuration may serve it.
+    """
+    level = Level.WARN if check.level is Level.FAIL else check.level
+    return replace(check, level=level, finding=f"{check.finding} ({NOT_NAMED})")

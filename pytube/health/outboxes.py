@@ -7,8 +7,12 @@ from typing import Final
 
 import psycopg
 
-from pytube.health.findings import Check, fail, ok, warn
+from pytube.config import Config
+from pytube.counts import say_count
+from pytube.health.findings import Check, fail, is_expected, of_others, ok, warn
 from pytube.tubes.queries import within
+
+_PARTITIONS: Final = "SELECT outbox, partitions FROM {s}.outbox_list()"
 
 # A worker marks and deletes records with its own rights.
 _OUTBOXES: Final = """
@@ -37,15 +41,28 @@ _OUTBOXES: Final = """
 """
 
 
-def check_outboxes(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """A finding for each outbox that is there, and more where something is wrong. Kafka is not looked at."""
+def read_outboxes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """The outboxes that are there, with their numbers of partitions; none when we may not look."""
+    try:
+        return dict(connection.execute(within(_PARTITIONS, schema)).fetchall())
+    except psycopg.errors.InsufficientPrivilege:
+        return {}
+
+
+def check_outboxes(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+    """A finding for each outbox that is there, or should be, and more where something is wrong."""
     try:
         rows = connection.execute(within(_OUTBOXES, schema), {}).fetchall()
     except psycopg.errors.InsufficientPrivilege:
         yield warn("outboxes", "were not looked at", f"grant this role EXECUTE on {schema}.outbox_list")
         return
     for row in rows:
-        yield from _check(*row)
+        for check in _check(*row):
+            yield check if is_expected(config, row[0]) else of_others(check)
+    there = {row[0] for row in rows}
+    for name in config.outboxes:
+        if name not in there:
+            yield fail(f"outbox {name}", "is not in the database", f"pytube outbox create {name}")
 
 
 def _check(
@@ -64,7 +81,7 @@ def _check(
         yield fail(subject, "its table was dropped", f"pytube outbox drop {outbox}")
         return
     whose = "adopted" if adopted else "its own"
-    yield ok(subject, f"{partitions} partitions, table {table} ({whose})")
+    yield ok(subject, f"{say_count(partitions, 'partition')}, table {table} ({whose})")
     if lacking:
         yield fail(
             subject,

@@ -1,4 +1,4 @@
-"""The doctor's look at tubes: whether they are there and led, and what their documents are made of."""
+"""The doctor's look at tubes: whether they are there, and what their documents are made of."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from contextlib import suppress
 import psycopg
 
 from pytube.config import Config
+from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe
 from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.errors import PytubeError
 from pytube.health.duplicates import Sample, sample_ids
-from pytube.health.findings import Check, fail, ok, warn
+from pytube.health.findings import Check, fail, is_expected, of_others, ok, warn
 from pytube.sources.shards import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
 _TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
 
 _SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
-
-_LEADERS = """
-    SELECT tube, partition, client_id, extract(epoch FROM clock_timestamp() - renewed_at)::float8, lost,
-        array_remove(ARRAY['sink down: ' || sink_down, 'source down: ' || source_down], NULL),
-        CASE WHEN tube IN (SELECT outbox FROM {s}.outbox_list()) THEN 'outbox' ELSE 'tube' END
-    FROM {s}.tube_leaders()
-"""
 
 _FORMER_OWNERS = """
     SELECT DISTINCT a.tbl::text, c.relowner::regrole::text, p.proowner::regrole::text
@@ -73,36 +67,15 @@ def _read_shards(config: Config) -> Shards:
 
 
 def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
-    """Whether the tubes of the configuration are there."""
+    """Whether the tubes of the configuration are there, and which others."""
     for name in config.tubes:
         if name in partitions:
-            yield ok(f"tube {name}", f"{partitions[name]} partitions")
+            yield ok(f"tube {name}", say_count(partitions[name], "partition"))
         else:
             yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
-
-
-def check_leaders(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether terms have run out that nobody ended, and what keeps leaders from delivering."""
-    try:
-        rows = connection.execute(within(_LEADERS, schema)).fetchall()
-    except psycopg.errors.InsufficientPrivilege:
-        yield warn("leaders", "were not looked at", f"grant this role EXECUTE on {schema}.tube_leaders")
-        return
-    wrong = False
-    for tube, partition, leader, ago, lost, troubles, kind in rows:
-        subject = f"partition {partition} of {tube}"
-        if lost:
-            wrong = True
-            yield fail(
-                subject,
-                f"is lost: its leader {leader} renewed its term {ago:.0f} s ago for the last time",
-                f"start a worker: pytube worker --{kind} {tube}; if one runs, see its log",
-            )
-        for trouble in troubles:
-            wrong = True
-            yield fail(subject, trouble, "mend that; the worker goes on by itself")
-    if not wrong:
-        yield ok("leaders", f"{len(rows)} partitions have one, and all of them deliver")
+    for name, number in partitions.items():
+        if not is_expected(config, name):
+            yield of_others(ok(f"tube {name}", say_count(number, "partition")))
 
 
 def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:

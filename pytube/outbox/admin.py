@@ -12,7 +12,7 @@ from psycopg.rows import class_row, dict_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import UnknownTube
+from pytube.errors import UnknownTube, UsageError
 from pytube.logs import Logger
 from pytube.outbox import queries
 from pytube.tubes.queries import timed, within
@@ -161,6 +161,24 @@ class Outboxes:
                 self._require(outbox)
             statement = within(queries.PARKED, self._schema)
             return cursor.execute(statement, {"outbox": outbox, "limit": limit}).fetchall()
+
+    def parked_of(self, outbox: str, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """The parked records with these ids, as `parked` has them, by id.
+
+        Raises:
+            UsageError: one of the ids is not parked.
+        """
+        with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
+            self._require(outbox)
+            statement = within(queries.PARKED_IDS, self._schema)
+            rows = cursor.execute(statement, {"outbox": outbox, "ids": list(ids)}).fetchall()
+        missing = sorted(set(ids) - {row["id"] for row in rows})
+        if missing:
+            raise UsageError(
+                f"outbox {outbox!r} has not parked {', '.join(map(str, missing))}; "
+                f"`pytube outbox parked {outbox}` lists what it has parked"
+            )
+        return rows
 
     def retry(
         self,

@@ -47,6 +47,10 @@ STATUS: Final = """
     ORDER BY s.outbox, s.partition
 """.replace("{state}", STATE).replace("{took}", TOOK)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
+PARKED_IDS: Final = """
+    SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
+    FROM {s}.tube_outbox_parked AS k WHERE k.outbox = %(outbox)s AND k.id = ANY (%(ids)s) ORDER BY k.id
+"""
 NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text"
 RETRY: Final = """
     SELECT {s}.outbox_retry(

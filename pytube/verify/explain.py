@@ -13,6 +13,7 @@ from uuid import UUID
 
 from pytube.comparison import Difference, decode, equal
 from pytube.config import Config
+from pytube.counts import say_count
 from pytube.db.session import SessionPool
 from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
@@ -182,8 +183,8 @@ class Explanation:
         else:
             first = self.pods[0]
             said.append(
-                f"It waits in {len(self.pods)} pods of partition {self.partition}; the next is seq "
-                f"{first.seq} (op {first.op}), {first.waits:.1f} s old."
+                f"It waits in {say_count(len(self.pods), 'pod')} of partition {self.partition}; the next is "
+                f"seq {first.seq} (op {first.op}), {first.waits:.1f} s old."
             )
             said += [self._of_mark(pod) for pod in self.pods if pod.marked_by is not None][:1]
         if not self.all_pods_seen:
@@ -229,14 +230,15 @@ class Explanation:
         if self.failure is None:
             return []
         again = f"in {self.failure.next_in:.0f} s" if self.failure.next_in > 0 else "now"
-        tries = f"It has failed {self.failure.attempts} times and is to be sent again {again}"
+        tries = f"It has failed {say_count(self.failure.attempts, 'time')} and is to be sent again {again}"
         return [f"{tries}; the last error: {self.failure.error}"]
 
     def _of_parking(self) -> list[str]:
         if self.parked is None:
             return []
         since = f"{self.parked.parked_at:%Y-%m-%d %H:%M:%S%z}"
-        return [f"It is parked since {since}, after {self.parked.attempts} attempts: {self.parked.error}"]
+        tries = say_count(self.parked.attempts, "attempt")
+        return [f"It is parked since {since}, after {tries}: {self.parked.error}"]
 
     def _of_sink(self) -> list[str]:
         if self.sink.unknown is not None:

@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 
 from pytube.comparison import Difference, Sums, bucket_of
 from pytube.config import Config, masked
+from pytube.counts import say_count
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
 from pytube.enrich.statements import Root, Roots
@@ -295,16 +296,18 @@ class _Run:
             report.is_complete = False
             report.not_checked.append("the tube or its attached tables were changed meanwhile; run again")
         if report.skipped:
-            report.not_checked.append(f"{report.skipped} keys that a transform lets nothing be sent of")
+            report.not_checked.append(
+                f"{say_count(report.skipped, 'key')} that a transform lets nothing be sent of"
+            )
         if report.waiting:
             report.not_checked.append(
-                f"{report.waiting} keys that seem to differ wait in the tube and were not delivered in time: "
-                "are its workers running (`pytube status`)?"
+                f"keys that seem to differ and were not delivered in time: {report.waiting} wait in the "
+                "tube; are its workers running (`pytube status`)?"
             )
         if report.changing:
             report.not_checked.append(
-                f"{report.changing} keys changed each time they were looked at, or their documents are not "
-                "the same twice: does the query or a transform depend on the time?"
+                "keys that changed each time they were looked at, or whose documents are not the same twice: "
+                f"{report.changing}; does the query or a transform depend on the time?"
             )
 
     async def _pages(self, roots: Roots, root: Root, after: Id | None) -> AsyncIterator[list[Id]]:

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pytube import admin
 from pytube.admin import Parking, Seen
+from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.web.html import Html, address, link, tag
 from pytube.web.security import Session, is_from_here, is_genuine
@@ -229,10 +230,10 @@ def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | N
                 return f"{'Resumed' if ended else 'It was not paused'}: {wanted.what}."
             case "retry":
                 count = admin.retry_parked(connection, wanted.parking, place.schema, wanted.seen)
-                return f"Touched: {count} parked documents of {wanted.tube}."
+                return f"Touched: {say_count(count, 'parked document')} of {wanted.tube}."
             case _:
                 count = admin.drop_parked(connection, wanted.parking, place.schema, wanted.seen)
-                return f"Dropped: {count} parked documents of {wanted.tube}."
+                return f"Dropped: {say_count(count, 'parked document')} of {wanted.tube}."
 
 
 def _duration(given: str) -> timedelta | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from pytube.config import Config, OutboxConfig
+from pytube.config import Config
 from pytube.config.names import leader_name
 from pytube.db.session import SessionPool
 from pytube.enrich.check import Fault
-from pytube.errors import ConfigError, UnknownTube, how_to_install
+from pytube.errors import UnknownTube
 from pytube.events import Event, PartitionEvent
+from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
@@ -24,9 +25,6 @@ from pytube.worker.queue import Queue
 
 if TYPE_CHECKING:
     from pytube.outbox.outgoing import Outgoing
-
-_ALL = ("all", "-1", -1)
-"""Ways to write that all replicas have to acknowledge."""
 
 
 class Outbox(Queue):
@@ -83,8 +81,7 @@ class Outbox(Queue):
         of_host = name if host is None else f"{name}.{host}"
         self._transactional_id = f"{leader_name(config.worker.installation, of_host)}."
         self._settings = settings
-        self._producer_settings = self._settings_of_producers()
-        self._clients = self._make_clients(config)
+        self._kafka = outbox_clients(config, name)
 
     @property
     def why_closed(self) -> str | None:
@@ -116,70 +113,15 @@ class Outbox(Queue):
         term = active_term.term
         if not self._settings.transactions:
             strict = self._settings.mode == "strict"
-            return PlainProducer(self._clients, term.epoch, self._producer_settings, strict=strict)
+            settings = self._kafka.producer_settings
+            return PlainProducer(self._kafka.clients, term.epoch, settings, strict=strict)
         return TransactionalProducer(
-            self._clients,
+            self._kafka.clients,
             self._transactional_id,
             term.partitions,
             term.partition,
             term.epoch,
-            self._producer_settings,
+            self._kafka.producer_settings,
             may_send=lambda: active_term.is_trusted,
             on_settled=active_term.attention.set,
         )
-
-    # --- Kafka ----------------------------------------------------------------------------
-
-    def _settings_of_producers(self) -> dict[str, Any]:
-        """Settings for other acks than all, with which librdkafka has no idempotent producers."""
-        acks = self._settings.kafka_options.get("acks", "all")
-        if acks in _ALL:
-            return {}
-        if self._settings.transactions:
-            raise ConfigError(
-                f'outbox {self.name!r}: kafka_options: transactions need acks = "all"; take acks out'
-            )
-        return {"acks": acks, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
-
-    def _make_clients(self, config: Config) -> Any:
-        try:
-            from pytube.sinks.kafka_clients import Clients
-        except ModuleNotFoundError as missing:
-            if missing.name != "confluent_kafka":
-                raise
-            raise ConfigError(
-                f"the outbox {self.name!r} needs the Kafka client: {how_to_install('kafka')}"
-            ) from None
-        bootstrap, options = _cluster(config, self._settings)
-        options.pop("acks", None)
-        clients = Clients(
-            bootstrap,
-            self._settings.message_timeout,
-            options,
-            where=f"outbox {self.name!r}: kafka_options",
-            defaults={
-                "linger.ms": self._settings.linger_ms,
-                # A topic that is not there is to cool down, not to hold its records for half a minute.
-                "topic.metadata.propagation.max.ms": 3000,
-                "queue.buffering.max.messages": 2 * self._settings.in_flight,
-            },
-            partitioners=(
-                "murmur2_random",
-                "murmur2",
-                "consistent",
-                "consistent_random",
-                "fnv1a",
-                "fnv1a_random",
-            ),
-        )
-        clients.producer(settings=self._producer_settings)  # refuses wrong options now
-        return clients
-
-
-def _cluster(config: Config, settings: OutboxConfig) -> tuple[str, dict[str, Any]]:
-    """Bootstrap servers and options; those of `[kafka]` are for its cluster only."""
-    if settings.bootstrap_servers is not None:
-        return settings.bootstrap_servers, dict(settings.kafka_options)
-    assert config.kafka is not None, "the configuration was checked"
-    shared: Mapping[str, Any] = config.kafka.options
-    return config.kafka.bootstrap_servers, {**shared, **settings.kafka_options}

@@ -107,9 +107,14 @@ class BackfillRunner:
                 try:
                     await self._tidy()
                     await self._start_untaken()
+                except DatabaseUnavailable:
+                    # Logged by what renews the terms; whether there is a backfill at all is not known.
+                    await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
                 except PytubeError as error:
                     self._warn_once(None, error)
                     await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+                else:
+                    self._repeats.forget(None)
         finally:
             await end(self._running.values())
 

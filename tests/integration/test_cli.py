@@ -173,7 +173,7 @@ class TestTubes:
         run("tube", "create", "t", "--partitions", "2", dsn=dsn)
         assert run_json("tube", "list", dsn=dsn)[0]["key_type"] == "uuid"
         assert "uuid" in run("tube", "list", dsn=dsn).stdout
-        refused = run("tube", "create", "t", "--keys", "text", dsn=dsn, code=1)
+        refused = run("tube", "create", "t", "--keys", "text", dsn=dsn, code=2)
         assert "the keys of tube 't' have the type uuid, not text" in refused.stderr
         run("tube", "create", "s", "--keys", "numeric", dsn=dsn, code=2)
 

@@ -402,7 +402,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
     folder = config.parent
     first, second = run_json("pods", "list", "--tube", "t", dsn=dsn)
     assert (first["keys"], first["state"]) == (["1"], "waiting")
-    assert "1 pods of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
+    assert "1 pod of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
     shown = run("pods", "show", "--tube", "t", "--seq", str(first["seq"]), folder=folder).stdout
     assert 'now: {"id": 1, "n": 1}' in shown
     assert "sink: not known: " in shown
@@ -419,7 +419,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
         dsn=dsn,
     )
     assert [row["keys"] for row in run_json("pods", "list", "--tube", "t", dsn=dsn)] == [["2"], ["1"]]
-    assert "1 pods are ack" in run("pods", "ack", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
+    assert "1 pod is ack" in run("pods", "ack", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
     assert "no such pods" in run("pods", "ack", "--tube", "t", "--from", "9999999", "--yes", dsn=dsn).stdout
     assert "of 0 keys" in run("pods", "reset", "--tube", "t", dsn=dsn).stdout
     assert second["seq"] > first["seq"]
@@ -460,11 +460,11 @@ def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
     conn.execute(insert, ("1",))
 
     def confirm(question: str, **_: bool) -> None:
-        assert "forget 1 parked documents of tube t?" in question
+        assert "forget 1 parked document of tube t?" in question
         conn.execute(insert, ("2",))
 
     monkeypatch.setattr(park_command, "confirm", confirm)
-    assert "1 parked documents are forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
+    assert "1 parked document is forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
     assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 
 
@@ -537,11 +537,29 @@ def test_looking_needs_tube_monitor_and_acting_tube_admin(conn: Conn, dsn: str) 
                     "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
                     " VALUES ('t', 0, '1', 'U', 1, 'x', 1, 1) ON CONFLICT DO NOTHING"
                 )
-                assert "this role may not do that" in run(*mine, dsn=theirs, code=2).stderr, name
+                assert "the role looker may not do that" in run(*mine, dsn=theirs, code=2).stderr, name
             else:
                 run(*mine, dsn=theirs)
         run("audit", dsn=theirs)
     assert admin.audit(conn) == []
+
+
+@pytest.mark.usefixtures("config")
+def test_arguments_that_can_not_be(conn: Conn, dsn: str) -> None:
+    """Exit code 2 also where Postgres finds it out, and nothing is changed."""
+    for arguments, says in {
+        ("tube", "attach", "t", "public.goods", "--columns", "nope"): "public.goods has no column nope",
+        ("tube", "create", "t", "--keys", "uuid"): "bigint",
+        ("touch", "t", "public.goods", "--query", "selct 1"): "syntax error",
+        ("touch", "t", "public.goods", "--query", "SELECT 'x'"): "x",
+        ("audit", "--tube", "nope"): "there is no tube or outbox 'nope', and nothing was done with one",
+    }.items():
+        assert says in run(*arguments, dsn=dsn, code=2).stderr, arguments
+    assert admin.audit(conn) == []
+    assert run("audit", "--tube", "t", dsn=dsn).stdout == "when\twho\tclient\taction\ttube\tdetails\n"
+    run("pause", "--tube", "t", dsn=dsn)
+    run("tube", "drop", "t", "--force", dsn=dsn)
+    assert "pause" in run("audit", "--tube", "t", dsn=dsn).stdout
 
 
 @pytest.mark.usefixtures("config")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.cli import run, run_json
-from tests.helpers.outbox_sql import ADOPTED, GOHARVEST_TABLE, OUTBOX, lead, make_outbox, mark, park, stash
+from tests.helpers.outbox_sql import (
+    ADOPTED,
+    GOHARVEST_TABLE,
+    OUTBOX,
+    lead,
+    make_outbox,
+    mark,
+    park,
+    parked_ids,
+    stash,
+)
 from tests.helpers.terms import Conn, make_tube, scalar
 
 
@@ -79,13 +89,31 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     assert "too bad" in run("outbox", "parked", dsn=dsn).stdout
     assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
     assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
-    assert "discarded: 1\n" in run("outbox", "discard", OUTBOX, str(ids[2]), dsn=dsn).stdout
+    assert "discarded: 1\n" in run("outbox", "discard", OUTBOX, str(ids[2]), "--yes", dsn=dsn).stdout
     assert run_json("outbox", "retry", OUTBOX, "--all", dsn=dsn)["retried"] == 1
     assert run_json("outbox", "parked", dsn=dsn) == []
     for arguments in ((), ("1", "--all")):
         refused = run("outbox", "retry", OUTBOX, *arguments, dsn=dsn, code=2)
         assert "which records? Give ids, --topic or --key; or --all alone" in refused.stderr
     assert "there is no outbox 'none'" in run("outbox", "parked", "none", dsn=dsn, code=2).stderr
+
+
+def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
+    make_outbox(conn)
+    ids = [stash(conn, key=str(number)) for number in range(2)]
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, *ids)
+    chosen = [str(one) for one in ids]
+    asked = run("outbox", "discard", OUTBOX, *chosen, dsn=dsn, code=1)
+    assert asked.stdout.count("too bad") == 2
+    assert f"delete 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
+    refused = run("outbox", "discard", OUTBOX, *chosen, "99999", "--yes", dsn=dsn, code=2).stderr
+    assert "outbox 'orders' has not parked 99999; `pytube outbox parked orders` lists" in refused
+    assert parked_ids(conn) == ids
+    assert "there is no outbox 'none'" in run("outbox", "discard", "none", "1", dsn=dsn, code=2).stderr
+    discarded = run_json("outbox", "discard", OUTBOX, *chosen, "--yes", dsn=dsn)
+    assert discarded == {"outbox": OUTBOX, "discarded": 2}
 
 
 def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
@@ -132,7 +160,7 @@ def test_the_doctor_says_what_an_outbox_lacks(conn: Conn, dsn: str) -> None:
         ("ok", "2 partitions, table public.outbox (adopted)"),
         ("warn", "it has no index for its 2 partitions, so each mark reads the records of all"),
         ("warn", "writers of public.outbox do not wake workers, which poll"),
-        ("ok", "1 partitions, table tube.own (its own)"),
+        ("ok", "1 partition, table tube.own (its own)"),
     ]
     conn.execute(f"ALTER TABLE {ADOPTED} ENABLE ROW LEVEL SECURITY")
     id_ = stash(conn)

@@ -311,7 +311,7 @@ def test_what_stands_in_the_way_is_said_before_anything_is_made(
     for step in ("compare", "switch", "finish"):
         assert "is under way" in (said := reindex(folder, step, code=2)) or "not being reindexed" in said
     request(f"{index.url}/_doc/other", "PUT", {"by": "others"})
-    assert "holds 1 documents that tube 'items' has not written" in reindex(folder, "start", code=2)
+    assert "holds 1 document that tube 'items' has not written" in reindex(folder, "start", code=2)
     request(f"{index.url}/_doc/other", "DELETE")
     cli.run("backfill", "start", *TUBE, "--in-worker", folder=folder)
     assert "is under way, and a reindex begins another one" in reindex(folder, "start", code=2)

@@ -83,7 +83,7 @@ async def test_a_seq_waits_for_those_who_may_still_commit_below_it(
     purge(conn, term, [pod.seq for pod in mark(conn, term)])
     seq = scalar(conn, "SELECT tube_settle_seq()")
     await wait_async(TUBE, dsn=dsn, timeout=30)
-    with pytest.raises(WaitTimeout, match="1 transactions that have written to tube"):
+    with pytest.raises(WaitTimeout, match="1 transaction that wrote to tube .* is still open"):
         await wait_async(TUBE, dsn=dsn, seq=seq, timeout=0)
     task = asyncio.create_task(wait_async(TUBE, dsn=dsn, seq=seq))
     late.execute("COMMIT")

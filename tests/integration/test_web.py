@@ -284,7 +284,7 @@ def test_actions_are_asked_for_done_and_audited(web: Web) -> None:
     asked = browser.get("/ask?action=retry&tube=t&shard=1&key=42")
     assert "Documents: 1." in asked.said
     browser.post("/act", asked.fields("/act"))
-    assert "Touched: 1 parked documents of t." in browser.get("/").said
+    assert "Touched: 1 parked document of t." in browser.get("/").said
     browser.post("/act", browser.get("/ask?action=drop&tube=t").fields("/act"))
     assert web.parked() == 0
     assert "Nothing of that is parked." in browser.get("/ask?action=drop&tube=t").said

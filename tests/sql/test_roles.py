@@ -316,9 +316,9 @@ SHORTER = {
 """Functions with a search path without our schema."""
 
 READS: dict[str, set[str]] = {
-    "tube_version": {WORKER, MONITOR},
-    "tube_registry": {WORKER},
-    "tube_attachment": {WORKER},
+    "tube_version": {WORKER, WRITER, MONITOR},
+    "tube_registry": {WORKER, MONITOR},
+    "tube_attachment": {WORKER, MONITOR},
     "tube_attempt": {WORKER, MONITOR},
     "tube_parked": {WORKER, MONITOR},
     "tube_outbox_parked": {WORKER, MONITOR},

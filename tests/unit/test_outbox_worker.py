@@ -20,6 +20,7 @@ from pytube.db.session import Queries
 from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox import source_queries as queries
+from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Record, Sent
 from pytube.sources import queries as of_tubes
@@ -454,9 +455,10 @@ def test_settings_are_tried_when_a_worker_is_made() -> None:
 
 
 def test_fewer_acknowledgements_take_the_idempotence_away() -> None:
-    outbox = made('kafka_options = { "acks" = 1 }')
-    assert outbox._producer_settings["enable.idempotence"] is False
-    assert outbox._producer_settings["max.in.flight.requests.per.connection"] == 1
+    config = parse(OUTBOX + 'kafka_options = { "acks" = 1 }')
+    settings = outbox_clients(config, "o").producer_settings
+    assert settings["enable.idempotence"] is False
+    assert settings["max.in.flight.requests.per.connection"] == 1
     with pytest.raises(ConfigError, match="transactions need acks"):
         made('transactions = true\nkafka_options = { "acks" = 1 }')
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytube.backfill import queries as backfill_queries
 from pytube.db.session import Session
-from pytube.errors import BackfillBusy, DatabaseUnavailable, StatementFailed
+from pytube.errors import BackfillBusy, DatabaseUnavailable, PytubeError, StatementFailed
 from pytube.sources import queries
 from pytube.worker import upkeep
 from pytube.worker.database import Database
@@ -258,11 +258,18 @@ async def test_a_backfill_that_fails_is_told_of_once_and_holds_no_other_up(
     ]
 
 
-async def test_a_database_that_is_down_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failure", "warnings"),
+    [(DatabaseUnavailable, []), (StatementFailed, [("backfill_stuck", "no 1"), ("backfill_stuck", "no 2")])],
+)
+async def test_a_look_that_fails_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, failure: type[PytubeError], warnings: list[tuple[str, str]]
+) -> None:
+    """An outage is told of by others: it says nothing about backfills, of which there may be none."""
     backfills = FakeBackfills(monkeypatch)
     backfills.untaken = [(1, "a")]
     backfills.may_end.set()
-    rows, failures = backfills.rows, [DatabaseUnavailable("down")] * 3
+    rows, failures = backfills.rows, [failure("no 2"), failure("no 1"), failure("no 1")]
 
     async def failing(*arguments: Any) -> list[tuple[int, str]]:
         if failures:
@@ -272,4 +279,5 @@ async def test_a_database_that_is_down_is_asked_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(backfills, "rows", failing)
     async with backfills.running("a") as logs:
         await backfills.until("it is done", lambda: backfills.untaken == [])
-    assert len([line for line in logs if line["log_level"] == "warning"]) == 1
+    warned = [(line["event"], line["reason"]) for line in logs if line["log_level"] == "warning"]
+    assert warned == warnings

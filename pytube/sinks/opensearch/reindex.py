@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pytube.counts import say_count
 from pytube.errors import SinkUnavailable, UsageError
 from pytube.sinks.opensearch.client import Client, Refused
 from pytube.sinks.opensearch.index import create, describe, explain, find
@@ -187,8 +188,8 @@ class IndexReindexer:
         others = await self._count(name, {"bool": {"must_not": mine}})
         if others:
             raise UsageError(
-                f'"{name}" holds {others} documents that tube {tube!r} has not written, and the new index '
-                "would not have them; see docs/reindex.md for what to do"
+                f'"{name}" holds {say_count(others, "document")} that tube {tube!r} has not written, '
+                "and the new index would not have them; see docs/reindex.md for what to do"
             )
 
     async def _count(self, name: str, query: Mapping[str, Any]) -> int:

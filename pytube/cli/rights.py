@@ -1,0 +1,205 @@
+"""What a command says when its role lacks a right: which role it is, what it lacks, what to grant it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+import psycopg
+from psycopg import errors, sql
+from psycopg.rows import class_row
+
+from pytube.cli.context import Asked, Database
+from pytube.db.connect import connect_sync
+from pytube.db.errors import describe
+from pytube.errors import PytubeError, SchemaMismatch
+
+_LACKS = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>.+)")
+_KINDS: Final = ("monitor", "writer", "worker", "admin")
+"""Of our roles, those that one is made a member of; the one that may least comes first."""
+
+_LOOKS: Final = {
+    ("audit",),
+    ("explain",),
+    ("status",),
+    ("top",),
+    ("verify",),
+    ("wait",),
+    ("web",),
+    ("backfill", "list"),
+    ("backfill", "status"),
+    ("outbox", "list"),
+    ("outbox", "parked"),
+    ("outbox", "status"),
+    ("park", "list"),
+    ("park", "show"),
+    ("pods", "list"),
+    ("pods", "show"),
+    ("spark", "jobs"),
+    ("tube", "list"),
+}
+_TOUCHES: Final = {("touch",), ("outbox", "pump"), ("spark", "touch"), ("spark", "fanout")}
+_INSTALLS: Final = {("install",), ("upgrade",), ("uninstall",)}
+
+_WHO: Final = r"""
+    WITH ours AS (
+        SELECT n.oid, pg_catalog.left(o.rolname, -6) AS prefix
+        FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
+        WHERE n.nspname = %(schema)s AND o.rolname LIKE '%%\_owner'
+    ), role AS (
+        SELECT k.kind, r.oid
+        FROM ours AS s CROSS JOIN unnest(%(kinds)s::text[]) AS k (kind)
+        JOIN pg_catalog.pg_roles AS r ON r.rolname = s.prefix || '_' || k.kind
+    ), relation AS (
+        SELECT c.oid, c.relkind FROM pg_catalog.pg_class AS c JOIN ours AS s ON c.relnamespace = s.oid
+        WHERE c.relname = %(name)s
+            -- Postgres does not say whose: a tube may have the name of somebody's table.
+            AND NOT EXISTS (
+                SELECT FROM pg_catalog.pg_class AS o WHERE o.relname = c.relname AND o.oid <> c.oid)
+    ), routine AS (
+        SELECT p.oid FROM pg_catalog.pg_proc AS p JOIN ours AS s ON p.pronamespace = s.oid
+        WHERE p.proname = %(name)s
+    )
+    SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
+        (SELECT s.prefix FROM ours AS s) AS prefix,
+        EXISTS (SELECT FROM ours AS s WHERE has_schema_privilege(s.oid, 'USAGE')) AS sees,
+        ARRAY(
+            SELECT r.kind FROM role AS r
+            WHERE CASE %(kind)s
+                WHEN 'function' THEN EXISTS (SELECT FROM routine) AND NOT EXISTS (
+                    SELECT FROM routine AS p WHERE NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))
+                WHEN 'table' THEN EXISTS (
+                    SELECT FROM relation AS t
+                    WHERE t.relkind = 'r' AND has_table_privilege(r.oid, t.oid, 'SELECT'))
+                WHEN 'sequence' THEN EXISTS (
+                    SELECT FROM relation AS t
+                    WHERE t.relkind = 'S' AND has_sequence_privilege(r.oid, t.oid, 'USAGE'))
+                WHEN 'schema' THEN %(name)s = %(schema)s
+                ELSE false END
+        ) AS holders
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """Who the session is, and who has what it lacks."""
+
+    role: str
+    database: str
+    prefix: str | None
+    """What the names of our roles begin with; None where our SQL is not installed."""
+    sees: bool
+    """Whether the role may use our schema."""
+    holders: Sequence[str]
+    """Those of `_KINDS` that have the right; none where it is no right on anything of ours."""
+
+
+def refusal(error: BaseException, asked: Asked | None) -> str | None:
+    """The sentence for people, where an error comes from a right that the role lacks; else None.
+
+    Args:
+        error: what a command has raised.
+        asked: the command and its databases; None: that is not known.
+    """
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, errors.InsufficientPrivilege):
+            return _sentence(describe(cause), cause, asked)
+    # What is in a schema that a role may not use is not there for it.
+    if asked is not None and any(isinstance(cause, SchemaMismatch) for cause in causes):
+        return next((said for database in asked.databases if (said := _hidden(database, asked))), None)
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _hidden(database: Database, asked: Asked) -> str | None:
+    """The sentence where the role may not use our schema; None where it may, or there is none."""
+    session = _look(database, "schema", database.schema)
+    if session is None or session.prefix is None or session.sees:
+        return None
+    lacks = f"permission denied for schema {database.schema}"
+    return (
+        f"the role {_quoted(session.role)} may not do that: {lacks}; {_remedy(lacks, asked.command, session)}"
+    )
+
+
+def _sentence(said: str, error: errors.InsufficientPrivilege, asked: Asked | None) -> str:
+    message = error.diag.message_primary or ""
+    session = None
+    if asked is not None and len(asked.databases) == 1:  # of several it is not known which
+        lacks = _LACKS.search(message)
+        kind, name = (lacks["kind"], lacks["name"]) if lacks else ("", "")
+        session = _look(asked.databases[0], kind, name)
+    role = "this role" if session is None else f"the role {_quoted(session.role)}"
+    text = f"{role} may not do that: {said}"
+    if error.diag.message_hint:
+        return text
+    if asked is None or session is None:
+        return f"{text}; make it a member of the role that may: {_duties('tube')}"
+    return f"{text}; {_remedy(message, asked.command, session)}"
+
+
+def _look(database: Database, kind: str, name: str) -> _Session | None:
+    """Ask the database, in a session as the one that was refused; None when it went away meanwhile."""
+    arguments = {"schema": database.schema, "kinds": list(_KINDS), "kind": kind, "name": name}
+    try:
+        with (
+            connect_sync(database.dsn, "pg_catalog", application_name="pytube cli", also=()) as connection,
+            connection.cursor(row_factory=class_row(_Session)) as cursor,
+        ):
+            return cursor.execute(_WHO, arguments).fetchone()
+    except (psycopg.Error, PytubeError):
+        return None
+
+
+def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
+    """What to do against what Postgres said."""
+    role, prefix = _quoted(session.role), session.prefix or "tube"
+    if said.startswith("permission denied for database"):
+        return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
+    if command in _INSTALLS:
+        return (
+            "run it as the role that installed, or as a superuser; or, as somebody who may, run: "
+            f"GRANT {_quoted(prefix + '_owner')}, {_quoted(prefix + '_nobody')} TO {role}"
+        )
+    if session.holders:
+        kind = _duty(command)
+        granted = kind if kind in session.holders else session.holders[0]
+        return f"as somebody who may, run: GRANT {_quoted(f'{prefix}_{granted}')} TO {role}"
+    if said.startswith("must be owner"):
+        return "run it as its owner, or as a superuser"
+    if said.startswith("permission denied for"):
+        return f"nothing of pytube's grants that: its owner can GRANT it to {role}"
+    return f"make it a member of the role that may: {_duties(prefix)}"
+
+
+def _duty(command: tuple[str, ...]) -> str:
+    """Of our roles, the one that is made for a command."""
+    if command in _LOOKS:
+        return "monitor"
+    if command in _TOUCHES:
+        return "writer"
+    return "worker" if command == ("worker",) else "admin"
+
+
+def _duties(prefix: str) -> str:
+    monitor, writer, worker, admin = (_quoted(f"{prefix}_{kind}") for kind in _KINDS)
+    return f"{monitor} looks on, {writer} touches, {worker} serves tubes, {admin} does all of it"
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else sql.Identifier(name).as_string()
+
+
+def asked_by(context: click.Context) -> Asked | None:
+    """The command that was called, and its databases; None before these were known."""
+    found = context.find_root().meta.get(Asked.KEY)
+    return found if isinstance(found, Asked) else None

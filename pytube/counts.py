@@ -1,0 +1,28 @@
+"""Numbers of things in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+
+def say_count(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`; `noun` has a regular plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def is_or_are(number: int) -> str:
+    """The verb that goes with so many."""
+    return "is" if number == 1 else "are"
+
+
+def name_partitions(numbers: Iterable[int]) -> str:
+    """Which partitions: `partition 3`, or `partitions 0 to 2, 5`."""
+    chosen = sorted(set(numbers))
+    runs = [
+        [number for _, number in run] for _, run in groupby(enumerate(chosen), lambda pair: pair[1] - pair[0])
+    ]
+    shown = ", ".join(
+        " to ".join(map(str, (run[0], run[-1]))) if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    )
+    return f"partition {shown}" if len(chosen) == 1 else f"partitions {shown}"

@@ -1,0 +1,153 @@
+"""What commands may do with each of our roles, and what they say where their role may not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cli import run
+from tests.helpers.roles import as_role, roles
+from tests.helpers.terms import Conn
+
+CONFIG = """
+[postgres]
+dsn = "${PYTUBE_DSN}"
+[tube.t.sink]
+type = "postgres"
+dsn = "${COPY_DSN}"
+table = "copies"
+create = true
+"""
+MEMBERS = {kind: f"a_{kind}" for kind in ("admin", "worker", "writer", "monitor")}
+
+
+@pytest.fixture
+def people(dsn: str, conn: Conn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A member of each of our roles, and a stranger; a tube with a table, and its configuration."""
+    monkeypatch.setenv("COPY_DSN", dsn)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytube.toml").write_text(CONFIG)
+    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+    conn.execute("INSERT INTO public.goods VALUES (1), (2)")
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
+    members = [f"{name} IN ROLE tube_{kind}" for kind, name in MEMBERS.items()]
+    with roles(dsn, *members, "a_stranger"):
+        yield dsn
+
+
+def test_a_writer_touches_and_lists(people: str, conn: Conn) -> None:
+    writer = as_role(people, "a_writer")
+    assert "are touched in t" in run("touch", "t", "public.goods", "1", "2", dsn=writer).stdout
+    assert "public.goods" in run("tube", "list", dsn=writer).stdout
+    assert conn.execute("SELECT count(*) FROM tube_audit WHERE done_by = 'a_writer'").fetchone() == (1,)
+    assert "GRANT tube_monitor TO a_writer" in run("status", dsn=writer, code=2).stderr
+
+
+def test_a_monitor_looks_at_all(people: str, conn: Conn, tmp_path: Path) -> None:
+    """Of rows only what their owner lets it see."""
+    monitor = as_role(people, "a_monitor")
+    run("touch", "t", "public.goods", "1", dsn=people)
+    refused = run("verify", "--tube", "t", dsn=monitor, folder=tmp_path, code=2).stderr
+    assert refused.splitlines()[-1] == (
+        "pytube: the role a_monitor may not do that: permission denied for table goods; nothing of pytube's "
+        "grants that: its owner can GRANT it to a_monitor"
+    )
+    conn.execute("GRANT SELECT ON public.goods TO a_monitor")
+    run("pause", "--tube", "t", dsn=people)
+    assert (
+        "keys compared"
+        in run("verify", "--tube", "t", "--timeout", "0", dsn=monitor, folder=tmp_path, code=1).stdout
+    )
+    run("explain", "--tube", "t", "--key", "1", dsn=monitor, folder=tmp_path)
+    run("pods", "show", "--tube", "t", "--key", "1", dsn=monitor, folder=tmp_path)
+    for command in ("status", "tube list", "audit", "park list", "outbox status", "backfill status"):
+        run(*command.split(), dsn=monitor)
+
+
+WHO = {
+    "status": "monitor",
+    "tube list": "monitor",
+    "audit": "monitor",
+    "verify --tube t": "monitor",
+    "explain --tube t --key 1": "monitor",
+    "wait --tube t": "monitor",
+    "touch t public.goods 1": "writer",
+    "worker": "worker",
+    "tube create t2": "admin",
+    "tube drop t --force": "admin",
+    "tube rebase t --epoch 5": "admin",
+    "tube attach t public.goods": "admin",
+    "tube detach t public.goods": "admin",
+    "outbox create o": "admin",
+    "pause --tube t": "admin",
+    "park retry --tube t --yes": "admin",
+    "pods ack --tube t --yes": "admin",
+    "backfill start --tube t": "admin",
+}
+
+
+def test_a_stranger_learns_which_role_is_lacking(people: str, tmp_path: Path) -> None:
+    stranger = as_role(people, "a_stranger")
+    for command, kind in WHO.items():
+        said = run(*command.split(), dsn=stranger, folder=tmp_path, code=2).stderr
+        assert re.fullmatch(
+            r"pytube: the role a_stranger may not do that: permission denied for [a-z]+ \w+; "
+            rf"as somebody who may, run: GRANT tube_{kind} TO a_stranger\n",
+            said,
+        ), (command, said)
+
+
+def test_a_monitor_learns_who_may_act(people: str, conn: Conn, tmp_path: Path) -> None:
+    conn.execute(
+        "INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+        " VALUES ('t', 0, '1', 'U', 1, 'x', 1, 1)"
+    )
+    conn.execute("INSERT INTO tube.t (op, shard, ids) VALUES ('U', 0, '{1}')")
+    for command, kind in WHO.items():
+        if kind == "admin":
+            said = run(*command.split(), dsn=as_role(people, "a_monitor"), folder=tmp_path, code=2).stderr
+            assert said.endswith("GRANT tube_admin TO a_monitor\n"), (command, said)
+
+
+def test_a_table_that_has_the_name_of_a_tube(people: str, conn: Conn) -> None:
+    """Postgres says the name alone; a right on somebody's table is none that a role of ours gives."""
+    conn.execute("CREATE TABLE public.t (id bigint)")
+    said = run(
+        "touch", "t", "public.goods", "--query", "TABLE public.t", dsn=as_role(people, "a_writer"), code=2
+    )
+    assert "permission denied for table t; nothing of pytube's grants that" in said.stderr
+
+
+def test_an_owner_who_has_to_agree_is_named(people: str, conn: Conn) -> None:
+    """Where our SQL says what to do, nothing else is said."""
+    conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
+    said = run("tube", "attach", "t", "public.more", "--shard", "1", dsn=as_role(people, "a_admin"), code=2)
+    assert said.stderr.rstrip().endswith("or as a role that has its rights and those of tube_admin.)")
+
+
+class TestInstalling:
+    def test_a_database_without_the_right(self, bare_dsn: str) -> None:
+        with roles(bare_dsn, "a_stranger CREATEROLE") as admin:
+            name = admin.info.dbname
+            said = run("install", "--roles", f"of_{name}", dsn=as_role(bare_dsn, "a_stranger"), code=2).stderr
+        assert said == (
+            f"pytube: the role a_stranger may not do that: permission denied for database {name}; "
+            f"as its owner, run: GRANT CREATE ON DATABASE {name} TO a_stranger\n"
+        )
+
+    def test_roles_that_are_missing(self, bare_dsn: str) -> None:
+        with roles(bare_dsn, "a_stranger") as admin:
+            admin.execute(f"GRANT CREATE ON DATABASE {admin.info.dbname} TO a_stranger")
+            said = run("install", "--roles", "x", dsn=as_role(bare_dsn, "a_stranger"), code=2).stderr
+        assert "Somebody who may has to run: CREATE ROLE x_owner NOLOGIN; " in said
+        assert ".sql" not in said
+
+    @pytest.mark.parametrize("command", ["install", "upgrade", "uninstall"])
+    def test_somebody_else_has_installed(self, people: str, command: str) -> None:
+        said = run(command, dsn=as_role(people, "a_stranger"), code=2).stderr
+        assert "GRANT tube_owner, tube_nobody TO a_stranger" in said
+        assert ".sql" not in said
