@@ -114,7 +114,7 @@ class UnknownTable(UsageError):
 
 
 class TubesNotEmpty(UsageError):
-    """Tubes hold pods or tables, or outboxes records, so nothing was uninstalled or dropped. TU109."""
+    """Tables are attached, or tubes hold pods, or outboxes records, so nothing was taken away. TU109."""
 
 
 class SequenceAltered(UsageError):

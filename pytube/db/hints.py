@@ -15,6 +15,7 @@ _COMMANDS = {
     "outbox_drop": "pytube outbox drop",
     "tube_ensure_exists": "pytube tube create",
     "tube_table_ensure_attached": "pytube tube attach",
+    "tube_table_ensure_detached": "pytube tube detach",
     "tube_backfill_list()": "pytube backfill status",
     "tube_job_list()": "pytube spark jobs",
     "tube_pause": "pytube pause",
