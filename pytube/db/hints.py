@@ -21,6 +21,13 @@ _COMMANDS = {
     "tube_pause": "pytube pause",
     "tube_resume": "pytube resume",
 }
+_SENTENCES = {
+    "Functions whose names begin with tube_ are for tubes.": "`pytube tube list` lists the tubes, and "
+    "`pytube status` what waits in them; commands of `pytube outbox` are for outboxes.",
+    "Functions whose names begin with outbox_ are for outboxes.": "`pytube outbox list` lists the outboxes; "
+    "other commands of `pytube outbox` are for them, too.",
+}
+"""Hints that tell of a kind of functions, where the command line has a group of commands."""
 _OPTIONS = {"key_type": "keys"}
 """Options that have another name than the argument."""
 
@@ -30,6 +37,8 @@ _SETTING = re.compile(r"\b(?:psql -v (?P<variable>\w+)=|(?P<argument>\w+) => )(?
 
 def for_command_line(hint: str) -> str:
     """The hint, naming options and commands in place of variables, arguments and functions."""
+    for sentence, ours in _SENTENCES.items():
+        hint = hint.replace(sentence, ours)
     return _SETTING.sub(_option, _FUNCTION.sub(lambda match: f"`{_COMMANDS[match[0]]}`", hint))
 
 
