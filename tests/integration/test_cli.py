@@ -412,9 +412,10 @@ class TestLooking:
         lead(conn)
         rows = run_json("status", dsn=dsn)
         assert [(x["partition"], x["waiting"], x["backfill"], x["leader"], x["parked"]) for x in rows] == [
-            (0, "0", "0", None, 0),
-            (1, "1", "1", "host-7", 0),
+            (0, 0, 0, None, 0),
+            (1, 1, 1, "host-7", 0),
         ]
+        assert all(row["waiting_is_exact"] and row["control"] == 0 for row in rows)
         assert rows[0]["lag"] is None
         assert 0 <= rows[1]["lag"] < 60
         assert rows[1]["epoch"] > 0
