@@ -119,7 +119,15 @@ class UnknownTable(UsageError):
 
 
 class TubesNotEmpty(UsageError):
-    """Tubes hold pods or tables, or outboxes records, so nothing was uninstalled or dropped. TU109."""
+    """Tables are attached, or tubes hold pods, or outboxes records, so nothing was taken away. TU109."""
+
+
+class KeysWouldChange(UsageError):
+    """The rows of an attached table would have documents under other keys, and it was not forced."""
+
+
+class RelatedTables(UsageError):
+    """Other tables are related to a root table that is to be detached: one of them would take its place."""
 
 
 class SequenceAltered(UsageError):

@@ -1,5 +1,5 @@
--- Takes away what uninstall.sql says. Refuses while tubes hold pods, documents are parked, or tables of our own hold records of
--- outboxes (TU109), and where somebody else's objects are in the schema or depend on it. Nothing was changed then.
+-- Takes away what uninstall.sql says. Refuses while tables are attached, tubes hold pods, documents are parked, or tables of our
+-- own hold records of outboxes (TU109), and where somebody else's objects are in the schema or depend on it. Nothing was changed then.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -11,6 +11,8 @@ DECLARE
     holding text[] := '{}';
     boxes text[] := '{}';
     parked text;
+    attached text[];
+    named CONSTANT integer := 20;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
     IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
@@ -34,12 +36,19 @@ BEGIN
     END LOOP;
     EXECUTE format('SELECT string_agg(quote_literal(k.tube), '', '' ORDER BY k.tube)'
         ' FROM (SELECT DISTINCT p.tube FROM %I.tube_parked AS p) AS k', ours) INTO parked;
-    IF ((holding || boxes) <> '{}' OR parked IS NOT NULL) AND NOT current_setting('pytube.install_force')::boolean THEN
+    -- A table that was dropped is captured no more.
+    EXECUTE format('SELECT array_agg(DISTINCT a.tbl::text ORDER BY a.tbl::text) FROM %I.tube_attachment AS a'
+        ' JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl', ours) INTO attached;
+    IF ((holding || boxes) <> '{}' OR parked IS NOT NULL OR attached IS NOT NULL) AND NOT current_setting('pytube.install_force')::boolean THEN
         RAISE EXCEPTION USING ERRCODE = 'TU109',
-            MESSAGE = concat_ws(', and ', 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
+            MESSAGE = concat_ws(', and ',
+                'tables are attached, whose changes would no longer be captured: ' || array_to_string(attached[:named], ', ')
+                    || CASE WHEN cardinality(attached) > named THEN format(' and %s more', cardinality(attached) - named) ELSE '' END,
+                'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
                 'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), ''),
                 'there are parked documents of the tubes ' || parked),
-            HINT = 'Let the workers drain them, and retry or drop what is parked; or throw all away with psql -v force=1.';
+            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop what is parked; '
+                'or throw all away with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT %1$I.outbox_ensure_absent(o.outbox) FROM %1$I.tube_outbox AS o WHERE o.outbox = $1', ours) USING tube;

@@ -2816,17 +2816,22 @@ DECLARE
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
     how CONSTANT text := '%I with shards %s to %s%s%s';
+    changed text;
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
     IF old.tube IS NOT NULL THEN
-        IF change.differs THEN
-            RAISE NOTICE USING
-                MESSAGE = format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
-                    old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
-                    CASE WHEN old.replica THEN ', replica' END,
-                    new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
-                    CASE WHEN new.replica THEN ', replica' END),
-                HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+        changed := format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
+            old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+            CASE WHEN old.replica THEN ', replica' END,
+            new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+            CASE WHEN new.replica THEN ', replica' END);
+        IF (old.shard, old.shards) <> (new.shard, new.shards) THEN
+            RAISE WARNING USING MESSAGE = changed,
+                HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
+                    'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
+                    'stay at the sink.';
+        ELSIF change.differs THEN
+            RAISE NOTICE USING MESSAGE = changed;
         END IF;
     ELSE
         IF tube_private_is_root(new)
@@ -3274,14 +3279,16 @@ BEGIN
         PERFORM tube_private_provide(now);
         RETURN now;
     END IF;
-    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
-    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
-        RAISE WARNING USING
-            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
-                coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
-                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        PERFORM tube_private_prune(tube);
+        RETURN NULL;
     END IF;
+    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
+    RAISE WARNING USING
+        MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
+            coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
+        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
+            ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     RETURN NULL;
 END
 $_$;
@@ -4349,6 +4356,27 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    heir tube_attachment;
+BEGIN
+    SELECT a.* INTO heir FROM tube_attachment AS a
+    WHERE a.tube = $1 AND a.shard = in_shard AND NOT a.as_root AND tube_private_is_root(a)
+        AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl);
+    IF FOUND THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
+                heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
+            HINT = format('Its rows become the documents of the ids in %I; a touched id that it lacks is deleted at the sink. '
+                'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
+                'backfill the root table.', heir.id_col);
+        PERFORM tube_private_provide(heir);
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
@@ -4368,13 +4396,11 @@ BEGIN
         LOOP
             EXECUTE format('DROP FUNCTION %s CASCADE', made);
         END LOOP;
-        PERFORM tube_private_provide_touch(gone);
+        PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
-        PERFORM tube_private_provide(a) FROM tube_attachment AS a
-        WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
 END
 $_$;
@@ -5689,11 +5715,27 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $_$
-    SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
-    WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
-    HAVING count(*) > 0
+DECLARE
+    gone tube_attachment;
+BEGIN
+    FOR gone IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl) ORDER BY a.position
+    LOOP
+        RAISE WARNING USING
+            MESSAGE = format('a table of tube %L was dropped, and is detached: oid %s, attached %swith shards %s to %s', tube,
+                gone.tbl::oid,
+                CASE WHEN starts_with(gone.trigger_function, tube || '_') -- else the name had no room
+                    THEN 'as ' || regexp_replace(substr(gone.trigger_function, length(tube) + 2), '_capture_[0-9a-f]{8}$', ' ') END,
+                gone.shard, gone.shard + (gone.shards - 1)),
+            HINT = CASE WHEN gone.as_root
+                THEN 'Its documents stay at the sink. A backfill of a table that is attached with these shards sweeps them.'
+                ELSE 'Documents that show its rows stay as they are: backfill the root table of these shards.' END;
+        PERFORM tube_private_forget(tube, ARRAY[gone.tbl]);
+    END LOOP;
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
@@ -5931,27 +5973,33 @@ DECLARE
     first CONSTANT numeric := coalesce(shard, substring(schema_name FROM '[0-9]+$')::numeric,
         (SELECT a.shard FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2));
     last CONSTANT numeric := first + (shards - 1);
-    wrong CONSTANT text := CASE
+    other tube_attachment;
+    wrong text;
+BEGIN
+    wrong := CASE
         WHEN shards IS NULL OR shards < 1
             THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
         WHEN first IS NULL
             THEN format('no shard is given, and its schema %I does not end in a number', schema_name)
         WHEN first < 0 THEN format('the shard %s is negative', first)
         WHEN last > 2147483647 THEN format('the shard %s is too large', last)
-        ELSE (
-            SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
-                first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
-            FROM tube_attachment AS a
-            WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
-                AND (a.shard, a.shards) <> (first, $4)
-            LIMIT 1)
     END;
-BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
-            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more), either just those of another table '
-                'or none of them.';
+            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more).';
+    END IF;
+    SELECT a.* INTO other FROM tube_attachment AS a
+    WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
+        AND (a.shard, a.shards) <> (first, $4)
+    ORDER BY a.position LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+                tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
+                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+                (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;
 END
@@ -6664,7 +6712,8 @@ BEGIN
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
-            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
+            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube),
+                tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
             PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
@@ -8671,6 +8720,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_fit_outbox_index(outbox text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 

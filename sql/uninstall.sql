@@ -1,8 +1,8 @@
 -- Takes all of pytube's SQL away: triggers and touch functions of attached tables, tubes, the schema.
 --
 --   psql -v schema=NAME -f sql/uninstall.sql DATABASE        (default: tube)
---   psql -v force=1 -f sql/uninstall.sql DATABASE            even when tubes hold pods or parked documents, or
---                                                               outboxes records
+--   psql -v force=1 -f sql/uninstall.sql DATABASE            even while tables are attached, or tubes hold pods
+--                                                               or parked documents, or outboxes records
 --
 -- One transaction of its own, or part of the caller's. A page of files, like install.sql.
 \ir psql/start.sql

@@ -46,11 +46,14 @@ def upgrade(database: Database, roles: str | None) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also while tubes hold pods or parked documents, or outboxes records, which are lost then.",
+    help="Also while tables are attached, or tubes hold pods or parked documents, or outboxes records, "
+    "which are lost then.",
 )
 @database_options
 def uninstall(database: Database, force: bool) -> None:
-    """Take our SQL away, with all tubes. Refused while they hold pods, parked documents or records."""
+    """Take our SQL away, with all tubes. Refused while tables are attached to tubes, or they hold pods,
+    parked documents or records.
+    """
     click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
 
 

@@ -12,7 +12,7 @@ import click
 from pytube.cli.acting import confirm, yes_option
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.outbox_pump import pump
-from pytube.cli.output import key_shown, print_json, print_rows, seconds
+from pytube.cli.output import key_shown, print_json, print_rows, seconds, with_numbers
 from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
@@ -187,7 +187,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
     if name is not None and not rows:
         raise unknown_outbox(name)
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json([with_numbers(asdict(row), "waiting", "parked") for row in rows])
     else:
         print_rows(COLUMNS, shown_rows(rows), _NONE)
         for trouble in troubles(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -26,6 +27,8 @@ Rows = Sequence[Mapping[str, Any]]
 _GAP = "  "
 _LEAST_FOLDED = 30
 """Columns that a table keeps for its last field, broken into lines; with less, rows are stacked."""
+_CONTROL = 10_000
+"""Control pods of a kind that our SQL counts at most."""
 
 
 def is_terminal() -> bool:
@@ -148,6 +151,31 @@ def seconds(value: float | None) -> str:
 def key_shown(key: str | None) -> str | None:
     """The id of a row as it is, or in quotes where it could not be told from something else, or read."""
     return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
+
+
+def with_numbers(row: Mapping[str, Any], *counts: str) -> dict[str, Any]:
+    """A row for programs: its counts as numbers, each with an `…_is_exact` behind it; None stays None.
+
+    Our SQL counts up to a limit: `12` is exact, `~12000` the planner's estimate, `1000+` that or more; and
+    `backfill_end:2 other:1` are pods by kind, 10000 at most.
+    """
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in counts:
+            found |= _number(name, value)
+        else:
+            found[name] = value
+    return found
+
+
+def _number(name: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {name: None, f"{name}_is_exact": False}
+    number = sum(map(int, re.findall(r"(?:^|[~:])(\d+)(?=\+?(?: |$))", text)))
+    return {
+        name: number,
+        f"{name}_is_exact": not (text.startswith("~") or text.endswith("+") or number >= _CONTROL),
+    }
 
 
 # --- cells --------------------------------------------------------------------------------------

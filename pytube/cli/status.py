@@ -26,6 +26,7 @@ from pytube.cli.output import (
     seconds,
     shown,
     terminal_width,
+    with_numbers,
 )
 from pytube.cli.settings import Settings
 from pytube.cli.workers import show_workers
@@ -190,8 +191,8 @@ def _outbox_columns(fleet: Fleet) -> dict[str, str]:
 
 
 def _json(reading: Reading) -> list[dict[str, Any]]:
-    """The rows; the host is left out where there is only one."""
-    rows = [asdict(row) for row in reading.rows]
+    """The rows, with numbers; the host is left out where there is only one."""
+    rows = [with_numbers(asdict(row), "waiting", "backfill", "control") for row in reading.rows]
     return [row if row["host"] is not None else {k: v for k, v in row.items() if k != "host"} for row in rows]
 
 

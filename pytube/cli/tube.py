@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,7 +12,8 @@ import click
 from pytube.cli.context import Database, database_options, json_option
 from pytube.cli.output import print_json, print_rows
 from pytube.model import KeyType
-from pytube.tubes.admin import Tubes, TubeSettings
+from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
+from pytube.tubes.attachments import changes
 
 
 @click.group()
@@ -103,21 +105,35 @@ def drop(database: Database, name: str, force: bool) -> None:
 @click.option(
     "--shard",
     type=int,
-    help="The table's shard; by default the number its schema ends in, else the one that it has, else 0.",
+    help="The table's shard, or the first of them. For a new one the number that its schema ends in, else 0.",
 )
-@click.option("--shards", type=int, default=1, show_default=True, help="Spread its ids over so many shards.")
+@click.option(
+    "--shards",
+    type=int,
+    help="Spread its ids over so many shards. For a new one 1; with --id-col, as many as the root table of "
+    "the shard has. To go back: 1.",
+)
 @click.option(
     "--id-col",
     metavar="COLUMN",
     help="The column of the ids; of a related table, the one that holds ids of the root table. "
-    "By default id where it is a key, else the primary key of one column.",
+    "For a new one id where it is a key, else the primary key of one column.",
 )
 @click.option(
     "--columns",
     metavar="COLUMN,…",
-    help="An UPDATE that changes none of these makes no touch. By default each one does.",
+    help="An UPDATE that changes none of these makes no touch. For a new one each one does. To go back: ''.",
 )
-@click.option("--replica", is_flag=True, help="Touch rows that logical replication writes here, too.")
+@click.option(
+    "--replica/--no-replica",
+    default=None,
+    help="Touch rows that logical replication writes here, too. Not for a new one.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also if each row gets a document under another key, as with other shards. Run a backfill then.",
+)
 @_WAIT
 @database_options
 def attach(
@@ -125,30 +141,61 @@ def attach(
     name: str,
     table: str,
     shard: int | None,
-    shards: int,
+    shards: int | None,
     id_col: str | None,
     columns: str | None,
-    replica: bool,
+    replica: bool | None,
+    force: bool,
     wait: float,
 ) -> None:
-    """Attach TABLE (schema.table) to tube NAME, or change how it is attached."""
-    names = [] if columns is None else [column.strip() for column in columns.split(",")]
+    """Attach TABLE (schema.table) to tube NAME, or change how it is attached; what is not given stays."""
     with _tubes(database) as tubes:
-        column = tubes.attach(
-            name, table, shard, shards, id_col=id_col, columns=names, replica=replica, limit=wait
+        result = tubes.attach(
+            name,
+            table,
+            shard,
+            shards,
+            id_col=id_col,
+            columns=None if columns is None else _names(columns),
+            replica=replica,
+            force=force,
+            limit=wait,
         )
-    click.echo(f"{table} is attached to {name} by {column.name}: {column.reason}")
+    click.echo(_attaching(name, table, result))
+
+
+def _names(text: str) -> list[str]:
+    """The names between commas; none in an empty text."""
+    return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def _attaching(name: str, table: str, result: AttachResult) -> str:
+    """What `attach` has done."""
+    was, now = result.before, result.now
+    if was is None:
+        return f"{table} is attached to {name} by {result.column.name}: {result.column.reason}"
+    found = changes(was, now)
+    said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
+    if (was.shard, was.shards, was.id_col) == (now.shard, now.shards, now.id_col):
+        return said
+    words = f"--tube {shlex.quote(name)} --table {shlex.quote(table)}"
+    return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
 
 
 @tube.command()
 @click.argument("name")
 @click.argument("table")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also while other tables are related to it: the first of them becomes the root table then.",
+)
 @_WAIT
 @database_options
-def detach(database: Database, name: str, table: str, wait: float) -> None:
-    """Detach TABLE from tube NAME."""
+def detach(database: Database, name: str, table: str, force: bool, wait: float) -> None:
+    """Detach TABLE from tube NAME. Refused while other tables are related to it."""
     with _tubes(database) as tubes:
-        was_attached = tubes.detach(name, table, limit=wait)
+        was_attached = tubes.detach(name, table, force=force, limit=wait)
     click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
 
 

@@ -57,8 +57,8 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
         What was done, in a line.
 
     Raises:
-        UsageError: tubes hold pods or parked documents, or outboxes records, and `force` is not set; or
-            nothing is installed. Nothing changed.
+        UsageError: tables are attached, tubes hold pods or parked documents, or outboxes records, and `force`
+            is not set; or nothing is installed. Nothing changed.
     """
     with _session(dsn, "pytube uninstall") as connection, translated():
         if installed(connection, schema) is None:

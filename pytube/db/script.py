@@ -55,7 +55,7 @@ def run_page(
         files: as of `contents`.
         schema: where our SQL is, or will be.
         roles: as for `pytube.db.install.install`.
-        force: uninstall although tubes hold pods.
+        force: uninstall although tables are attached, or tubes hold pods.
         migrate: brings the tables to a revision that is missing; None: its file is run.
 
     Returns:

@@ -6,6 +6,7 @@ session of that role.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,27 @@ _COLUMNS = """
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
+
+_FOUND_AS = """
+    SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', '),
+        pg_catalog.to_regclass(pg_catalog.quote_ident(c.name)) IS NULL,
+        pg_catalog.to_regclass(pg_catalog.format('%%I.%%I', pg_catalog.current_schema(), c.name))::text,
+        (SELECT pg_catalog.format('%%I.%%I', n.nspname, r.relname)
+            FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+            WHERE r.relname = c.name AND r.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_'
+                AND n.nspname NOT IN ('information_schema', pg_catalog.current_schema())
+            ORDER BY r.oid <> ALL (ARRAY(SELECT a.tbl::oid FROM tube_attachment a WHERE a.tube = %(tube)s)), 1
+            LIMIT 1)
+    FROM pg_catalog.unnest(%(names)s::text[]) c (name)
+"""
+"""What is found by names without a schema: where they are looked up, whether nothing is found, what is found
+in our schema, and which table of another schema may be meant, an attached one first."""
+
+_BARE_NAME = re.compile(
+    r'\b(?:from|join)\s+(?:only\s+|lateral\s+)?("(?:[^"]|"")+"|[^\W\d][\w$]*)(?![\w$"]|\s*[.(])',
+    re.IGNORECASE,
+)
+"""A name without a schema where a table is named."""
 
 _ID_TYPES = {KeyType.BIGINT: "bigint", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
@@ -135,7 +157,7 @@ async def _faults_of_statements(
             error = await _explain(connection, tube, roots, alone)
             if error is not None:
                 broken.add(id(section))
-                yield _fault_of_query(connection, where, error)
+                yield await _fault_of_query(connection, tube, where, section.query, error)
     for root in roots.all:
         section = section_of(config, root)
         if id(section) in broken:
@@ -187,14 +209,43 @@ async def _explain(
     return None
 
 
+async def _remedy_of_names(connection: psycopg.AsyncConnection, tube: str, query: str) -> str | None:
+    """What to write in a refused query that names a table without its schema; None: that is not at fault.
+
+    Names are looked up in our schema first, where a tube may have the name of a table.
+    """
+    words = [match[1] for match in _BARE_NAME.finditer(query) if not _is_cte(query, match[1])]
+    names = [word[1:-1].replace('""', '"') if word.startswith('"') else word.lower() for word in words]
+    cursor = await connection.execute(_FOUND_AS, {"tube": tube, "names": names})
+    for (path, is_unknown, ours, theirs), word in zip(await cursor.fetchall(), words, strict=True):
+        if ours is not None or (is_unknown and theirs is not None):
+            found = "" if ours is None else f", where {word} is found in the schema of pytube"
+            return (
+                f"write the schema of the table: {theirs or f'SCHEMA.{word}'} in place of {word}; names "
+                f"without one are looked up in {path}{found}"
+            )
+    return None
+
+
+def _is_cte(query: str, word: str) -> bool:
+    """Whether a `WITH` of the query makes this name."""
+    pattern = rf"(?<![\w\"]){re.escape(word)}\s*(\([^()]*\))?\s*as\s+((not\s+)?materialized\s*)?\("
+    return re.search(pattern, query, re.IGNORECASE) is not None
+
+
 def _lacks_rights(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.errors.InsufficientPrivilege)
 
 
-def _fault_of_query(connection: psycopg.AsyncConnection, where: str, error: psycopg.Error) -> Fault:
+async def _fault_of_query(
+    connection: psycopg.AsyncConnection, tube: str, where: str, query: str, error: psycopg.Error
+) -> Fault:
     finding = f"{where} is refused: {describe(error)}"
     if isinstance(error, _BUSY):
         return _not_checked(where, error)
+    remedy = await _remedy_of_names(connection, tube, query)
+    if remedy is not None:
+        return Fault(finding, remedy)
     if _lacks_rights(error):
         role = connection.info.user
         return Fault(

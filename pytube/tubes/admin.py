@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -12,10 +12,11 @@ from psycopg.rows import class_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import InvalidShard, NoUsableKey, UnknownTube, UsageError
+from pytube.errors import NoUsableKey, UnknownTube, UsageError
 from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
+from pytube.tubes.attachments import Attached, Manner, Place, Wish
 from pytube.tubes.tables import find_table, with_retries
 
 _log = Logger("pytube.tubes")
@@ -49,10 +50,20 @@ class TubeSettings:
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """The column by which a table was attached, and why that one."""
+    """The column by which a table is attached, and why that one."""
 
     name: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachResult:
+    """What attaching a table has done."""
+
+    before: Manner | None
+    """How it was attached; None for a new one."""
+    now: Manner
+    column: IdColumn
 
 
 class Tubes:
@@ -136,99 +147,132 @@ class Tubes:
         tube: str,
         table: str,
         shard: int | None = None,
-        shards: int = 1,
+        shards: int | None = None,
         *,
         id_col: str | None = None,
-        columns: Sequence[str] = (),
-        replica: bool = False,
+        columns: Sequence[str] | None = None,
+        replica: bool | None = None,
+        force: bool = False,
         limit: float = 60.0,
-    ) -> IdColumn:
-        """Attach a table to a tube, or change how it is attached.
+    ) -> AttachResult:
+        """Attach a table to a tube, or change how it is attached: what is None stays as it is.
 
         Args:
             tube: its name.
             table: `schema.table`.
-            shard: the table's shard, or the first of them; None is the number at the end of its schema's
-                name, else the one that it has, else 0.
-            shards: over how many shards the table's ids are spread.
-            id_col: the column of the ids; None is `id` where it is a key, else the primary key of one column.
-            columns: an UPDATE that changes none of these makes no touch; without any, each one does.
-            replica: whether rows that logical replication writes are touched, too.
+            shard: the table's shard, or the first of them; None, for a new one, is the number at the end of
+                its schema's name, else 0.
+            shards: over how many shards the table's ids are spread; None, for a new one, is as many as
+                the root table of `shard` has if `id_col` is given, else 1.
+            id_col: the column of the ids; None, for a new one, is `id` where it is a key, else the primary
+                key of one column.
+            columns: an UPDATE that changes none of these makes no touch; with none, each one does, as for a
+                new one.
+            replica: whether rows that logical replication writes are touched, too; not for a new one.
+            force: also if each row would have a document under another key then.
             limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
 
         Raises:
-            NoUsableKey: `id_col` is not given, and nothing proves which column names the table's rows.
-            InvalidShard: `id_col` is not given, and another table has the shard.
+            NoUsableKey: for a new one `id_col` is not given, and nothing proves which column names rows.
+            InvalidShard: another table has the shard, and `id_col` is not given, or has it among others.
+            KeysWouldChange: `force` is not set.
             LockBusy: the table stayed locked; the message says by whom.
         """
+        wish = Wish(shard, shards, id_col, columns, replica)
         with translated():
             oid = find_table(self._connection, table)
-            column = self._id_column(table, oid, id_col)
-            arguments = {
-                "tube": tube,
-                "table": oid,
-                "shard": self._shard(tube, oid) if shard is None else shard,
-                "shards": shards,
-                "id_col": id_col if column is None else column.name,
-                "columns": list(columns),
-                "replica": replica,
-            }
+            place = Place(tube, table, oid, self._attached(tube))
+            column = self._id_column(table, oid, id_col, place.was)
+            manner = place.manner(
+                wish, place.shard(wish, self._in_schema(oid)), id_col if column is None else column.name
+            )
+            place.check(wish, manner, force=force)
             root = with_retries(
                 self._connection,
-                lambda: self._attach(table, arguments, may_be_related=id_col is not None),
+                lambda: self._attach(place, wish, manner),
                 table=oid,
                 name=table,
                 limit=limit,
                 on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
         assert column is not None  # or our SQL has refused the table
-        return column if root is None else IdColumn(column.name, f"it holds ids of {root}")
+        reason = column.reason if root is None else f"it holds ids of {root}"
+        before = None if place.was is None else place.was.manner
+        return AttachResult(before, manner, IdColumn(column.name, reason))
 
-    def _id_column(self, table: str, oid: int, id_col: str | None) -> IdColumn | None:
-        """The column to attach by, that of the name `id_col` if given; None where there is none."""
-        row = self._one(queries.ID_COLUMN, table=oid, id_col=id_col)
+    def _id_column(self, table: str, oid: int, id_col: str | None, was: Attached | None) -> IdColumn | None:
+        """The column to attach by: `id_col` if given, else the one that it has; None where there is none."""
+        name = id_col if was is None else id_col or was.manner.id_col
+        row = self._one(queries.ID_COLUMN, table=oid, id_col=name)
         if row is None:
-            return None
-        name, is_key, reason = row
-        if id_col is None and not is_key:
+            return None if name is None else IdColumn(name, "")
+        found, is_key, reason = row
+        if name is None and not is_key:
             raise NoUsableKey(
-                f"{table} is not attached: nothing proves which column names its rows ({name}: {reason}); "
-                f"name the column by --id-col, e.g. --id-col {name} if no two rows can have one {name}"
+                f"{table} is not attached: nothing proves which column names its rows ({found}: {reason}); "
+                f"name the column by --id-col, e.g. --id-col {found} if no two rows can have one {found}"
             )
-        return IdColumn(name, reason)
+        return IdColumn(found, reason)
 
-    def _shard(self, tube: str, table: int) -> int | None:
-        """The shard 0; None where our SQL finds another by itself."""
-        row = self._one(queries.SHARD, tube=tube, table=table)
-        return None if row is None else int(row[0])
+    def _in_schema(self, table: int) -> int | None:
+        """The number at the end of the name of the table's schema."""
+        row = self._one(queries.IN_SCHEMA, table=table)
+        return None if row is None or row[0] is None else int(row[0])
 
-    def _attach(self, table: str, arguments: Mapping[str, object], *, may_be_related: bool) -> str | None:
-        """One attempt; the root table of the shard if that is another one."""
+    def _attached(self, tube: str | None) -> Sequence[Attached]:
+        """What is attached to the tube now; None: to all tubes."""
+        statement = queries.within(queries.ATTACHED, self._schema)
+        rows = self._connection.execute(statement, {"tube": tube}).fetchall()
+        return [
+            Attached(name, oid, table, is_root, Manner(shard, shards, id_col, frozenset(columns), replica))
+            for name, oid, table, is_root, shard, shards, id_col, columns, replica in rows
+        ]
+
+    def _attach(self, place: Place, wish: Wish, manner: Manner) -> str | None:
+        """One attempt; the root table of the shards if that is another one."""
         with self._connection.transaction():
-            self._run(queries.ATTACH, **arguments)
-            row = self._one(queries.ROOT_OF, tube=arguments["tube"], table=arguments["table"])
-            if row is None:
+            self._run(
+                queries.ATTACH,
+                tube=place.tube,
+                table=place.oid,
+                shard=manner.shard,
+                shards=manner.shards,
+                id_col=manner.id_col,
+                columns=list(manner.columns),
+                replica=manner.replica,
+            )
+            now = replace(place, present=self._attached(place.tube))
+            root = now.root_of(manner)
+            if root is None:
                 return None
-            root, shard, free = row
-            if not may_be_related:
-                raise InvalidShard(
-                    f"{table} is not attached: {root} has the shard {shard} of tube {arguments['tube']!r}; "
-                    f"name the column that holds ids of {root} by --id-col, or give {table} "
-                    f"a shard of its own, as --shard {free}"
-                )
-            return str(root)
+            was_related = place.was is not None and place.root_of(place.was.manner) is not None
+            if wish.id_col is None and not was_related:  # somebody has attached it since we looked
+                raise now.taken(root, manner)
+            return root.name
 
-    def detach(self, tube: str | None, table: str, *, limit: float = 60.0) -> bool:
-        """Detach a table from a tube; None means from all tubes.
+    def detach(self, tube: str | None, table: str, *, force: bool = False, limit: float = 60.0) -> bool:
+        """Detach a table from a tube.
 
-        Arguments and errors as for `attach`.
+        Args:
+            tube: its name; None: all tubes.
+            table: `schema.table`.
+            limit: as for `attach`.
+            force: also while other tables are related to it: the first of them becomes the root table then.
+
+        Raises:
+            RelatedTables: there are such tables, and `force` is not set.
+            LockBusy: as for `attach`.
 
         Returns:
             Whether it was attached.
         """
         with translated():
             oid = find_table(self._connection, table)
-            was_attached = self._one(queries.IS_ATTACHED, tube=tube, table=oid) is not None
+            attached = self._attached(tube)
+            tubes = [one.tube for one in attached if one.oid == oid]
+            if not force:
+                for name in tubes:
+                    Place(name, table, oid, [one for one in attached if one.tube == name]).check_detach()
             with_retries(
                 self._connection,
                 lambda: self._run(queries.DETACH, tube=tube, table=oid),
@@ -237,7 +281,7 @@ class Tubes:
                 limit=limit,
                 on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
-        return was_attached
+        return bool(tubes)
 
     def list(self) -> list[Attachment]:
         """All tubes by name, with their tables in the order of attachment."""

@@ -18,25 +18,21 @@ ATTACH = """
         %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
 """
 ID_COLUMN = "SELECT k.name::text, k.is_key, k.reason FROM {s}.tube_id_column(%(table)s, %(id_col)s) AS k"
-# The shard 0 for a table that has none yet, and whose schema names none.
-SHARD = """
-    SELECT 0 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = %(table)s AND n.nspname !~ '[0-9]$'
-        AND NOT EXISTS (SELECT FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s)
+# The number at the end of the name of a table's schema; NULL where there is none.
+IN_SCHEMA = """
+    SELECT pg_catalog.substring(n.nspname::text, '[0-9]+$')
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.oid = %(table)s
 """
-# The root table of the shard that a related table has; and the first shard above those of other tables.
-ROOT_OF = """
-    SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), l.shard,
-        (SELECT max(o.shard::bigint + o.shards) FROM {s}.tube_list() AS o
-            WHERE o.tube = l.tube AND o.tbl IS DISTINCT FROM l.tbl)
-    FROM {s}.tube_list(%(table)s) AS l
-    JOIN {s}.tube_list() AS r ON r.tube = l.tube AND r.shard = l.shard AND r.root
-    JOIN pg_catalog.pg_class AS c ON c.oid = r.tbl
+# The attached tables of one tube, or of all.
+ATTACHED = """
+    SELECT l.tube, l.tbl::oid, pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname),
+        l.root, l.shard, l.shards, l.id_col::text, coalesce(l.columns, '{{}}')::text[], l.replica
+    FROM {s}.tube_list() WITH ORDINALITY AS l
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE l.tube = %(tube)s AND r.tbl <> l.tbl
-"""
-IS_ATTACHED = """
-    SELECT FROM {s}.tube_list(%(table)s) AS l WHERE %(tube)s::text IS NULL OR l.tube = %(tube)s LIMIT 1
+    WHERE %(tube)s::text IS NULL OR l.tube = %(tube)s
+    ORDER BY l.ordinality
 """
 DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """

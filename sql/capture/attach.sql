@@ -14,8 +14,8 @@
 --   columns: an UPDATE that changes none of these (nor id_col, nor what the predicate says of a row)
 --     makes no touch; NULL or an empty array: each UPDATE counts.
 --   replica: whether rows that logical replication writes here are touched too, one by one.
--- Result: nothing. Attached with other arguments, it is changed, with a NOTICE; with the same ones,
---   nothing is done.
+-- Result: nothing. Attached with other arguments, it is changed, with a NOTICE, or a WARNING where its shards change,
+--   which gives each row another document; with the same ones, nothing is done.
 -- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
 --   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller is no owner of the table, 55P03 the
 --   lock could not be had. Nothing was changed then.
@@ -47,17 +47,22 @@ DECLARE
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
     how CONSTANT text := '%I with shards %s to %s%s%s';
+    changed text;
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
     IF old.tube IS NOT NULL THEN
-        IF change.differs THEN
-            RAISE NOTICE USING
-                MESSAGE = format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
-                    old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
-                    CASE WHEN old.replica THEN ', replica' END,
-                    new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
-                    CASE WHEN new.replica THEN ', replica' END),
-                HINT = 'Documents that are at the sink under other shards stay there: touch all rows, and delete those.';
+        changed := format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
+            old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+            CASE WHEN old.replica THEN ', replica' END,
+            new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+            CASE WHEN new.replica THEN ', replica' END);
+        IF (old.shard, old.shards) <> (new.shard, new.shards) THEN
+            RAISE WARNING USING MESSAGE = changed,
+                HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
+                    'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
+                    'stay at the sink.';
+        ELSIF change.differs THEN
+            RAISE NOTICE USING MESSAGE = changed;
         END IF;
     ELSE
         IF tube_private_is_root(new)
@@ -221,27 +226,33 @@ DECLARE
     first CONSTANT numeric := coalesce(shard, substring(schema_name FROM '[0-9]+$')::numeric,
         (SELECT a.shard FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2));
     last CONSTANT numeric := first + (shards - 1);
-    wrong CONSTANT text := CASE
+    other tube_attachment;
+    wrong text;
+BEGIN
+    wrong := CASE
         WHEN shards IS NULL OR shards < 1
             THEN format('it can''t be spread over %s shards', coalesce(shards::text, 'NULL'))
         WHEN first IS NULL
             THEN format('no shard is given, and its schema %I does not end in a number', schema_name)
         WHEN first < 0 THEN format('the shard %s is negative', first)
         WHEN last > 2147483647 THEN format('the shard %s is too large', last)
-        ELSE (
-            SELECT format('its shards %s to %s are partly those of %s, which has %s to %s',
-                first, last, a.tbl, a.shard, a.shard + (a.shards - 1))
-            FROM tube_attachment AS a
-            WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
-                AND (a.shard, a.shards) <> (first, $4)
-            LIMIT 1)
     END;
-BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s', tbl, tube, wrong),
-            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more), either just those of another table '
-                'or none of them.';
+            HINT = 'Give shard => NUMBER (0 or more) and shards => NUMBER (1 or more).';
+    END IF;
+    SELECT a.* INTO other FROM tube_attachment AS a
+    WHERE a.tube = $1 AND a.tbl <> $2 AND a.shard <= last AND first < a.shard::bigint + a.shards
+        AND (a.shard, a.shards) <> (first, $4)
+    ORDER BY a.position LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+                tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
+                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+                (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;
 END

@@ -31,7 +31,8 @@ BEGIN
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
-            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube);
+            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube),
+                tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
             PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
@@ -205,21 +206,65 @@ BEGIN
         LOOP
             EXECUTE format('DROP FUNCTION %s CASCADE', made);
         END LOOP;
-        PERFORM tube_private_provide_touch(gone);
+        PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
         PERFORM tube_private_provide_tube(tube);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
-        PERFORM tube_private_provide(a) FROM tube_attachment AS a
-        WHERE a.tube = $1 AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
     END IF;
 END
 $$;
 
--- tube_private_prune: forgets the attached tables of a tube that were dropped.
+-- tube_private_follow_root: brings the table in line that is the root of its shards now; a WARNING tells of one that was
+-- related.
+--
+-- A related table takes the place of its root, since callers of pg-tube attach a successor in the same shard before they
+-- detach or drop the table before it. Nothing tells a successor from a table that was to stay related, whose rows make
+-- wrong documents: so it is told.
+--
+-- Arguments: tube; in_shard: the first shard of a table that has gone from there.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(tube text, in_shard integer) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    heir tube_attachment;
+BEGIN
+    SELECT a.* INTO heir FROM tube_attachment AS a
+    WHERE a.tube = $1 AND a.shard = in_shard AND NOT a.as_root AND tube_private_is_root(a)
+        AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl);
+    IF FOUND THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
+                heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
+            HINT = format('Its rows become the documents of the ids in %I; a touched id that it lacks is deleted at the sink. '
+                'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
+                'backfill the root table.', heir.id_col);
+        PERFORM tube_private_provide(heir);
+    END IF;
+END
+$$;
+
+-- tube_private_prune: forgets the attached tables of a tube that were dropped; a WARNING names each.
+--
+-- The catalogue has the name no more, so it tells the one that the table had when it was attached.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
-LANGUAGE sql AS $$
-    SELECT tube_private_forget($1, array_agg(a.tbl)) FROM tube_attachment AS a
-    WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
-    HAVING count(*) > 0
+LANGUAGE plpgsql AS $$
+DECLARE
+    gone tube_attachment;
+BEGIN
+    FOR gone IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl) ORDER BY a.position
+    LOOP
+        RAISE WARNING USING
+            MESSAGE = format('a table of tube %L was dropped, and is detached: oid %s, attached %swith shards %s to %s', tube,
+                gone.tbl::oid,
+                CASE WHEN starts_with(gone.trigger_function, tube || '_') -- else the name had no room
+                    THEN 'as ' || regexp_replace(substr(gone.trigger_function, length(tube) + 2), '_capture_[0-9a-f]{8}$', ' ') END,
+                gone.shard, gone.shard + (gone.shards - 1)),
+            HINT = CASE WHEN gone.as_root
+                THEN 'Its documents stay at the sink. A backfill of a table that is attached with these shards sweeps them.'
+                ELSE 'Documents that show its rows stay as they are: backfill the root table of these shards.' END;
+        PERFORM tube_private_forget(tube, ARRAY[gone.tbl]);
+    END LOOP;
+END
 $$;

@@ -141,14 +141,16 @@ BEGIN
         PERFORM tube_private_provide(now);
         RETURN now;
     END IF;
-    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
-    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
-        RAISE WARNING USING
-            MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
-                coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-            HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
-                ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
+        PERFORM tube_private_prune(tube);
+        RETURN NULL;
     END IF;
+    PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
+    RAISE WARNING USING
+        MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
+            coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
+        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
+            ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     RETURN NULL;
 END
 $$;

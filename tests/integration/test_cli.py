@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from pathlib import Path
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 
 from pytube.db.version import needed
+from pytube.errors import RelatedTables
+from pytube.tubes.admin import Tubes
 from tests.conftest import Connect
 from tests.helpers.cli import run, run_in_terminal, run_json, start
 from tests.helpers.waiting import LIMIT, wait_until
@@ -82,12 +85,11 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         said = run("tube", "attach", "t", table, dsn=dsn).stdout
         assert said == "public.goods is attached to t by id: it is the primary key\n"
-        run("tube", "attach", "t", table, "--shard", "7", "--shards", "2", dsn=dsn)
-        run("tube", "attach", "t", table, dsn=dsn)  # the shard stays, the rest gets its default
+        run("tube", "attach", "t", table, "--shard", "7", "--shards", "2", "--force", dsn=dsn)
         conn.execute("CREATE SCHEMA sh0042 CREATE TABLE t (id int PRIMARY KEY)")
         run("tube", "attach", "t", "sh0042.t", dsn=dsn)
         assert [(row["shard"], row["shards"]) for row in run_json("tube", "list", dsn=dsn)] == [
-            (7, 1),
+            (7, 2),
             (42, 1),
         ]
 
@@ -96,9 +98,116 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         by_key = run("tube", "attach", "t", "public.loose", dsn=dsn).stdout
         assert by_key == "public.loose is attached to t by pk: it is the primary key\n"
+        run("tube", "detach", "t", "public.loose", dsn=dsn)
         by_name = run("tube", "attach", "t", "public.loose", "--id-col", "id", dsn=dsn).stdout
         assert by_name == "public.loose is attached to t by id: no index proves that it is unique\n"
         assert [row["id_col"] for row in run_json("tube", "list", dsn=dsn)] == ["id"]
+        again = run("tube", "attach", "t", "public.loose", dsn=dsn).stdout
+        assert again == "public.loose in tube t is unchanged\n", "a column that is not given stays"
+        refused = run("tube", "attach", "t", "public.loose", "--id-col", "pk", dsn=dsn, code=2).stderr
+        assert "public.loose is not changed (id column id -> pk)" in refused
+
+    def test_what_is_not_given_stays_attached(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
+        def attach(*options: str, code: int = 0) -> str:
+            result = run("tube", "attach", "t", table, *options, dsn=dsn, code=code)
+            return result.stdout if code == 0 else result.stderr.splitlines()[-1]
+
+        def how() -> tuple[object, ...] | None:
+            return conn.execute(
+                "SELECT shard, shards, id_col, columns::text, replica FROM tube_list() WHERE tube = 't'"
+            ).fetchone()
+
+        run("tube", "create", "t", dsn=dsn)
+        attach("--shards", "16", "--columns", "name", "--replica", "--id-col", "id")
+        assert attach() == f"{table} in tube t is unchanged\n"
+        assert attach("--shards", "16", "--shard", "0") == f"{table} in tube t is unchanged\n"
+        assert how() == (0, 16, "id", "{name}", True)
+        refused = attach("--shards", "1", code=2)
+        assert refused == (
+            f"pytube: {table} is not changed (shards 0 to 15 -> 0): each of its rows would have a document "
+            "under another key; give --force, and then run `pytube backfill start --tube t "
+            "--table public.goods`, which writes the documents under the new keys and deletes the others by "
+            "its sweep, but for those in shards that the table gives up: delete these at the sink"
+        )
+        assert attach("--shards", "32", code=2).endswith("and deletes the others by its sweep")
+        assert how() == (0, 16, "id", "{name}", True)
+        assert attach("--shards", "32", "--force") == (
+            f"{table} in tube t is changed: shards 0 to 15 -> 0 to 31\n"
+            "to bring the documents up to date, run: pytube backfill start --tube t --table public.goods\n"
+        )
+        assert attach("--columns", "id, name") == (
+            f"{table} in tube t is changed: columns that count name -> id, name\n"
+        )
+        assert attach("--columns", "name,id") == f"{table} in tube t is unchanged\n", "they are a set"
+        assert attach("--columns", "", "--no-replica") == (
+            f"{table} in tube t is changed: columns that count id, name -> all, replica yes -> no\n"
+        )
+        assert how() == (0, 32, "id", None, False)
+
+    def test_shards_that_are_no_numbers_of_postgres(self, dsn: str, table: str) -> None:
+        run("tube", "create", "t", dsn=dsn)
+        for option in ("--shard", "--shards"):
+            refused = run("tube", "attach", "t", table, option, "2147483648", dsn=dsn, code=2).stderr
+            assert "shards are numbers up to 2147483647, not 2147483648" in refused
+
+    def test_a_second_table_of_a_spread_one(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
+        """Each command that a refusal names works."""
+        conn.execute("CREATE TABLE public.notes (id int PRIMARY KEY, goods int)")
+        run("tube", "create", "t", dsn=dsn)
+        run("tube", "attach", "t", table, "--shards", "16", dsn=dsn)
+
+        def refused(*options: str) -> list[str]:
+            said = run("tube", "attach", "t", "public.notes", *options, dsn=dsn, code=2).stderr
+            assert "public.goods has the shards 0 to 15 of tube 't'" in said
+            return re.findall("`pytube (.*?)`", said)
+
+        for options in ((), ("--shard", "1"), ("--shard", "1", "--id-col", "goods"), ("--shards", "4")):
+            related, own = refused(*options)
+            assert related == "tube attach t public.notes --shard 0 --shards 16 --id-col COLUMN"
+            assert own == "tube attach t public.notes --shard 16" + (
+                " --shards 4" if "--shards" in options else ""
+            )
+            said = run(*own.split(), dsn=dsn).stdout
+            assert said == "public.notes is attached to t by id: it is the primary key\n"
+            run("tube", "detach", "t", "public.notes", dsn=dsn)
+            said = run(*related.replace("COLUMN", "goods").split(), dsn=dsn).stdout
+            assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
+            run("tube", "detach", "t", "public.notes", dsn=dsn)
+        said = run("tube", "attach", "t", "public.notes", "--id-col", "goods", dsn=dsn).stdout
+        assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
+        again = run("tube", "attach", "t", "public.notes", dsn=dsn).stdout
+        assert again == "public.notes in tube t is unchanged\n"
+        moved = run("tube", "attach", "t", table, "--shards", "32", dsn=dsn, code=2).stderr
+        assert "public.notes is related to it, so both need the same shards" in moved
+        detach, attach = re.findall("`pytube (.*?)`", moved)
+        run(*detach.split(), dsn=dsn)
+        run("tube", "attach", "t", table, "--shards", "32", "--force", dsn=dsn)
+        run(*attach.split(), dsn=dsn)
+        assert [row["shards"] for row in run_json("tube", "list", dsn=dsn)] == [32, 32]
+        heir = run("tube", "attach", "t", table, "--shard", "99", dsn=dsn, code=2).stderr
+        assert "under another key, and public.notes would become the root table" in heir
+
+    def test_detach_refuses_while_tables_are_related(
+        self, dsn: str, conn: psycopg.Connection, table: str
+    ) -> None:
+        conn.execute("CREATE TABLE public.notes (goods int); CREATE TABLE public.apart (id int PRIMARY KEY)")
+        for tube in ("t", "u"):
+            run("tube", "create", tube, dsn=dsn)
+            run("tube", "attach", tube, table, "--shards", "4", dsn=dsn)
+        run("tube", "attach", "t", "public.notes", "--id-col", "goods", dsn=dsn)
+        run("tube", "attach", "t", "public.apart", "--shard", "9", dsn=dsn)
+        run("tube", "detach", "u", table, dsn=dsn)
+        before = run_json("tube", "list", dsn=dsn)
+        refused = run("tube", "detach", "t", table, dsn=dsn, code=2).stderr
+        assert "public.goods is not detached from t: public.notes, related to it, would stay" in refused
+        assert "`pytube tube detach t public.notes`, or give --force" in refused
+        with pytest.raises(RelatedTables):
+            Tubes(conn).detach(None, table)
+        assert run_json("tube", "list", dsn=dsn) == before
+        forced = run("tube", "detach", "t", table, "--force", dsn=dsn)
+        assert forced.stdout == f"{table} is detached from t\n"
+        assert "public.notes was related and is now the root table of shards 0 to 3" in forced.stderr
+        run("tube", "detach", "t", "public.notes", dsn=dsn)
 
     def test_a_second_table_is_not_related_by_accident(
         self, dsn: str, conn: psycopg.Connection, table: str
@@ -110,12 +219,14 @@ class TestTubes:
         run("tube", "attach", "t", "public.more", "--shard", "1", "--shards", "2", dsn=dsn)
         refused = run("tube", "attach", "t", "public.notes", dsn=dsn, code=2).stderr
         assert refused.splitlines()[-1] == (
-            "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; "
-            "name the column that holds ids of public.goods by --id-col, "
-            "or give public.notes a shard of its own, as --shard 3"
+            "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; if a column of "
+            "public.notes holds ids of public.goods, name it: `pytube tube attach t public.notes --shard 0 "
+            "--shards 1 --id-col COLUMN`; else give public.notes shards of its own: "
+            "`pytube tube attach t public.notes --shard 3`"
         )
         assert len(run_json("tube", "list", dsn=dsn)) == 2
         run("tube", "attach", "t", "public.notes", "--shard", "3", dsn=dsn)
+        run("tube", "detach", "t", "public.notes", dsn=dsn)
         said = run("tube", "attach", "t", "public.notes", "--shard", "0", "--id-col", "goods", dsn=dsn).stdout
         assert said == "public.notes is attached to t by goods: it holds ids of public.goods\n"
 
@@ -301,9 +412,10 @@ class TestLooking:
         lead(conn)
         rows = run_json("status", dsn=dsn)
         assert [(x["partition"], x["waiting"], x["backfill"], x["leader"], x["parked"]) for x in rows] == [
-            (0, "0", "0", None, 0),
-            (1, "1", "1", "host-7", 0),
+            (0, 0, 0, None, 0),
+            (1, 1, 1, "host-7", 0),
         ]
+        assert all(row["waiting_is_exact"] and row["control"] == 0 for row in rows)
         assert rows[0]["lag"] is None
         assert 0 <= rows[1]["lag"] < 60
         assert rows[1]["epoch"] > 0

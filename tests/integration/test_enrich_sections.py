@@ -189,6 +189,40 @@ class TestCheck:
         assert theirs.finding.startswith('the query of [tube.t.enrich."public.orders"]')
         assert theirs.remedy == found.remedy
 
+    @pytest.mark.parametrize(
+        "written", ["orders", "ONLY Orders", '"orders" AS orders', "events e JOIN orders ON true"]
+    )
+    async def test_a_table_that_has_the_name_of_a_tube(self, dsn: str, conn: Conn, written: str) -> None:
+        """Names without a schema are looked up in ours."""
+        conn.execute("SELECT tube_ensure_exists('orders'), tube_ensure_exists('events')")
+        conn.execute("CREATE SCHEMA another CREATE TABLE orders (id bigint)")
+        query = f"SELECT orders.id, 1 FROM {written} WHERE orders.id = ANY(%(ids)s)"
+        found = await fault(dsn, asked(query))
+        assert "column orders.id does not exist" in found.finding
+        table = "events" if "events" in written else "orders"
+        assert f"write the schema of the table: public.{table} in place of " in found.remedy
+        assert found.remedy.endswith(" is found in the schema of pytube")
+
+    async def test_a_table_without_its_schema(self, dsn: str, conn: Conn) -> None:
+        conn.execute("CREATE SCHEMA shop CREATE TABLE goods (id bigint)")
+        query = "SELECT id, extract(day FROM now()) FROM goods WHERE id = ANY(%(ids)s)"
+        found = await fault(dsn, asked(query))
+        assert 'relation "goods" does not exist' in found.finding
+        assert found.remedy == (
+            "write the schema of the table: shop.goods in place of goods; "
+            "names without one are looked up in tube, public"
+        )
+        made = await fault(
+            dsn,
+            asked(
+                "WITH goods (a) AS MATERIALIZED (SELECT 1) SELECT id, 1 FROM goods WHERE id = ANY(%(ids)s)"
+            ),
+        )
+        assert made.remedy.startswith("correct it"), "the name is the query's own"
+        conn.execute("SELECT tube_ensure_exists('nowhere')")
+        lost = await fault(dsn, asked(query.replace("goods", "nowhere")))
+        assert "SCHEMA.nowhere in place of nowhere" in lost.remedy
+
     async def test_two_root_tables_and_one_query(self, dsn: str, conn: Conn) -> None:
         attach(conn, "events", 1)
         found = await fault(dsn, asked(ORDERS))

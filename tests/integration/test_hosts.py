@@ -237,8 +237,8 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     options = ("--config", str(config_file))
     rows = run_json(*options, "status")
     assert [(row["host"], row["tube"], row["waiting"]) for row in rows] == [
-        ("one", "items", "0"),
-        ("two", "items", "1"),
+        ("one", "items", 0),
+        ("two", "items", 1),
     ]
     assert [row["host"] for row in run_json(*options, "status", "--host", "two")] == ["two"]
     refused = run(*options, "tube", "list", code=2)

@@ -12,7 +12,7 @@ from pytube.db import script, version
 from pytube.db.connect import connect_sync
 from pytube.db.install import install, uninstall
 from pytube.db.script import ScriptError, contents, run_file, run_page
-from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, UsageError
+from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, TubesNotEmpty, UsageError
 from pytube.tubes.admin import Tubes
 from tests.helpers.logs import capture_logs
 
@@ -130,7 +130,9 @@ class TestUninstall:
         conn.execute("CREATE TABLE public.t (id bigint PRIMARY KEY)")
         Tubes(conn).create("one")
         Tubes(conn).attach("one", "public.t", 1)
-        uninstall(dsn)
+        with pytest.raises(TubesNotEmpty, match=r"tables are attached.*: public\.t \(Detach"):
+            uninstall(dsn)
+        uninstall(dsn, force=True)
         conn.execute("INSERT INTO public.t VALUES (1)")
         assert conn.execute("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal").fetchone() == (0,)
         assert conn.execute("SELECT count(*) FROM pg_proc WHERE proname ~ '_touch$'").fetchone() == (0,)

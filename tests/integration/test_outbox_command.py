@@ -121,7 +121,8 @@ def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
     stash(conn)
     lead(conn, 1, 2)
     rows = run_json("outbox", "status", dsn=dsn)
-    assert [row["waiting"] for row in rows] in (["0", "1"], ["1", "0"])
+    assert [row["waiting"] for row in rows] in ([0, 1], [1, 0])
+    assert [(row["parked"], row["parked_is_exact"]) for row in rows] == [(0, True)] * 2
     assert [row["state"] for row in rows] == ["free", "leads"]
     assert run_json("outbox", "status", OUTBOX, dsn=dsn)[0]["outbox"] == OUTBOX
     assert "there is no outbox 'none'" in run("outbox", "status", "none", dsn=dsn, code=2).stderr

@@ -9,7 +9,7 @@ import pytest
 from pytube.db.session import Session
 from pytube.sources.wakeup import Listener
 from pytube.worker.upkeep import follow_ddl
-from tests.helpers.capture import attach, make_tube, open_session, triggers
+from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers
 from tests.helpers.logs import capture_logs
 from tests.helpers.roles import as_role, roles
 from tests.helpers.waiting import wait_until_async
@@ -62,6 +62,32 @@ async def test_a_worker_follows_by_the_owners_agent(dsn: str) -> None:
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
+
+
+async def test_a_worker_logs_that_a_root_table_was_dropped(dsn: str) -> None:
+    with open_session(dsn) as conn, capture_logs() as warned:
+        set_up(conn)
+        conn.execute("CREATE TABLE public.note (item bigint)")
+        conn.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, id_col => 'item')", [TUBE])
+        conn.execute("DROP TABLE public.item")
+        following = asyncio.create_task(
+            follow_ddl(
+                lambda purpose: Session.open(dsn, "tube", purpose),
+                lambda: True,
+                asyncio.Event(),
+                interval=0.05,
+            )
+        )
+        try:
+            await wait_until_async(lambda: warned, what="the drop is told")
+        finally:
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+    (told,) = warned
+    assert (told["event"], told["log_level"]) == ("tables_not_followed", "warning")
+    assert "a table of tube 'es-live' was dropped, and is detached: oid " in told["reason"]
+    assert "public.note was related and is now the root table of shards 0 to 0" in told["reason"]
 
 
 async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:

@@ -164,6 +164,12 @@ def test_ranges_that_overlap(conn: Conn, shard: int, shards: int) -> None:
         conn, "TU106", "SELECT tube_table_ensure_attached(%s, 'other', %s, %s)", TUBE, shard, shards
     )
     assert "which has 10 to 19" in answer
+    own = f"shard => 20, shards => {shards}."
+    related = "To relate it to public.item: shard => 10, shards => 10, id_col => COLUMN"
+    assert related in answer
+    assert answer.endswith(own)
+    conn.execute(f"SELECT tube_table_ensure_attached('{TUBE}', 'other', 10, 10, 'id')")
+    conn.execute(f"SELECT tube_table_ensure_attached('{TUBE}', 'other', 20, {shards})")
 
 
 @pytest.mark.parametrize(("shard", "shards"), [(0, 10), (20, 1), (20, 100), (10, 10)])
@@ -195,13 +201,15 @@ def test_with_other_arguments_it_is_changed(db: Conn) -> None:
         f"{TABLE}, attached to tube '{TUBE}' by id with shards 0 to 0, is now attached"
         " by id with shards 8 to 11"
     )
-    assert said == [f"NOTICE {expected}"]
+    assert said == [f"WARNING {expected}"], "the rows have other documents now"
     assert scalar(db, "SELECT version FROM tube_registry") == version + 1
     db.execute(f"INSERT INTO {TABLE} VALUES (1), (2)")
     assert take(db) == [Touch("I", 9, 1), Touch("I", 10, 2)]
     assert len(triggers(db)) == 4
     attach(db, shard=None, shards=4)
     assert len(said) == 1, "a shard that is not given is the one that it has"
+    db.execute("SELECT tube_table_ensure_attached(%s, %s, 8, 4, columns => '{value}')", (TUBE, TABLE))
+    assert said[1].startswith("NOTICE"), "the documents are the same"
 
 
 def test_the_names_of_triggers(conn: Conn) -> None:

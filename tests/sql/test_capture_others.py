@@ -144,16 +144,103 @@ def test_the_cost_of_an_attach_does_not_grow_with_the_attached_tables(db: Conn) 
     assert bodies[0] == bodies[1]
 
 
+@contextmanager
+def warned(conn: Conn) -> Iterator[list[str]]:
+    """The warnings that the session gets meanwhile."""
+    said: list[str] = []
+
+    def hear(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            said.append(f"{notice.message_primary} / {notice.message_hint}")
+
+    conn.add_notice_handler(hear)
+    try:
+        yield said
+    finally:
+        conn.remove_notice_handler(hear)
+
+
+def relate_note(conn: Conn) -> None:
+    conn.execute("CREATE TABLE public.note (item bigint)")
+    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, id_col => 'item')", (TUBE,))
+
+
+NEW_ROOT = "public.note was related and is now the root table of shards 0 to 0 of tube 'es-live'"
+
+
 def test_a_related_table_becomes_the_root_when_that_goes(db: Conn) -> None:
-    db.execute("CREATE TABLE public.note (item bigint)")
-    db.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, id_col => 'item')", (TUBE,))
+    relate_note(db)
+    oid = scalar(db, "SELECT 'public.item'::regclass::oid")
     db.execute("DROP TABLE public.item")
     db.execute("INSERT INTO public.note VALUES (1)")
     assert ops(db) == [("U", 1)], "nobody has looked yet"
-    assert scalar(db, "SELECT tube_sync()") == 1
+    with warned(db) as said:
+        assert scalar(db, "SELECT tube_sync()") == 1
+    dropped, heir = said
+    assert dropped.startswith(
+        f"a table of tube 'es-live' was dropped, and is detached: oid {oid}, attached as item with "
+        "shards 0 to 0 /"
+    )
+    assert "A backfill of a table that is attached with these shards sweeps them." in dropped
+    assert heir.startswith(NEW_ROOT)
+    assert "documents of the ids in item" in heir
     db.execute("INSERT INTO public.note VALUES (1)")
     assert ops(db) == [("I", 1)]
+    with warned(db) as said:
+        assert scalar(db, "SELECT tube_sync()") == 0
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"SELECT tube_table_ensure_detached('{TUBE}', 'public.item')",
+        "SELECT tube_table_ensure_detached(NULL, 'public.item')",
+        f"SELECT tube_table_ensure_attached('{TUBE}', 'public.item', 7)",
+    ],
+)
+def test_who_takes_the_root_away_is_told_of_the_next_one(db: Conn, statement: str) -> None:
+    relate_note(db)
+    with warned(db) as said:
+        db.execute(statement.encode())
+    assert [text for text in said if text.startswith(NEW_ROOT)] == said[:1]
+    db.execute("INSERT INTO public.note VALUES (1)")
+    assert ops(db) == [("I", 1)], "at once"
     assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_a_related_table_that_goes_leaves_the_root(db: Conn) -> None:
+    relate_note(db)
+    with warned(db) as said:
+        db.execute(f"SELECT tube_table_ensure_detached('{TUBE}', 'public.note')")
+        relate = f"SELECT tube_table_ensure_attached('{TUBE}', 'public.note', 0, id_col => 'item')"
+        db.execute(relate.encode())
+        db.execute("SELECT tube_ensure_absent('es-live')")
+    assert said == []
+
+
+def test_all_tables_of_a_shard_that_were_dropped_are_told_of(db: Conn) -> None:
+    relate_note(db)
+    db.execute("DROP TABLE public.item, public.note")
+    make_item(db, "public.next")
+    with warned(db) as said:
+        attach(db, "public.next")
+    assert [text.split(" as ")[1].split(" ")[0] for text in said] == ["item", "note"]
+    assert "Its documents stay at the sink" in said[0]
+    assert "Documents that show its rows stay as they are" in said[1]
+    db.execute("INSERT INTO public.next VALUES (1)")
+    assert ops(db) == [("I", 1)]
+
+
+def test_a_dropped_table_whose_name_was_too_long_to_be_kept_is_told_by_its_number(db: Conn) -> None:
+    make_tube(db, "x" * 57)
+    db.execute("CREATE TABLE public.short (id int PRIMARY KEY)")
+    attach(db, "public.short", tube="x" * 57)
+    oid = scalar(db, "SELECT 'public.short'::regclass::oid")
+    db.execute("DROP TABLE public.short")
+    with warned(db) as said:
+        db.execute("SELECT tube_sync()")
+    assert f"is detached: oid {oid}, attached with" in said[0]
 
 
 def test_any_error_of_one_tube_stops_no_other(db: Conn) -> None:

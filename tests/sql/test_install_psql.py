@@ -262,7 +262,7 @@ def test_uninstall_leaves_nothing(any_server: TestServer, any_bare_dsn: str) -> 
         make_tube(conn, "a second 'one'")
         attach(conn, '"Sh 7"."It\'s"', None, tube="a second 'one'")
         assert triggers(conn)
-    psql_file(any_server.postgres, any_bare_dsn, UNINSTALL_SQL)
+    psql_file(any_server.postgres, any_bare_dsn, UNINSTALL_SQL, force="1")
     assert all_objects(any_bare_dsn) == before
 
 
@@ -280,6 +280,23 @@ def test_uninstall_refuses_while_tubes_hold_pods(postgres: Postgres, dsn: str) -
         assert triggers(plain) == []
         assert scalar(plain, "SELECT to_regnamespace('tube')") is None
     assert "is not installed" in fails(postgres, dsn, UNINSTALL_SQL)
+
+
+def test_uninstall_refuses_while_tables_are_attached(postgres: Postgres, dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        conn.execute("CREATE SCHEMA many")
+        for number in range(21):
+            conn.execute(f"CREATE TABLE many.t{number:02} (id int PRIMARY KEY)")
+            attach(conn, f"many.t{number:02}", number + 1)
+        before = all_objects(dsn)
+        refused = fails(postgres, dsn, UNINSTALL_SQL)
+        assert "many.t00, many.t01, " in refused
+        assert ", many.t19 and 2 more" in refused
+        assert "force=1" in refused
+        assert all_objects(dsn) == before
+        conn.execute("DROP TABLE public.item; DROP SCHEMA many CASCADE")
+    psql_file(postgres, dsn, UNINSTALL_SQL)
 
 
 def test_uninstall_spares_what_others_made(postgres: Postgres, dsn: str) -> None:

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from pytube.cli import output
-from pytube.cli.output import key_shown, print_rows, print_text
+from pytube.cli.output import key_shown, print_rows, print_text, with_numbers
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,20 @@ def test_a_paragraph_is_folded_below_its_text(
     terminal(20)
     print_text("     ", "a finding of some words", click.style("warn", fg="yellow"))
     assert printed(capsys) == ["warn a finding of", "     some words"]
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "is_exact"),
+    [
+        ("0", 0, True),
+        ("999", 999, True),
+        ("1000+", 1000, False),
+        ("~12345", 12345, False),
+        ("backfill_end:2 other:10", 12, True),
+        ("sweep:10000", 10000, False),
+        (None, None, False),
+    ],
+)
+def test_counts_are_numbers_for_programs(text: str | None, number: int | None, is_exact: bool) -> None:
+    row = with_numbers({"tube": "1000+", "waiting": text}, "waiting")
+    assert row == {"tube": "1000+", "waiting": number, "waiting_is_exact": is_exact}

@@ -1,0 +1,245 @@
+"""How a table is to be attached to a tube: as is asked for, else as it is, else by defaults."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from pytube.errors import InvalidShard, KeysWouldChange, RelatedTables
+
+_MOST = 2**31 - 1
+"""Of shards, as Postgres' integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asks for; None: nothing is said about it."""
+
+    shard: int | None = None
+    shards: int | None = None
+    id_col: str | None = None
+    columns: Sequence[str] | None = None
+    """Empty: each UPDATE counts."""
+    replica: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a table is attached."""
+
+    shard: int
+    shards: int = 1
+    id_col: str | None = None
+    """None: our SQL finds none, and says so."""
+    columns: frozenset[str] = frozenset()
+    """An UPDATE that changes none of these makes no touch; none: each UPDATE does."""
+    replica: bool = False
+
+    @property
+    def end(self) -> int:
+        """The first shard behind its own."""
+        return self.shard + self.shards
+
+    def overlaps(self, other: Self) -> bool:
+        """Whether the two have a shard in common."""
+        return self.shard < other.end and other.shard < self.end
+
+    def same_shards(self, other: Self) -> bool:
+        """Whether the two have the same shards, so that one is related to the other."""
+        return (self.shard, self.shards) == (other.shard, other.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """One attached table of a tube."""
+
+    tube: str
+    oid: int
+    name: str
+    """As `schema.table`, quoted."""
+    root: bool
+    manner: Manner
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table that is to be attached, among those that are."""
+
+    tube: str
+    table: str
+    """As the caller writes it."""
+    oid: int
+    present: Sequence[Attached]
+    """All attached tables of the tube, in the order of attachment."""
+
+    @property
+    def was(self) -> Attached | None:
+        """How the table is attached; None where it is not."""
+        return next((one for one in self.present if one.oid == self.oid), None)
+
+    @property
+    def others(self) -> Sequence[Attached]:
+        """The other tables of the tube."""
+        return [one for one in self.present if one.oid != self.oid]
+
+    @property
+    def related(self) -> Sequence[Attached]:
+        """The tables that are related to this one."""
+        was = self.was
+        if was is None or not was.root:
+            return []
+        return [one for one in self.others if one.manner.same_shards(was.manner)]
+
+    def root_of(self, manner: Manner) -> Attached | None:
+        """The other table that is the root in these shards."""
+        return next((one for one in self.others if one.root and one.manner.same_shards(manner)), None)
+
+    def shard(self, wish: Wish, in_schema: int | None) -> int:
+        """The first shard; `in_schema`: the number at the end of the name of its schema."""
+        if wish.shard is not None:
+            return wish.shard
+        if self.was is not None:
+            return self.was.manner.shard
+        return in_schema or 0
+
+    def shards(self, wish: Wish, shard: int) -> int:
+        """How many; a table that is related by the column that is asked for has those of its root."""
+        if wish.shards is not None:
+            return wish.shards
+        roots = {one.manner.shard: one.manner.shards for one in self.others if one.root}
+        if shard in roots and wish.id_col is not None:
+            return roots[shard]
+        return 1 if self.was is None else self.was.manner.shards
+
+    def manner(self, wish: Wish, shard: int, id_col: str | None) -> Manner:
+        """How it is to be attached, by this shard and this column."""
+        was = Manner(shard) if self.was is None else self.was.manner
+        return Manner(
+            shard,
+            self.shards(wish, shard),
+            id_col,
+            was.columns if wish.columns is None else frozenset(wish.columns),
+            was.replica if wish.replica is None else wish.replica,
+        )
+
+    # --- what is refused ------------------------------------------------------------------
+
+    def check(self, wish: Wish, manner: Manner, *, force: bool) -> None:
+        """Refuse shards of other tables, and another key for each document; our SQL refuses the rest.
+
+        Args:
+            wish: what is asked for.
+            manner: how the table is to be attached.
+            force: documents may get other keys.
+
+        Raises:
+            InvalidShard: the shards are partly another table's, or are a root table's and no column is asked
+                for that holds its ids.
+            KeysWouldChange: `force` is not set.
+        """
+        if max(manner.shard, manner.shards) > _MOST:
+            raise InvalidShard(
+                f"{self.table} is not attached: shards are numbers up to {_MOST}, "
+                f"not {max(manner.shard, manner.shards)}"
+            )
+        moves = self.was is None or not self.was.manner.same_shards(manner)
+        if moves and manner.shard >= 0 and manner.shards >= 1:
+            self._check_shards(wish, manner)
+        if self.was is not None and not force:
+            self._check_keys(self.was, manner)
+
+    def _check_shards(self, wish: Wish, manner: Manner) -> None:
+        for other in self.others:
+            if not manner.overlaps(other.manner):
+                continue
+            if other in self.related:
+                raise InvalidShard(
+                    f"{self.table} is not changed: {other.name} is related to it, so both need the same "
+                    f"shards; run `pytube tube detach {self._words(other.name)}`, change {self.table}, and "
+                    f"attach {other.name} again: `pytube tube attach {self._words(other.name)} "
+                    f"--shard {manner.shard} --id-col {shlex.quote(other.manner.id_col or '')}`"
+                )
+            if not manner.same_shards(other.manner) or wish.id_col is None:
+                raise self.taken(other, manner)
+
+    def taken(self, other: Attached, manner: Manner) -> InvalidShard:
+        """The refusal of shards that are another table's, with the two commands that work."""
+        root = self.root_of(other.manner) or other
+        free = max(one.manner.end for one in self.others)
+        shards = f" --shards {manner.shards}" if manner.shards != 1 else ""
+        force = " --force" if self.was is not None else ""
+        words = f"pytube tube attach {self._words(self.table)}"
+        return InvalidShard(
+            f"{self.table} is not attached: {root.name} has the {_shards(root.manner)} of tube {self.tube!r}"
+            f"; if a column of {self.table} holds ids of {root.name}, name it: `{words} --shard "
+            f"{root.manner.shard} --shards {root.manner.shards} --id-col COLUMN{force}`; else give "
+            f"{self.table} shards of its own: `{words} --shard {free}{shards}{force}`"
+        )
+
+    def _check_keys(self, was: Attached, manner: Manner) -> None:
+        moved = not was.manner.same_shards(manner)
+        if not moved and (not was.root or was.manner.id_col == manner.id_col):
+            return
+        change = ", ".join(
+            changes(was.manner, replace(manner, columns=was.manner.columns, replica=was.manner.replica))
+        )
+        heirs = f", and {self.related[0].name} would become the root table" if moved and self.related else ""
+        raise KeysWouldChange(
+            f"{self.table} is not changed ({change}): each of its rows would have a document under another "
+            f"key{heirs}; give --force, and then run `pytube backfill start --tube {shlex.quote(self.tube)} "
+            f"--table {shlex.quote(self.table)}`, which writes the documents under the new keys and deletes "
+            f"the others by its sweep{self._left(was.manner, manner)}"
+        )
+
+    def check_detach(self) -> None:
+        """Refuse to detach the root table of others.
+
+        Raises:
+            RelatedTables: there are such tables.
+        """
+        if self.related:
+            names = [one.name for one in self.related]
+            commands = "; ".join(f"pytube tube detach {self._words(name)}" for name in names)
+            raise RelatedTables(
+                f"{self.table} is not detached from {self.tube}: {', '.join(names)}, related to it, would "
+                f"stay, and {names[0]} would become the root table: its rows would become the documents, and "
+                f"the others would be deleted when they are touched; first run `{commands}`, or give --force"
+            )
+
+    @staticmethod
+    def _left(was: Manner, now: Manner) -> str:
+        """What the sweep leaves."""
+        if now.shard <= was.shard and was.end <= now.end:
+            return ""
+        return ", but for those in shards that the table gives up: delete these at the sink"
+
+    def _words(self, table: str) -> str:
+        return f"{shlex.quote(self.tube)} {shlex.quote(table)}"
+
+
+def changes(was: Manner, now: Manner) -> list[str]:
+    """What differs, for people."""
+    shown = {"shards": (_range(was), _range(now))}
+    for field in fields(Manner):
+        if field.name not in ("shard", "shards"):
+            shown[field.name] = (_text(getattr(was, field.name)), _text(getattr(now, field.name)))
+    names = {"id_col": "id column", "columns": "columns that count"}
+    return [f"{names.get(name, name)} {a} -> {b}" for name, (a, b) in shown.items() if a != b]
+
+
+def _text(value: frozenset[str] | str | bool | None) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value)) or "all"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value or "none"
+
+
+def _range(manner: Manner) -> str:
+    return f"{manner.shard}" if manner.shards == 1 else f"{manner.shard} to {manner.end - 1}"
+
+
+def _shards(manner: Manner) -> str:
+    return f"shard {_range(manner)}" if manner.shards == 1 else f"shards {_range(manner)}"
