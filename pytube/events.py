@@ -178,6 +178,16 @@ class SinkDown(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SinkDelays(PartitionEvent):
+    """The sink puts documents off, which use up no attempt. Told once a minute while it lasts."""
+
+    documents: int
+    """Of the batch that had such an answer last."""
+    reason: str
+    """That it gave for one of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class SinkUp(PartitionEvent):
     """The sink takes documents again after `seconds`."""
 

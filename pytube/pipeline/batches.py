@@ -146,6 +146,8 @@ class Answers:
 
     done: list[Key] = field(default_factory=list)
     delayed: dict[Key, float] = field(default_factory=dict)
+    why_delayed: str = ""
+    """Why the last of them was."""
     rejected: dict[Key, str] = field(default_factory=dict)
     newer: Token | None = None
     """The highest token of another term that the sink holds: our own term is over."""
@@ -170,8 +172,9 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
         match result:
             case Ok():
                 answers.done.append(document.key)
-            case Retry(after=after):
+            case Retry(after=after, reason=reason):
                 answers.delayed[document.key] = _checked(after)
+                answers.why_delayed = reason
             case Reject(reason=reason):
                 answers.rejected[document.key] = reason
             case Stale(newer=newer):

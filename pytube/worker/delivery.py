@@ -133,6 +133,8 @@ class Outcome:
     """Keys of a shard that no attached table has."""
     delayed: dict[Key, float] = field(default_factory=dict)
     """Keys that the sink put off, by so many seconds."""
+    why_delayed: str = ""
+    """What it said of one of them."""
     failed: list[tuple[Sequence[Key], str]] = field(default_factory=list)
     """Groups that failed as a whole, because of at least one of their documents."""
     unsure: list[Sequence[Key]] = field(default_factory=list)
@@ -458,6 +460,7 @@ class Deliverer:
         if answers.done:
             outcome.done.append(by_shard(answers.done))
         outcome.delayed |= answers.delayed
+        outcome.why_delayed = answers.why_delayed or outcome.why_delayed
         outcome.rejected |= answers.rejected
 
     def _keep(self, outcome: Outcome, documents: Documents, keys: Collection[Key]) -> None:

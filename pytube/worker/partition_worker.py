@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pytube import clock
 from pytube.enrich import Enricher
 from pytube.errors import NotLeader, ParkLimitReached
-from pytube.events import Event, MeterRead, Parked, TubeStopped
+from pytube.events import Event, MeterRead, Parked, SinkDelays, TubeStopped
 from pytube.faults import Point, fault
 from pytube.logs import UserFaults
 from pytube.model import Id, Key, Pod, PodClass
@@ -42,6 +42,8 @@ _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
+_DELAYS_TOLD = 60.0
+"""Seconds for which it is not told again that the sink puts documents off."""
 _MOST_PARKED_IN_A_ROW = 100
 """Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
@@ -134,6 +136,7 @@ class PartitionWorker:
         self._reserved = 0
         """Room for touches that were marked and are not in the machine yet."""
         self._parked_in_a_row = 0
+        self._delays_told_until = float("-inf")
         self._not_before: dict[Key, float] = {}
         """Keys that failed in an earlier term, and when each is to be sent again; it goes alone then."""
 
@@ -365,6 +368,8 @@ class PartitionWorker:
         for keys in outcome.unsure:
             retries.halve(flight, keys, now)  # if one document is at fault, the others get through
         retries.delay(flight, outcome.delayed, now)
+        if outcome.delayed:
+            self._tell_delay(outcome, now)
         orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
         dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
         self.counters.rejects[flight.pod_class] += len(outcome.rejected)
@@ -382,6 +387,13 @@ class PartitionWorker:
             await self._source.fail(failed)
         await self._park(flight, dead, outcome.documents)
         outcome.trace.delivered(outcome.counts(), self.machine)
+
+    def _tell_delay(self, outcome: Outcome, now: float) -> None:
+        """The sink is up, so nothing else tells why documents wait."""
+        if now >= self._delays_told_until:
+            self._delays_told_until = now + _DELAYS_TOLD
+            term, reason = self._active_term.term, outcome.why_delayed
+            self._emit(SinkDelays(term.tube, term.partition, len(outcome.delayed), reason))
 
     async def _finish_done(self, outcome: Outcome) -> None:
         """Finish the keys that were delivered or skipped, and those that stay parked."""

@@ -13,6 +13,7 @@ from pytube import clock
 from pytube.errors import SinkTimeout
 from pytube.events import (
     LeaderRefreshed,
+    SinkDelays,
     SinkDown,
     SinkUp,
     SourceDown,
@@ -93,6 +94,19 @@ async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
         await rig.until_empty()
     assert parked(rig) == {}, "being put off uses up no attempt"
     assert len(rig.enricher.reads) == rig.sink.sends, "each time it is read anew"
+
+
+async def test_why_the_sink_puts_documents_off_is_told_once_a_minute() -> None:
+    """The sink is up: nothing else would tell why they wait."""
+    rig = Rig()
+    rig.sink.faults = Faults(retry={(0, 1): 0.0, (0, 2): 0.0})
+    async with rig.running():
+        rig.insert(1, 2, 3)
+        await rig.until("they are sent again and again", lambda: rig.sink.sends > 3)
+        assert rig.emitted(SinkDelays) == [SinkDelays("t", 0, 2, "memory: not now")]
+        assert rig.emitted(SinkDown) == []
+        rig.sink.faults = Faults()
+        await rig.until_empty()
 
 
 async def test_what_is_due_to_be_sent_again_waits_for_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
