@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 
@@ -16,13 +16,17 @@ def is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+def runs_of(numbers: Sequence[int]) -> list[list[int]]:
+    """Ascending numbers, cut where one is missing."""
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    return [[number for _, number in run] for _, run in runs]
+
+
 def name_partitions(numbers: Iterable[int]) -> str:
     """Which partitions: `partition 3`, or `partitions 0 to 2, 5`."""
     chosen = sorted(set(numbers))
-    runs = [
-        [number for _, number in run] for _, run in groupby(enumerate(chosen), lambda pair: pair[1] - pair[0])
-    ]
     shown = ", ".join(
-        " to ".join(map(str, (run[0], run[-1]))) if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+        " to ".join(map(str, (run[0], run[-1]))) if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs_of(chosen)
     )
     return f"partition {shown}" if len(chosen) == 1 else f"partitions {shown}"

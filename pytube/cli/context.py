@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 import click
 import psycopg
 from click.core import ParameterSource
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from pytube.cli.settings import Settings
 from pytube.config import Config, PostgresConfig
-from pytube.db.connect import connect_sync
+from pytube.db.connect import connect_sync, database_of
 from pytube.db.errors import translated
 from pytube.errors import ConfigError, UsageError
 
@@ -184,12 +183,12 @@ def _see_that_it_is_one_of(config: Config, dsn: str, settings: Settings) -> None
 def _address(dsn: str) -> tuple[str, str] | None:
     """The database and the server of a connection string; None where these stand elsewhere."""
     try:
-        named = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
+        service, named, numeric, port, name = database_of(dsn)
+    except ConfigError:
         return None  # told of where it is used
-    if "service" in named or "dbname" not in named:
+    if service is not None or name is None:
         return None
-    host = str(named.get("hostaddr") or named.get("host") or "")
+    host = numeric or named or ""
     if host in {"", "localhost", "127.0.0.1", "::1"} or host.startswith("/"):
         host = "localhost"
-    return str(named["dbname"]), f"{host}:{named.get('port', 5432)}"
+    return name, f"{host}:{port}"

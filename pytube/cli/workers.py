@@ -14,6 +14,7 @@ import pytube
 from pytube.cli.context import Database
 from pytube.cli.output import is_terminal, print_json, print_rows, seconds
 from pytube.config import Config
+from pytube.counts import runs_of
 from pytube.db.connect import database_of
 from pytube.errors import DatabaseUnavailable
 from pytube.health.disagreements import Disagreement, disagreements
@@ -97,13 +98,7 @@ def partitions_shown(leads: Iterable[tuple[str, int]]) -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """As `0-3,7`, of ascending numbers."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs_of(numbers))
 
 
 def printable(text: str) -> str:

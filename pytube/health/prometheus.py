@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pytube.db.errors import translated
-from pytube.errors import UsageError
+from pytube.errors import UsageError, how_to_install
 from pytube.health.status import PartitionStatus
 from pytube.outbox.admin import OutboxPartition
 from pytube.tubes.queries import within
@@ -100,7 +100,7 @@ def exposition(hosts: Sequence[HostReading]) -> str:
         from prometheus_client import generate_latest
     except ImportError as error:
         raise UsageError(
-            "--prometheus needs the package prometheus_client; install pytube-pg[metrics]"
+            f"--prometheus needs the package prometheus_client: {how_to_install('metrics')}"
         ) from error
     return generate_latest(_Fleet(hosts)).decode()
 

@@ -23,7 +23,7 @@ from pytube.config import Config
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
-from pytube.errors import PytubeError
+from pytube.errors import PytubeError, how_to_install
 from pytube.health.fleet import MOST, Candidacy, FleetSample, HostSample, Partition, Process, Queue
 from pytube.health.heartbeats import BEATING, Heard
 from pytube.outbox.admin import OutboxPartition, read_outboxes
@@ -256,7 +256,7 @@ class _Host:
             try:
                 from pytube.health.listener import Listener
             except ImportError as error:
-                self._why_deaf = f"the Kafka client is missing ({error}); install pytube-pg[kafka]"
+                self._why_deaf = f"the Kafka client is missing ({error}): {how_to_install('kafka')}"
             else:
                 self.listener = Listener(target.config)
 

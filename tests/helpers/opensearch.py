@@ -7,8 +7,8 @@ import ssl
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from pytube.model import Key
@@ -82,3 +82,14 @@ def an_index(server: str) -> Iterator[Index]:
     finally:
         for name in (index.name, *request(f"{server}/{index.name}*/_alias")):
             request(f"{server}/{name}", "DELETE")
+
+
+@asynccontextmanager
+async def opened(index: Index, **more: Any) -> AsyncIterator[Any]:
+    """A sink of the index, open within the block."""
+    sink = index.sink(**more)
+    await sink.open()
+    try:
+        yield sink
+    finally:
+        await sink.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from pytube.testing import batch
 from pytube.worker import Worker
 from pytube.worker.tube import Tube
 from tests.helpers.database import server_folder
-from tests.helpers.opensearch import Index, an_index
+from tests.helpers.opensearch import Index, an_index, opened
 from tests.helpers.opensearch_cluster import NODES, Cluster
 from tests.helpers.waiting import wait_until_async
 
@@ -60,16 +59,6 @@ def index(cluster: Cluster) -> Iterator[Index]:
         yield index
         for node in cluster.nodes:
             node.start()
-
-
-@asynccontextmanager
-async def opened(index: Index, **more: Any) -> AsyncIterator[Any]:
-    sink = index.sink(**more)
-    await sink.open()
-    try:
-        yield sink
-    finally:
-        await sink.close()
 
 
 async def test_what_was_acknowledged_outlives_the_node_of_the_primary(cluster: Cluster, index: Index) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from pytube.model import OK, Stale, Token
 from pytube.testing import batch
 from pytube.worker import Worker
 from tests.helpers import cli
-from tests.helpers.opensearch import Index, an_index
+from tests.helpers.opensearch import Index, an_index, opened
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until_async
 
@@ -34,16 +33,6 @@ def index(opensearch: SearchServer) -> Iterator[Index]:
 def proxy(opensearch: SearchServer) -> Iterator[Proxy]:
     with Proxy(opensearch.port) as proxy:
         yield proxy
-
-
-@asynccontextmanager
-async def opened(index: Index, **more: Any) -> AsyncIterator[Any]:
-    sink = index.sink(**more)
-    await sink.open()
-    try:
-        yield sink
-    finally:
-        await sink.close()
 
 
 async def test_killed_in_the_middle_of_a_batch(index: Index, opensearch: SearchServer) -> None:
