@@ -19,8 +19,10 @@ from bench.frame.workers import ROOT, started, wait_for
 from bench.latency import Probes, Probing
 
 ROWS = 500_000
-PROBES = 240
-"""Of each case, half of them on the way there, half on the way back."""
+PROBES = 600
+"""Of each case: with fewer, a single hiccup of the machine is in the p99."""
+TURNS = 4
+"""In which they are taken, there and back."""
 PAUSE = 0.02
 SECONDS = 3
 ROUNDS = 2
@@ -138,9 +140,9 @@ def _meanwhile(dsn: str, options: tuple[str, ...] | None) -> AbstractContextMana
 
 def _latency(section: Section, probing: Probing, dsn: str) -> None:
     found: dict[str, Probes] = {}
-    for name in [*CASES, *reversed(CASES)]:
+    for name in [*CASES, *reversed(CASES)] * (TURNS // 2):
         with _meanwhile(dsn, CASES[name]):
-            probes = probing.probe(PAUSE, PROBES // 2)
+            probes = probing.probe(PAUSE, PROBES // TURNS)
         found[name] = found[name].plus(probes) if name in found else probes
     section.table(
         ["", "probes", "p50", "p90", "p99", "most", "worker's CPU", "server's CPU"],

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, LiteralString
 
+import psutil
+
 from bench.frame import by_hand
 from bench.frame.page import Section, Target
 from bench.frame.readings import Reading
@@ -237,7 +239,20 @@ def _show(section: Section, taken: dict[str, list[Reading]], first: Source, olde
         "WAL B",
     ]
     section.table(head, rows)
+    for prefix, source in servers:
+        section.say(_bound(taken, f"{prefix}none 1", f"{prefix}hand 1", source.name))
     section.targets += _targets(taken, servers)
+
+
+def _bound(taken: dict[str, list[Reading]], none: str, hand: str, server: str) -> str:
+    """What the machine's cores allow, if they are all busy and nobody waits for anybody."""
+    cores = psutil.cpu_count() or 1
+    by_hand = rates(taken, hand)
+    most = [cores * 1e6 / cpu / rate for cpu, rate in zip(cpu_each(taken, none), by_hand, strict=True)]
+    return (
+        f"{server}: at the CPU that worker and server take for a touch of a pod of 1 id, {cores} cores allow "
+        f"at most {spread(most).text()} times the speed by hand."
+    )
 
 
 def _targets(taken: dict[str, list[Reading]], servers: list[tuple[str, Source]]) -> list[Target]:

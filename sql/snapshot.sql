@@ -3360,7 +3360,11 @@ DECLARE
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     result boolean;
 BEGIN
-    IF NOT (SELECT p.prosecdef FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) THEN
+    -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
+    -- with the rights of nobody.
+    IF (SELECT p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype AND NOT p.proretset
+        FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) IS NOT TRUE
+    THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
     END IF;
@@ -3390,10 +3394,11 @@ DECLARE
     cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
     cap_changed pg_catalog.bool := false;
     cap_key pg_catalog.text;
-    cap_put record;
+    cap_put pg_catalog.record;
 BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
-        PERFORM <agent>(TG_RELID, NULL, 'D');
+        -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
+        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text);
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
@@ -4472,15 +4477,22 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, return
     AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
+    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
     IF made.proowner <> owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+        RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
+    END IF;
+    -- CREATE OR REPLACE can't change kind, result and names of arguments.
+    IF made.prokind <> 'f' OR made.prorettype <> returns::regtype OR made.proargnames IS DISTINCT FROM names AND made.oid IS NOT NULL THEN
+        RETURN NEXT format('DROP ROUTINE %s', signature);
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner
+        OR made.proowner <> owner OR made.proisstrict OR made.prokind <> 'f' OR made.prorettype <> returns::regtype
+        OR made.proargnames IS DISTINCT FROM names
+        OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns,

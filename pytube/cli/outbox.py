@@ -296,6 +296,8 @@ def retry(
     if chosen == everything:
         raise UsageError("which records? Give ids, --topic or --key; or --all alone")
     with _outboxes(database) as outboxes:
+        if ids:
+            outboxes.parked_of(name, ids)  # refuses those that are not parked, before it does anything
         count = outboxes.retry(name, ids or None, topic=topic, key=key)
     if as_json:
         print_json({"outbox": name, "retried": count})

@@ -197,8 +197,8 @@ class Source:
 
 # --- the load -----------------------------------------------------------------------------
 
-RATE = 400
-"""Transactions per second: what two cores carry beside the workers."""
+RATE = 200
+"""Transactions per second: what two cores carry well beside servers, workers and what compares."""
 
 CLIENTS = 4
 _LONGEST = 600

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pytube.model import Id, Pod, PodClass
 
@@ -59,8 +59,9 @@ class _Shard:
             found.update([key for key, count in Counter(touched).items() if count > 1])
         return found
 
-    def is_flying(self, key: Id) -> bool:
-        return any(key in flight for flight in self.flights)
+    def flying(self, keys: dict[Id, None]) -> set[Id]:
+        """Those of the keys that are in a flight."""
+        return set().union(*(flight.keys() & keys.keys() for flight in self.flights))
 
     @property
     def is_empty(self) -> bool:
@@ -228,8 +229,9 @@ class InFlight:
         seq = pod.seq
         keys = dict.fromkeys(pod.ids)
         self._left[seq] = len(keys)
+        flying = shard.flying(keys)
         for key in keys:
-            if shard.is_flying(key):
+            if key in flying:
                 if key not in shard.blocked:
                     self._blocked += 1
                 shard.blocked[key] = _join(shard.blocked.get(key), seq)
@@ -324,12 +326,11 @@ class InFlight:
         shard = self._shards[number]
         self._flying -= len(landed)
         left = self._left
-        single = [owner for owner in landed.values() if isinstance(owner, int)]
-        counts = Counter(single)
-        if len(single) < len(landed):
-            for owners in landed.values():
-                if not isinstance(owners, int):
-                    counts.update(owners)
+        counts: Counter[Any] = Counter(landed.values())
+        for owners in [owners for owners in counts if isinstance(owners, tuple)]:
+            count = counts.pop(owners)
+            for seq in owners:
+                counts[seq] += count
         done = [seq for seq, count in counts.items() if left[seq] == count]
         if len(done) < len(counts):
             for seq in counts.keys() - set(done):

@@ -15,9 +15,6 @@ from pytube.faults import Point, fault
 Item = TypeVar("Item")
 """A pod, or a record of an outbox."""
 
-_MANY = 200
-"""Items to be purged that are worth a transaction of their own beside a mark."""
-
 
 class Exchange(Generic[Item]):
     """The exchanges of one term, one after the other."""
@@ -91,28 +88,14 @@ class Exchange(Generic[Item]):
         items: list[Item] = []
         if done:
             await fault(Point.BEFORE_PURGE)
-        if not limit:
-            await self._purge(list(done))
-        elif len(done) < _MANY:
+        if limit:
             items = await self._mark(limit, list(done))
         else:
-            items = await self._mark_while_purging(limit, list(done))
+            await self._purge(list(done))
         if done:
             await fault(Point.AFTER_PURGE)
             self._on_purged(done)
         if items:
             await fault(Point.AFTER_MARK)
             self._on_marked(items)
-        return items
-
-    async def _mark_while_purging(self, limit: int, done: Sequence[int]) -> list[Item]:
-        """Purge in one session while another marks: with a backlog, Postgres is what the worker waits for."""
-        purge = asyncio.ensure_future(self._purge(done))
-        try:
-            items = await self._mark(limit, ())
-        except BaseException:
-            purge.cancel()
-            await asyncio.gather(purge, return_exceptions=True)
-            raise
-        await purge
         return items

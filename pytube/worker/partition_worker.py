@@ -296,10 +296,13 @@ class PartitionWorker:
 
     def _has_room(self, pod_class: PodClass, waiting: int = 0) -> bool:
         """Whether another delivery of the class may begin, while so many others wait to be sent again."""
+        if len(self._deliveries) + waiting >= self._limits.sends + _DELIVERIES_AHEAD:
+            return False
+        if pod_class is not PodClass.BACKFILL:
+            return True
         backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
-        if pod_class is PodClass.BACKFILL and backfilling >= max(1, self._limits.sends - 1):
-            return False  # one send at least is free for an incremental touch that comes now
-        return len(self._deliveries) + waiting < self._limits.sends + _DELIVERIES_AHEAD
+        # One send at least is free for an incremental touch that comes now.
+        return backfilling < max(1, self._limits.sends - 1)
 
     def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The next keys that are due to be sent again."""

@@ -1,7 +1,8 @@
 """When a partition's worker polls for pods: at once, after a short pause, or when a writer notifies it.
 
     busy     the last poll found pods: poll again at once (more are waiting), or after the first pause
-    polling  polls found nothing: poll again after a pause; the pauses double
+    polling  polls found nothing: poll again after a pause; the pauses double, up to a short one just after a
+             stream
     asleep   the sleeper row is committed, so writers that come later send a NOTIFY
     deep     asleep, everything drawn before the row was visible is settled, and one more poll found
              nothing: only a writer wakes the worker
@@ -26,9 +27,9 @@ from pytube.worker.active_term import ActiveTerm
 
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.25
-_HELD_BACK_PAUSE = 0.02
-"""Longest pause, in seconds, between polls of a worker that is full of backfill: it holds keys, so it can't
-sleep, and incremental touches must not wait for the backfill."""
+_SHORT_PAUSE = 0.02
+"""Longest pause, in seconds, between polls of a worker that may not sleep and must not be late: it is full of
+backfill, for which incremental touches must not wait; or a stream ended a moment ago, and may go on."""
 _DEEP_PAUSE = 60.0
 """Seconds after which a worker that sleeps deeply polls, if any pod was written to any tube meanwhile. No
 wake-up is known to get lost; if one did, pods would be late by this, not lost."""
@@ -108,10 +109,10 @@ class Poller:
         self._empty_polls = 0 if pods else self._empty_polls + 1
         self._took_all = not (more or left_out)
         self._polled_at = now
-        longest = _HELD_BACK_PAUSE if left_out else _LONGEST_PAUSE
+        self._bucket.add(pods, now)
+        longest = _SHORT_PAUSE if left_out or not self._bucket.is_empty(now) else _LONGEST_PAUSE
         self._pause = min(longest, self._pause * 2) if self._empty_polls > 1 else _FIRST_PAUSE
         self._next_poll = now if more else now + self._pause
-        self._bucket.add(pods, now)
         if self._asleep and self._bucket.is_full(now):
             self._asleep = self._active_term.sleeps = False
             await wakeup.wake_up(self._session, self._active_term.term)

@@ -86,7 +86,11 @@ DECLARE
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     result boolean;
 BEGIN
-    IF NOT (SELECT p.prosecdef FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) THEN
+    -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
+    -- with the rights of nobody.
+    IF (SELECT p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype AND NOT p.proretset
+        FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) IS NOT TRUE
+    THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
     END IF;

@@ -40,10 +40,11 @@ DECLARE
     cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
     cap_changed pg_catalog.bool := false;
     cap_key pg_catalog.text;
-    cap_put record;
+    cap_put pg_catalog.record;
 BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
-        PERFORM <agent>(TG_RELID, NULL, 'D');
+        -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
+        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text);
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that

@@ -56,15 +56,22 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
+    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
     made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
 BEGIN
     IF made.proowner <> owner THEN
-        RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
+        RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
+    END IF;
+    -- CREATE OR REPLACE can't change kind, result and names of arguments.
+    IF made.prokind <> 'f' OR made.prorettype <> returns::regtype OR made.proargnames IS DISTINCT FROM names AND made.oid IS NOT NULL THEN
+        RETURN NEXT format('DROP ROUTINE %s', signature);
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner
+        OR made.proowner <> owner OR made.proisstrict OR made.prokind <> 'f' OR made.prorettype <> returns::regtype
+        OR made.proargnames IS DISTINCT FROM names
+        OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
             name, arguments, returns,

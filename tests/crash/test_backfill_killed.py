@@ -130,6 +130,7 @@ def strike(
     fill(fleet.dsn, rows, 500, fleet.sink)
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
+    fleet.wait_until_drained()  # the sink's lines count as work done, and are to be the backfill's
     client.start()
     met = []
     for number in range(kills):

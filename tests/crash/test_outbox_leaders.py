@@ -41,6 +41,8 @@ def test_a_leader_is_stopped_with_records_queued_in_its_producer(
 ) -> None:
     """Its successor delivers them. When it goes on, its producer may still send them: late, and again."""
     outboxes.start(1, kafka_proxy.address)
+    # A backlog from before it leads would keep it from what is stashed next.
+    outboxes.wait_until(lambda: led_by(outboxes, 1), "it leads")
     with Load(outboxes):
         outboxes.go_on("the start")
         kafka_proxy.switch(Mode.SLOW, rate=2000)

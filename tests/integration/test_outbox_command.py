@@ -87,6 +87,8 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     rows = run_json("outbox", "parked", OUTBOX, dsn=dsn)
     assert {row["id"] for row in rows} == set(ids)
     assert "too bad" in run("outbox", "parked", dsn=dsn).stdout
+    refused = run("outbox", "retry", OUTBOX, str(ids[0]), "99999", dsn=dsn, code=2)
+    assert f"outbox '{OUTBOX}' has not parked 99999" in refused.stderr
     assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
     assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
     assert "discarded: 1\n" in run("outbox", "discard", OUTBOX, str(ids[2]), "--yes", dsn=dsn).stdout

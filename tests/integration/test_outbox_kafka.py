@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pytube.outbox.transactions import TransactionalProducer
 from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE
 from tests.helpers.forked import start
+from tests.helpers.frozen import freeze, thaw
 from tests.helpers.outbox import (
     OUTBOX,
     Seen,
@@ -287,7 +287,7 @@ async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
     settings = f"{MODES[mode]}\nmessage_timeout = 2\nin_flight = 4000\ntopic_cooldown_limit = 1"
     async with running(configured(tmp_path, dsn, kafka_real.bootstrap, settings)) as events:
         await wait_until_async(lambda: len(waiting(conn)) < 19_000)
-        os.kill(kafka_real.pid, signal.SIGSTOP)
+        freeze(kafka_real.pid)
         try:
             await wait_until_async(lambda: any(isinstance(event, SinkDown) for event in events))
             if killed:
@@ -296,7 +296,7 @@ async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
             if killed:
                 await asyncio.to_thread(kafka_real.start)
             else:
-                os.kill(kafka_real.pid, signal.SIGCONT)
+                thaw(kafka_real.pid)
         await until_waiting(conn)
     seen = read(kafka_real.bootstrap, large_topic, committed=mode == "transactions")
     check_complete(seen, stashed)

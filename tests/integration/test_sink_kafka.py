@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +13,7 @@ from pytube.model import Key
 from pytube.sinks.base import Sink
 from pytube.sinks.kafka import KafkaSink
 from pytube.testing import SinkContract
+from tests.helpers.frozen import freeze, thaw
 from tests.helpers.kafka_reader import PARTITIONS, Reader
 
 topics = (f"copies-{number}" for number in itertools.count())
@@ -59,11 +58,11 @@ class TestRecords(SinkContract):
         return "x" * 2_100_000
 
     def stall(self) -> bool:
-        os.kill(self.kafka.pid, signal.SIGSTOP)
+        freeze(self.kafka.pid)
         return True
 
     def unstall(self) -> None:
-        os.kill(self.kafka.pid, signal.SIGCONT)
+        thaw(self.kafka.pid)
 
 
 class TestTransactions(TestRecords):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +17,7 @@ from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry
 from pytube.sinks.kafka import KafkaSink
 from pytube.testing import batch
+from tests.helpers.frozen import freeze, frozen
 from tests.helpers.kafka_reader import PARTITIONS, Reader
 from tests.helpers.logs import capture_logs
 from tests.helpers.proxy import Mode, Proxy
@@ -116,13 +115,10 @@ async def test_a_full_queue_holds_the_sender_up(kafka_real: RealKafka, topic: st
     options = {"client_options": {"queue.buffering.max.messages": 100}}
     async with opened(kafka_real.bootstrap, topic, **options) as sink:
         assert set(await sink.send(batch({key: {"n": key} for key in range(1000)}))) == {OK}
-        os.kill(kafka_real.pid, signal.SIGSTOP)
-        try:
+        with frozen(kafka_real.pid):
             lapsing = batch({key: {} for key in range(300)}, token=(1, 2), send_before=time.monotonic() + 0.5)
             sending = asyncio.create_task(sink.send(lapsing))
             await wait_until_async(lapsing.has_lapsed)
-        finally:
-            os.kill(kafka_real.pid, signal.SIGCONT)
         results = await sending
         assert results == [OK] * 100 + [Retry(0.0, "the right to send had lapsed")] * 200
     assert len(reader.read()) == 1000
@@ -156,7 +152,7 @@ async def test_broker_killed_and_restarted(
 ) -> None:
     async with opened(kafka_real.bootstrap, topic, timeout=2, **options) as sink:
         assert await sink.send(batch({1: {"v": 0}, 2: {"v": 0}})) == [OK, OK]
-        os.kill(kafka_real.pid, signal.SIGSTOP)
+        freeze(kafka_real.pid)
         hanging = batch({1: {"v": 1}}, token=(1, 2))
         sending = asyncio.create_task(sink.send(hanging))
         await asyncio.wait([sending], timeout=0.1)
@@ -277,13 +273,12 @@ async def test_waiting_batches_share_a_transaction(kafka_real: RealKafka, topic:
     }
     async with opened(kafka_real.bootstrap, topic, **limit, **TRANSACTIONS) as sink:
         assert await sink.send(batch({0: {}})) == [OK]
-        os.kill(kafka_real.pid, signal.SIGSTOP)
-        first = asyncio.create_task(sink.send(batch({1: {}}, token=(1, 2))))
-        await asyncio.wait([first], timeout=0.1)
-        good = asyncio.create_task(sink.send(batch({2: {}}, token=(1, 3))))
-        bad = asyncio.create_task(sink.send(batch({3: {"x": "y" * 30_000}}, token=(1, 4))))
-        await asyncio.wait([good, bad], timeout=0.1)
-        os.kill(kafka_real.pid, signal.SIGCONT)
+        with frozen(kafka_real.pid):
+            first = asyncio.create_task(sink.send(batch({1: {}}, token=(1, 2))))
+            await asyncio.wait([first], timeout=0.1)
+            good = asyncio.create_task(sink.send(batch({2: {}}, token=(1, 3))))
+            bad = asyncio.create_task(sink.send(batch({3: {"x": "y" * 30_000}}, token=(1, 4))))
+            await asyncio.wait([good, bad], timeout=0.1)
         assert await first == [OK]
         assert await good == [Retry(0.0, "another batch of the transaction failed")]
         with pytest.raises(SinkError, match="the broker refuses a record"):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -16,6 +14,7 @@ from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK, Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import Sink
 from pytube.testing import SinkContract, batch
+from tests.helpers.frozen import freeze, thaw
 from tests.helpers.opensearch import SMALL, Index, an_index, request
 
 PARSING, AT = "(?:mapper|document)_parsing", r"(?:\[\d+:\d+\] )?"
@@ -52,11 +51,11 @@ class TestOpenSearch(SinkContract):
         return ["no object"]
 
     def stall(self) -> bool:
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
         return True
 
     def unstall(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        thaw(self.pid)
 
 
 class TestOpenSearchOtherwise(TestOpenSearch):

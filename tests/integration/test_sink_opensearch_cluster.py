@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -21,6 +19,7 @@ from pytube.testing import batch
 from pytube.worker import Worker
 from pytube.worker.tube import Tube
 from tests.helpers.database import server_folder
+from tests.helpers.frozen import frozen
 from tests.helpers.opensearch import Index, an_index, opened
 from tests.helpers.opensearch_cluster import NODES, Cluster
 from tests.helpers.waiting import wait_until_async
@@ -163,18 +162,17 @@ def sent_again(worker: Worker) -> int:
 
 async def test_a_reindex_does_not_go_on_before_every_node_knows_of_it(cluster: Cluster, index: Index) -> None:
     manager = cluster.manager
-    frozen = next(node for node in cluster.nodes if node is not manager)
+    other = next(node for node in cluster.nodes if node is not manager)
     async with opened(index, url=manager.url) as sink:
         assert await sink.send(batch({1: {"v": 1}})) == [OK]
         reindexer = index.sink(url=manager.url, timeout=90).reindexer()
         try:
             state = await reindexer.begin("conformance")
-            os.kill(frozen.pid, signal.SIGSTOP)
-            try:
-                with pytest.raises(SinkUnavailable, match="not every node of the cluster has confirmed"):
-                    await reindexer.begin("conformance")
-            finally:
-                os.kill(frozen.pid, signal.SIGCONT)
+            with (
+                frozen(other.pid),
+                pytest.raises(SinkUnavailable, match="not every node of the cluster has confirmed"),
+            ):
+                await reindexer.begin("conformance")
             await asyncio.to_thread(cluster.wait_for, nodes=NODES)
             assert await reindexer.begin("conformance") == state
             assert await reindexer.abandon()

@@ -1,6 +1,6 @@
 """The examples: two by a real `spark-submit`, with the package as a zip and not as what is installed.
 
-The two others run in the session of the tests: each submit costs the start of a Spark of its own.
+All but the first run in the session of the tests, too: each submit costs the start of a Spark of its own.
 """
 
 from __future__ import annotations
@@ -195,11 +195,18 @@ def test_a_reconciliation(run: Callable[..., str], conn: Conn, tmp_path: Path) -
     assert touched(conn) == [(0, 1), (0, 7)]
 
 
-def test_a_stream_into_files(package: Path, secret: str, conn: Conn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["run", pytest.param("submitted", marks=pytest.mark.soak)])
+def test_a_stream_into_files(
+    way: str, request: pytest.FixtureRequest, package: Path, secret: str, conn: Conn, tmp_path: Path
+) -> None:
     conn.execute("SELECT tube_ensure_exists('t', 2)")
     places = ("--output", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "at"))
     conn.execute("SELECT t_touch(n, ARRAY[n, n + 100]::bigint[], 'U') FROM generate_series(1, 50) AS n")
-    submit(package, secret, "stream.py", "--tube", "t", "--purge", *places)
+    arguments = ("stream.py", "--tube", "t", "--purge", *places)
+    if way == "submitted":
+        submit(package, secret, *arguments)
+    else:
+        request.getfixturevalue("run")(*arguments)
     import pyarrow.dataset as ds
 
     rows = ds.dataset([str(path) for path in (tmp_path / "out").glob("*.parquet")]).to_table().to_pylist()

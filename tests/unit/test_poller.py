@@ -106,7 +106,7 @@ async def test_a_full_poll_is_followed_by_another_at_once() -> None:
 async def test_pauses_between_empty_polls_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE", 1.0)
     monkeypatch.setattr(module, "_LONGEST_PAUSE", 6.0)
-    monkeypatch.setattr(module, "_HELD_BACK_PAUSE", 3.0)
+    monkeypatch.setattr(module, "_SHORT_PAUSE", 3.0)
     sleeper = Sleeper()
 
     async def pause_after(pods: int = 0, *, left_out: bool = False) -> float:
@@ -118,6 +118,25 @@ async def test_pauses_between_empty_polls_double_up_to_a_limit(monkeypatch: pyte
     assert await pause_after(1) == pytest.approx(1.0, abs=0.5), "pods came: it polls again soon"
     assert [await pause_after() for _ in range(2)] == pytest.approx([1.0, 2.0], abs=0.5)
     assert await pause_after(left_out=True) == pytest.approx(3.0, abs=0.5), "it is full of backfill"
+
+
+async def test_after_a_stream_pauses_stay_short_until_the_worker_may_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr(module, "_SHORT_PAUSE", 3.0)
+    monkeypatch.setattr(LeakyBucket, "RATE", 0.0)
+    sleeper = Sleeper()
+
+    async def pause_after(pods: int) -> float:
+        await sleeper.poll(pods)
+        return sleeper.poller._next_poll - time.monotonic()
+
+    pauses = [await pause_after(pods) for pods in (1000, 0, 0, 0, 0)]
+    assert pauses == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0], abs=0.5)
+    monkeypatch.setattr(LeakyBucket, "RATE", 1e9)
+    assert await pause_after(0) == pytest.approx(6.0, abs=0.5), "the stream is over"
 
 
 async def test_a_worker_without_work_leaves_its_row_and_polls_once_more_before_it_sleeps() -> None:

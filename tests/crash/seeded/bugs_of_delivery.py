@@ -37,7 +37,7 @@ SEEDS = [
         "blocked_key_flies",
         "a key is in two sends at once",
         "pytube/pipeline/inflight.py",
-        "            if shard.is_flying(key):\n",
+        "            if key in flying:\n",
         "            if key in shard.blocked:\n",
         ("unit/test_inflight.py",),
     ),

@@ -1,0 +1,99 @@
+"""What the functions of owners find by a name in place of what was meant."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.helpers.capture import scalar
+from tests.sql.attackers import MALLORY, World, function_of
+
+pytestmark = pytest.mark.every_server
+
+
+def test_functions_named_like_the_agents_of_others(world: World) -> None:
+    for table in ("acct", "vault"):
+        agent = function_of(world, "agent", table)
+        for arguments in ("oid, text, text", "oid, text[], text", "regclass, name[], name"):
+            world.run(
+                MALLORY,
+                f"CREATE FUNCTION {agent}({arguments}) RETURNS boolean LANGUAGE plpgsql"
+                " AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
+            )
+    world.admin.execute("INSERT INTO bank.acct VALUES (1, 1); INSERT INTO bank.vault VALUES (1, 1)")
+    world.admin.execute('TRUNCATE "tube"."es-live"')
+    world.admin.execute("GRANT TRUNCATE ON bank.acct, bank.vault TO writer")
+    world.run("writer", "TRUNCATE bank.acct", "TRUNCATE bank.vault")
+    world.nobody_was_robbed()
+    assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["TYPE pg_temp.record AS (op pg_temp.d, ids bigint[])", "DOMAIN pg_temp.record AS pg_temp.d"]
+)
+def test_a_writers_own_type_record(world: World, kind: str) -> None:
+    world.run(
+        "writer",
+        "CREATE FUNCTION pg_temp.hit() RETURNS boolean LANGUAGE plpgsql"
+        " AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
+        "GRANT EXECUTE ON FUNCTION pg_temp.hit() TO PUBLIC",
+        "CREATE DOMAIN pg_temp.d AS text CHECK (pg_temp.hit())",
+        f"CREATE {kind}",
+        "SET search_path = pg_temp, pg_catalog",
+        "INSERT INTO bank.vault VALUES (1, 1)",
+        "INSERT INTO bank.acct VALUES (1, 1)",
+        "UPDATE bank.vault SET id = 11",
+        "UPDATE bank.acct SET id = 11",
+    )
+    world.nobody_was_robbed()
+    assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS evil.b",
+        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS boolean STRICT",
+        "FUNCTION {0}(a regclass, b name[], c text) RETURNS boolean",
+        "PROCEDURE {0}(rel regclass, triggers name[], op text)",
+    ],
+    ids=["result", "strict", "names", "procedure"],
+)
+def test_an_agent_of_another_kind_is_made_again(world: World, made: str) -> None:
+    agent = function_of(world, "agent", "t")
+    was = scalar(world.admin, "SELECT prosrc FROM pg_proc WHERE oid = %s::regproc", (agent,))
+    body = "BEGIN END" if made.startswith("PROCEDURE") else was
+    world.run(
+        MALLORY,
+        "CREATE DOMAIN evil.b AS boolean CHECK (evil.strike(1) = 1)",
+        "GRANT USAGE ON TYPE evil.b TO PUBLIC",
+        f"DROP FUNCTION {agent}",
+        f"CREATE {made.format(agent)} LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp AS $${body}$$",
+    )
+    world.struck.clear()
+    world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
+    world.admin.execute("SELECT tube.tube_sync()")
+    assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
+    ((kind, result, strict, names),) = world.admin.execute(
+        "SELECT prokind, prorettype::regtype::text, proisstrict, proargnames FROM pg_proc WHERE oid = "
+        "to_regprocedure(%s || '(regclass, name[], text)')",
+        (agent,),
+    ).fetchall()
+    assert (kind, result, strict, names) == ("f", "boolean", False, ["rel", "triggers", "op"])
+    world.admin.execute("INSERT INTO app.t VALUES (77, 1); TRUNCATE app.t")
+    world.nobody_was_robbed()
+    assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0
+
+
+def test_an_overload_in_place_of_an_agent(world: World) -> None:
+    agent = function_of(world, "agent", "t")
+    world.run(
+        MALLORY,
+        f"DROP FUNCTION {agent}",
+        f"CREATE FUNCTION {agent}(regclass, name[], varchar) RETURNS boolean LANGUAGE plpgsql"
+        " SECURITY INVOKER AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="would not run with the rights"):
+        world.admin.execute("SELECT tube.tube_private_call_agent(%s, 'app.t', NULL, 'D')", (agent,))
+    world.nobody_was_robbed()
