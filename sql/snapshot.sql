@@ -3110,10 +3110,8 @@ DECLARE
     box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
     tbl CONSTANT text := tube_private_outbox_table(box);
     part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
-    parks CONSTANT boolean := EXISTS (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = box.outbox);
-    no_parked CONSTANT text := CASE WHEN parks THEN format(
-        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'))
-        ELSE ' AND $3 IS NOT NULL' END;
+    no_parked CONSTANT text := format(' AND NOT ((SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3))'
+        ' AND (SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.id = r.id) IS NOT NULL)', tube_private_qualify('tube_outbox_parked'));
 BEGIN
     IF records_limit IS NULL OR records_limit NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
@@ -3122,15 +3120,12 @@ BEGIN
     mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
-        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
-    IF parks THEN
-        mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
-    END IF;
+        tbl, part, no_parked, tube_private_record_columns(box, false));
     IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
         ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
-            ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
-            tube_private_record_columns(box, parks, true));
+            ' AND r.leader_id IS DISTINCT FROM $1 RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
+            tube_private_record_columns(box, true));
     END IF;
 END
 $_$;
@@ -6042,7 +6037,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) RETURNS text
+CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, retried boolean) RETURNS text
     LANGUAGE sql STABLE
     AS $_$
     SELECT format('r.id::bigint, r.create_time, r.kafka_topic::text, r.kafka_key::text, %s, r.kafka_header_keys::text[],'
@@ -6051,13 +6046,14 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boo
             ELSE 'convert_to(r.kafka_value::text, ''UTF8'')' END,
         CASE WHEN box.adopted THEN 'NULL::text' ELSE 'r.partition_key' END,
         retried::text,
-        CASE WHEN parks THEN format('EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3'
-            ' AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind)',
+        format('(SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3)) AND EXISTS (SELECT FROM %1$s AS k'
+            ' WHERE k.outbox = $3 AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s'
+            ' AND k.hold AND NOT k.behind)',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
             -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
-            || CASE WHEN retried THEN '' ELSE format(' OR EXISTS (SELECT FROM %s AS t WHERE t.outbox = $3 AND t.slot = (%s) AND t.id <= $2)',
-                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END
-            ELSE 'false' END)
+            || CASE WHEN retried THEN '' ELSE format(' OR (SELECT EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3'
+                ' AND t.id <= $2)) AND EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3 AND t.slot = (%2$s) AND t.id <= $2)',
+                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END)
 $_$;
 
 CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
@@ -8944,7 +8940,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard in
 
 REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, retried boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
 

@@ -50,9 +50,9 @@ class Standby(Postgres):
         self._wait_for_primary("state = 'streaming'", "the standby streams")
 
     def wait_until_caught_up(self) -> None:
-        """Until all that the primary has written by now can be read here."""
+        """Until all that is committed at the primary can be read here, also what its disk waits for."""
         with psycopg.connect(self._primary.dsn(), autocommit=True) as connection:
-            row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         assert row
         self._wait_for_primary(f"replay_lsn >= '{row[0]}'", "the standby has replayed all")
 

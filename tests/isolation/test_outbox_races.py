@@ -167,6 +167,27 @@ def test_a_key_that_is_freed_while_marks_go_on_keeps_its_order(
     assert marked_ids(conn, term, floor=second) == [first]
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["none parked before", "others parked before"])
+def test_what_is_parked_while_a_mark_goes_on_is_not_returned(
+    conn: Conn, session: NewSession, term: Term, before: bool
+) -> None:
+    """Else it would be sent as it was, and parked again, although an operator has mended it meanwhile."""
+    others = [stash(conn, key="another")] if before else []
+    first, second = marked_ids(conn, term)[:2]
+    park(conn, term, *others)
+    third = stash(conn)
+    worker, parking = session(), session()
+    parking.begin()
+    parking.run("LOCK TABLE tube.orders IN EXCLUSIVE MODE")  # the statement that marks waits for it
+    marking = worker.start(f"SELECT id, held FROM outbox_records_mark{TERM})", term.args)
+    assert marking.blocked(by=parking)
+    assert parking.value(PARK, (*term.args, json.dumps([item(first), item(second, behind=True)])))
+    parking.commit()
+    assert marking.rows() == [(third, True)]
+    retry(conn)
+    assert marked_ids(conn, term) == [first, second, *others], "nobody has marked them meanwhile"
+
+
 def test_a_record_parked_behind_another_goes_with_it(conn: Conn, session: NewSession, term: Term) -> None:
     """The retry waits for who parks, and then sees what was parked."""
     first, second = marked_ids(conn, term)
