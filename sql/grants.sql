@@ -47,7 +47,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
-    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current,
+    :"schema".tube_private_snapshot_shows
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
@@ -94,7 +95,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_capture_schema, :"schema".tube_private_has_predicate,
     :"schema".tube_private_misfit_digest, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns, :"schema".tube_private_refuse_predicate,
-    :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,
+    :"schema".tube_private_refuse_touch, :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,
     :"schema".tube_private_store_late, :"schema".tube_private_try_predicate
 TO :"role_admin", :"role_worker";
 

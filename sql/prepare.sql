@@ -5,6 +5,8 @@ SET LOCAL pytube.install_version = :'version';
 SET LOCAL check_function_bodies = off;
 -- For event triggers of version 0001.
 SET LOCAL pytube.own_ddl = 'on';
+-- What migrations want to be run by grants.sql, and nothing that the session has left here.
+SET LOCAL pytube.renewed_grants = '';
 
 -- Refused: an old server, a schema that holds something else, an installation that is newer than these files. One
 -- installation into a schema at a time: the second one waits here.

@@ -2723,6 +2723,7 @@ BEGIN
         -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
         -- that has the rights of those would lend them its own.
         OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
+        OR NOT <schema>.tube_private_snapshot_shows(rel)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -3448,7 +3449,7 @@ $body$;
 BEGIN
     -- First what depends on the options, and holds nothing of users; then names and texts of users.
     body := tube_private_fill(body, jsonb_build_object(
-        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF NOT (<guard>) THEN\n        cap_changed := true;\n    ELSE' END,
+        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF (<guard>) IS NOT TRUE THEN\n        cap_changed := true;\n    ELSE' END,
         'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
         'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
         'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
@@ -4473,20 +4474,22 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, return
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
-    may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
     END IF;
-    -- CREATE OR REPLACE can't change kind, result and names of arguments.
-    IF made.prokind <> 'f' OR made.prorettype <> returns::regtype OR made.proargnames IS DISTINCT FROM names AND made.oid IS NOT NULL THEN
+    -- What CREATE OR REPLACE can't change.
+    IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
+        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM regexp_matches(arguments, ' DEFAULT ', 'g'))::smallint, names, NULL::oid[])
+    THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
+        made := NULL;
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict OR made.prokind <> 'f' OR made.prorettype <> returns::regtype
-        OR made.proargnames IS DISTINCT FROM names
+        OR made.proowner <> owner OR made.proisstrict
         OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
@@ -4496,7 +4499,9 @@ BEGIN
     IF made.oid IS NULL THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
-    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    may := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
+    -- CASCADE: who had it from its owner may have passed it on.
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
@@ -4508,18 +4513,19 @@ CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind t
     AS $_$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            SELECT concat(tube_private_owner_of(att.tbl)::oid, coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $_$;
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAULT 'TG_RELID'::text) RETURNS text
     LANGUAGE sql STABLE
-    AS $$
+    AS $_$
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
+            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_snapshot_shows(%3$s))',
+            tube_private_schema(), att.trigger_function, rel)
     FROM (
         SELECT p.name, CASE
             WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
@@ -4536,7 +4542,7 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
     ) AS c
     HAVING count(*) > 0
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6178,6 +6184,18 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_refuse_touch(tbl regclass, other oid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TU107',
+        MESSAGE = format('%s can''t be attached: there is a function %s already', tbl, other::regprocedure),
+        HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
+            'from all tubes of pg-tube first, in the same transaction.';
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_remove_key(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -6470,6 +6488,19 @@ BEGIN
             ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
     END IF;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_snapshot_shows(rel oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM (
+            SELECT c.xmax FROM pg_class AS c WHERE c.oid = rel
+            UNION ALL
+            SELECT a.xmax FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attnum > 0
+        ) AS r (xmax)
+        WHERE r.xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(r.xmax), pg_current_snapshot()))
 $$;
 
 CREATE FUNCTION tube.tube_private_some_keys(keys text[]) RETURNS jsonb
@@ -6886,10 +6917,9 @@ BEGIN
     IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
-            HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
-                'from all tubes of pg-tube first, in the same transaction.';
+        -- Only when it is run: what stands in the way of one table must not keep others from being looked at.
+        RETURN NEXT format('SELECT %I.tube_private_refuse_touch(%L, %s)', tube_private_schema(), att.tbl, there.oid);
+        RETURN;
     END IF;
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
@@ -8960,6 +8990,10 @@ GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name 
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_touch(tbl regclass, other oid) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_touch(tbl regclass, other oid) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_refuse_touch(tbl regclass, other oid) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_remove_key(reg tube.tube_registry, places tid[], in_key text) FROM PUBLIC;
 

@@ -41,6 +41,7 @@ BEGIN
         -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
         -- that has the rights of those would lend them its own.
         OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
+        OR NOT <schema>.tube_private_snapshot_shows(rel)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -146,6 +147,22 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
     FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
     WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
+$$;
+
+-- tube_private_snapshot_shows: whether the snapshot shows a table and its columns as they are now.
+--
+-- A transaction at REPEATABLE READ has an old view of the catalogue, but writes to the table as it is: it may have been
+-- given to another owner, or have columns of other types. A row of the catalogue that was replaced since has the
+-- transaction that did it, which is not visible to the snapshot. One that was rolled back after the snapshot counts, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_snapshot_shows(rel oid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM (
+            SELECT c.xmax FROM pg_class AS c WHERE c.oid = rel
+            UNION ALL
+            SELECT a.xmax FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attnum > 0
+        ) AS r (xmax)
+        WHERE r.xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(r.xmax), pg_current_snapshot()))
 $$;
 
 -- tube_private_column_now: the name that a column has now, however old the snapshot; empty when it was dropped.

@@ -99,7 +99,7 @@ $body$;
 BEGIN
     -- First what depends on the options, and holds nothing of users; then names and texts of users.
     body := tube_private_fill(body, jsonb_build_object(
-        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF NOT (<guard>) THEN\n        cap_changed := true;\n    ELSE' END,
+        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF (<guard>) IS NOT TRUE THEN\n        cap_changed := true;\n    ELSE' END,
         'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
         'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
         'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$

@@ -9,12 +9,13 @@
 
 -- tube_private_function_name: the name of a function of an attachment, unquoted.
 --
--- That of a predicate has a digest of it: a statement that is under way still calls the one before.
+-- That of a predicate has a digest of it: a statement that is under way still calls the one before. The table's owner is in
+-- it, too: what another one has made of a predicate never goes on with the rights of the next.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            SELECT concat(tube_private_owner_of(att.tbl)::oid, coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $$;
@@ -57,20 +58,22 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made CONSTANT pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
-    may CONSTANT regrole[] := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
     END IF;
-    -- CREATE OR REPLACE can't change kind, result and names of arguments.
-    IF made.prokind <> 'f' OR made.prorettype <> returns::regtype OR made.proargnames IS DISTINCT FROM names AND made.oid IS NOT NULL THEN
+    -- What CREATE OR REPLACE can't change.
+    IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
+        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM regexp_matches(arguments, ' DEFAULT ', 'g'))::smallint, names, NULL::oid[])
+    THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
+        made := NULL;
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict OR made.prokind <> 'f' OR made.prorettype <> returns::regtype
-        OR made.proargnames IS DISTINCT FROM names
+        OR made.proowner <> owner OR made.proisstrict
         OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
@@ -80,7 +83,9 @@ BEGIN
     IF made.oid IS NULL THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
-    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    may := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
+    -- CASCADE: who had it from its owner may have passed it on.
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);

@@ -221,7 +221,7 @@ $$;
 --
 -- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the
 -- predicate is bound to, whatever they are called now; a domain over one is cast to it, by a name. A transaction at
--- REPEATABLE READ may see old names in the catalogue, while its statement works by those of now.
+-- REPEATABLE READ may see old names and types in the catalogue, while its statement works by those of now.
 --
 -- Arguments: rel: the name of a variable that holds the table's number.
 -- Result: SQL text; NULL where it is not needed.
@@ -230,7 +230,8 @@ LANGUAGE sql STABLE AS $$
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %I.tube_private_is_current(%L))', tube_private_schema(), att.trigger_function)
+            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_snapshot_shows(%3$s))',
+            tube_private_schema(), att.trigger_function, rel)
     FROM (
         SELECT p.name, CASE
             WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)

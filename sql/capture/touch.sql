@@ -131,9 +131,8 @@ END
 $$;
 
 -- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table, and take it away where the
--- table was before it was renamed, moved or given to another owner.
---
--- Errors: TU107 the table's schema has another function of that name and arguments.
+-- table was before it was renamed, moved or given to another owner; where the table's schema has another function of that
+-- name and arguments, one that fails with TU107.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -159,16 +158,26 @@ BEGIN
     IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU107',
-            MESSAGE = format('%s can''t be attached: there is a function %s already', att.tbl, there.oid::regprocedure),
-            HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
-                'from all tubes of pg-tube first, in the same transaction.';
+        -- Only when it is run: what stands in the way of one table must not keep others from being looked at.
+        RETURN NEXT format('SELECT %I.tube_private_refuse_touch(%L, %s)', tube_private_schema(), att.tbl, there.oid);
+        RETURN;
     END IF;
     RETURN NEXT format('CREATE FUNCTION %I.%I(ids %s[], op char DEFAULT ''T'', payload jsonb DEFAULT NULL,'
         ' chunk_size integer DEFAULT 250) RETURNS void LANGUAGE sql VOLATILE BEGIN ATOMIC SELECT %s($1, $2, $3, $4); END',
         rel.nspname, rel.touch_name, key_type, inner_name);
     RETURN NEXT format('ALTER FUNCTION %I.%I(%s[], character, jsonb, integer) OWNER TO %s',
         rel.nspname, rel.touch_name, key_type, rel.relowner::regrole);
+END
+$$;
+
+-- tube_private_refuse_touch: raises TU107: another function has the name that the touches of a table need.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_touch(tbl regclass, other oid) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'TU107',
+        MESSAGE = format('%s can''t be attached: there is a function %s already', tbl, other::regprocedure),
+        HINT = 'Its name is needed for the touches of the table: rename or drop it. If pg-tube has made it, detach the table '
+            'from all tubes of pg-tube first, in the same transaction.';
 END
 $$;
 

@@ -55,14 +55,17 @@ def test_a_writers_own_type_record(world: World, kind: str) -> None:
         "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS evil.b",
         "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS boolean STRICT",
         "FUNCTION {0}(a regclass, b name[], c text) RETURNS boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS SETOF boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text DEFAULT 'x') RETURNS boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, OUT x boolean) RETURNS boolean",
         "PROCEDURE {0}(rel regclass, triggers name[], op text)",
     ],
-    ids=["result", "strict", "names", "procedure"],
+    ids=["result", "strict", "names", "set", "default", "out", "procedure"],
 )
 def test_an_agent_of_another_kind_is_made_again(world: World, made: str) -> None:
     agent = function_of(world, "agent", "t")
     was = scalar(world.admin, "SELECT prosrc FROM pg_proc WHERE oid = %s::regproc", (agent,))
-    body = "BEGIN END" if made.startswith("PROCEDURE") else was
+    body = was if "RETURNS boolean" in made and "OUT" not in made else "BEGIN END"
     world.run(
         MALLORY,
         "CREATE DOMAIN evil.b AS boolean CHECK (evil.strike(1) = 1)",
@@ -76,11 +79,13 @@ def test_an_agent_of_another_kind_is_made_again(world: World, made: str) -> None
     world.admin.execute("SELECT tube.tube_sync()")
     assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
     ((kind, result, strict, names),) = world.admin.execute(
-        "SELECT prokind, prorettype::regtype::text, proisstrict, proargnames FROM pg_proc WHERE oid = "
-        "to_regprocedure(%s || '(regclass, name[], text)')",
+        "SELECT prokind, pg_get_function_result(oid), proisstrict,"
+        " regexp_split_to_array(pg_get_function_arguments(oid), ', ') FROM pg_proc"
+        " WHERE oid = to_regprocedure(%s || '(regclass, name[], text)')",
         (agent,),
     ).fetchall()
-    assert (kind, result, strict, names) == ("f", "boolean", False, ["rel", "triggers", "op"])
+    assert (kind, result, strict) == ("f", "boolean", False)
+    assert names == ["rel regclass", "triggers name[]", "op text"]
     world.admin.execute("INSERT INTO app.t VALUES (77, 1); TRUNCATE app.t")
     world.nobody_was_robbed()
     assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 import pytest
 
-from tests.helpers.capture import attach, make_tube, ops, scalar
+from tests.helpers.capture import Conn, attach, make_tube, ops, scalar
 from tests.sql.attackers import CASTS, KEEPER, MALLORY, SHADOW, World, function_of, use_all
 
 # --- attacks that the first build allowed -----------------------------------------------------------
@@ -292,6 +295,144 @@ def test_the_next_owner_of_a_table_gets_nothing_of_the_last_one(
             f"TRUNCATE {table}",
         )
     world.nobody_was_robbed()
+
+
+@contextmanager
+def old_snapshot(world: World) -> Iterator[Conn]:
+    """A transaction of mallory's whose catalogue is that of before bank.vault was given to her."""
+    with world.login(MALLORY) as old:
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT FROM pg_class")
+        world.admin.execute(
+            "ALTER TABLE bank.vault OWNER TO mallory; GRANT USAGE, CREATE ON SCHEMA bank TO mallory"
+        )
+        yield old
+
+
+def test_a_truncate_by_a_snapshot_from_before_the_table_was_given_away(world: World) -> None:
+    with old_snapshot(world) as old:
+        world.run(
+            MALLORY,
+            "INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 10) g",
+            "CREATE STATISTICS bank.st ON (evil.inlined(v)), id FROM bank.vault",
+            "ANALYZE bank.vault",
+        )
+        old.execute("TRUNCATE bank.vault")
+        old.execute("COMMIT")
+    world.nobody_was_robbed()
+    swept = """SELECT count(*) FROM "tube"."es-live" WHERE payload ->> 'type' = 'sweep'"""
+    assert scalar(world.admin, swept) == 1, "what it could not read is swept"
+
+
+@pytest.mark.parametrize("how", ["predicate", "columns", "replica"])
+def test_a_write_by_a_snapshot_from_before_a_column_got_a_type_of_theirs(world: World, how: str) -> None:
+    world.admin.execute(
+        "ALTER TABLE bank.vault ADD n text; ALTER TABLE bank.acct ADD n text; ALTER TABLE app.t ADD n text"
+    )
+    if how != "columns":
+        make_tube(world.admin, predicate="n > 'a'")
+    options = {"columns": ", columns => '{n}'", "replica": ", replica => true"}.get(how, "")
+    world.admin.execute(f"SELECT tube_table_ensure_attached('es-live', 'bank.vault', 2{options})".encode())
+    world.run(MALLORY, "CREATE TYPE evil.mood AS ENUM ('a', 'b')", CASTS.format("mood"))
+    world.admin.execute("INSERT INTO bank.vault VALUES (1, 1, 'b')")
+    with old_snapshot(world) as old:
+        world.run(MALLORY, "ALTER TABLE bank.vault ALTER n TYPE evil.mood USING 'b'")
+        ops(world.admin)
+        old.execute("INSERT INTO bank.vault VALUES (2, 1, 'b'), (3, 1, 'b')")
+        old.execute("UPDATE bank.vault SET n = 'a' WHERE id = 2")
+        old.execute("DELETE FROM bank.vault WHERE id = 3")
+        old.execute("COMMIT")
+    world.nobody_was_robbed()
+    assert {id_ for _, id_ in ops(world.admin)} == {2, 3}, "all that is written is touched"
+
+
+@pytest.mark.parametrize("how", ["predicate", "columns"])
+def test_a_trigger_that_the_last_owner_had_not_committed_yet(world: World, how: str) -> None:
+    """With the function of app.t, which keeper gets, on a table that stays mallory's."""
+    world.admin.execute("ALTER TABLE bank.vault ADD n text; ALTER TABLE bank.acct ADD n text")
+    world.admin.execute("ALTER TABLE app.t ADD n text; GRANT USAGE, CREATE ON SCHEMA app TO keeper")
+    if how == "predicate":
+        make_tube(world.admin, predicate="n > 'a'")
+    options = ", columns => '{n}'" if how == "columns" else ""
+    world.admin.execute(f"SELECT tube_table_ensure_attached('es-live', 'app.t', 0{options})".encode())
+    capture = function_of(world, "capture", "t")
+    world.run(
+        MALLORY,
+        "CREATE TYPE evil.mood AS ENUM ('a', 'b')",
+        CASTS.format("mood"),
+        "CREATE TABLE evil.x (id bigint, v integer, n text)",
+        "INSERT INTO evil.x VALUES (1, 1, 'b')",
+    )
+    with world.login(MALLORY) as making:
+        making.execute("BEGIN")
+        making.execute(
+            "CREATE TRIGGER i AFTER INSERT ON evil.x REFERENCING NEW TABLE AS new_table"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {capture}()".encode()
+        )
+        making.execute(
+            "CREATE TRIGGER u AFTER UPDATE ON evil.x"
+            " REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {capture}()".encode()
+        )
+        making.execute(f"CREATE TRIGGER t BEFORE TRUNCATE ON evil.x EXECUTE FUNCTION {capture}()".encode())
+        world.admin.execute("ALTER TABLE app.t OWNER TO keeper")
+        world.admin.execute("SELECT tube_sync()")
+        making.execute("COMMIT")
+    with world.login(MALLORY) as old:
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT FROM pg_class")
+        world.run(
+            MALLORY,
+            "CREATE STATISTICS evil.st ON (evil.inlined(v)), id FROM evil.x",
+            "ALTER TABLE evil.x ALTER n TYPE evil.mood USING 'b'",
+            "ANALYZE evil.x",
+        )
+        old.execute("INSERT INTO evil.x VALUES (2, 1, 'b')")
+        old.execute("UPDATE evil.x SET n = 'a' WHERE id = 2")
+        old.execute("TRUNCATE evil.x")
+        old.execute("COMMIT")
+    world.run(
+        MALLORY,
+        "INSERT INTO evil.x VALUES (3, 1, 'b')",
+        "UPDATE evil.x SET n = 'a'",
+        "ANALYZE evil.x",
+        "TRUNCATE evil.x",
+    )
+    world.nobody_was_robbed()
+
+
+def test_a_predicate_that_was_replaced_before_all_of_an_owners_objects_are_given(world: World) -> None:
+    make_tube(world.admin, predicate="v > 0")
+    passes = function_of(world, "p", "t")
+    tag = scalar(world.admin, "SELECT obj_description(%s::regproc, 'pg_proc')", (passes,))
+    assert tag == "predicate: v > 0"
+    world.run(
+        MALLORY,
+        f"CREATE OR REPLACE FUNCTION {passes}(v integer) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE"
+        " RETURN query_to_xml('SELECT evil.grasp()', true, false, '') IS NOT NULL",  # built in, as is asked
+    )
+    world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
+    world.admin.execute("SELECT tube.tube_sync()")
+    assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
+    world.admin.execute("INSERT INTO app.t VALUES (1, 1), (2, 0)")
+    world.nobody_was_robbed()
+    assert ops(world.admin) == [("I", 1)]
+
+
+def test_an_owner_keeps_no_other_table_from_being_followed(world: World) -> None:
+    """Their table needs a name that is taken; keeper's is looked at all the same."""
+    world.run(
+        MALLORY,
+        "CREATE FUNCTION app.u_touch(bigint[], char, jsonb, integer) RETURNS void LANGUAGE sql RETURN NULL",
+        "ALTER TABLE app.t RENAME TO u",
+    )
+    world.admin.execute("ALTER TABLE bank.acct RENAME id TO key")
+    warnings: list[str] = []
+    world.admin.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
+    world.admin.execute("SELECT tube.tube_sync()")
+    assert any("app.u" in one and "there is a function app.u_touch" in one for one in warnings), warnings
+    columns = "SELECT id_col FROM tube.tube_attachment WHERE tbl = 'bank.acct'::regclass"
+    assert scalar(world.admin, columns) == "key"
 
 
 def test_a_table_is_given_away_and_followed_in_one_transaction(world: World) -> None:
