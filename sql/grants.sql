@@ -48,7 +48,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
     :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current,
-    :"schema".tube_private_snapshot_shows
+    :"schema".tube_private_shows_columns, :"schema".tube_private_shows_owner
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the

@@ -2140,6 +2140,7 @@ CREATE FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition int
 #variable_conflict use_column
 DECLARE
     my_epoch bigint;
+    failed_at timestamptz;
     written integer;
 BEGIN
     PERFORM tube_private_check_items(items);
@@ -2148,9 +2149,10 @@ BEGIN
         tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, tube_pods_fail.leader_id);
     PERFORM tube_private_check_shards(
         tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, items);
-    INSERT INTO tube_attempt AS a (tube, shard, id, attempts, error, epoch, next_at)
+    failed_at := clock_timestamp();
+    INSERT INTO tube_attempt AS a (tube, shard, id, attempts, error, epoch, first_at, last_at, next_at)
     SELECT DISTINCT ON (i.shard, i.id) tube_pods_fail.tube, i.shard, i.id, i.attempts, i.error, my_epoch,
-        clock_timestamp() + coalesce(i.delay, 0) * interval '1 second'
+        failed_at, failed_at, failed_at + coalesce(i.delay, 0) * interval '1 second'
     FROM jsonb_to_recordset(items) AS i (shard integer, id text, error text, attempts integer, delay float8)
     ORDER BY i.shard, i.id, i.attempts DESC
     ON CONFLICT (tube, shard, md5(id)) DO UPDATE
@@ -2689,6 +2691,7 @@ CREATE TABLE tube.tube_attachment (
     as_root boolean,
     misfit text,
     touch_name text,
+    agent text,
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
@@ -2723,7 +2726,7 @@ BEGIN
         -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
         -- that has the rights of those would lend them its own.
         OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
-        OR NOT <schema>.tube_private_snapshot_shows(rel)
+        OR NOT <schema>.tube_private_shows_owner(rel)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -2755,23 +2758,30 @@ $body$, jsonb_build_object(
         'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $_$;
 
+CREATE FUNCTION tube.tube_private_agent_digest(att tube.tube_attachment) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT md5(concat_ws(' ', p.prokind, p.proretset, p.prosecdef, p.prorettype, l.lanname, p.proconfig, p.prosrc))
+    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(tube_private_function(att, 'agent') || '(regclass, name[], text)')
+$$;
+
 CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent_digest(att) IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            PERFORM tube_private_call_agent(agent, part.rel, part.names, NULL);
+            PERFORM tube_private_use_agent(att, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
                 HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
@@ -4314,7 +4324,6 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     AS $$
 #variable_conflict use_column
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -4329,7 +4338,7 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_call_agent(agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+        IF NOT tube_private_use_agent(att, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
         END IF;
     END LOOP;
@@ -4337,7 +4346,7 @@ BEGIN
         SELECT c.oid FROM pg_class AS c
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
-        PERFORM tube_private_call_agent(agent, rel, NULL, 'D');
+        PERFORM tube_private_use_agent(att, rel, NULL, 'D');
     END LOOP;
     IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
             WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
@@ -4524,7 +4533,7 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_snapshot_shows(%3$s))',
+            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
             tube_private_schema(), att.trigger_function, rel)
     FROM (
         SELECT p.name, CASE
@@ -4688,6 +4697,12 @@ CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
     SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
     FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
     WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
+$$;
+
+CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(xmax), pg_current_snapshot())
 $$;
 
 CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS boolean
@@ -5493,15 +5508,18 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
+        SELECT p.oid, p.proowner, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
             -- Owners of other tables may make such names, too, and views of these.
             AND p.proowner = ANY (tube_private_put_callers(att))
     )
-    -- The newest of the others stays: a statement that is under way may still call it.
-    SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
+    -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
+    -- nothing is left of the one before.
+    SELECT CASE WHEN f.goes THEN format('DROP FUNCTION %s', m.oid::regprocedure)
+        ELSE format('ALTER FUNCTION %s OWNER TO %s', m.oid::regprocedure, owner) END
+    FROM mine AS m, LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
+    WHERE f.goes OR m.proowner <> owner;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -6461,6 +6479,25 @@ CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shard
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;
 
+CREATE FUNCTION tube.tube_private_shows_columns(rel oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT NOT EXISTS (SELECT FROM pg_attribute AS a
+        WHERE a.attrelid = rel AND a.attnum > 0 AND tube_private_is_replaced(a.xmax))
+$$;
+
+CREATE FUNCTION tube.tube_private_shows_owner(rel oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT tube_private_is_replaced(c.xmax))
+        OR EXISTS (SELECT FROM pg_shdepend AS d
+            WHERE d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())
+                AND d.classid = 'pg_class'::regclass AND d.objid = rel AND d.objsubid = 0 AND d.deptype = 'o'
+                AND NOT tube_private_is_replaced(d.xmax))
+$$;
+
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
@@ -6488,19 +6525,6 @@ BEGIN
             ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
     END IF;
 END
-$$;
-
-CREATE FUNCTION tube.tube_private_snapshot_shows(rel oid) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT NOT EXISTS (
-        SELECT FROM (
-            SELECT c.xmax FROM pg_class AS c WHERE c.oid = rel
-            UNION ALL
-            SELECT a.xmax FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attnum > 0
-        ) AS r (xmax)
-        WHERE r.xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(r.xmax), pg_current_snapshot()))
 $$;
 
 CREATE FUNCTION tube.tube_private_some_keys(keys text[]) RETURNS jsonb
@@ -6745,9 +6769,10 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
+        att.agent := tube_private_agent_digest(att);
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
-            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
+            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name, agent = att.agent,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
@@ -7095,6 +7120,18 @@ $_$;
 CREATE FUNCTION tube.tube_private_type_sql(key_type regtype) RETURNS text
     LANGUAGE sql STABLE
     AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
+
+CREATE FUNCTION tube.tube_private_use_agent(att tube.tube_attachment, rel regclass, triggers name[], op text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF att.agent <> tube_private_agent_digest(att) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s was changed by its owner', tube_private_function(att, 'agent')), HINT = 'Call tube_sync as its owner.';
+    END IF;
+    RETURN tube_private_call_agent(tube_private_function(att, 'agent'), rel, triggers, op);
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8593,6 +8630,8 @@ GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_agent_digest(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
@@ -8800,6 +8839,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OU
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_is_replaced(xmax xid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
@@ -9094,6 +9135,8 @@ GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_type_sql(key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_use_agent(att tube.tube_attachment, rel regclass, triggers name[], op text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 

@@ -1,7 +1,7 @@
 -- tube_private_agent_body: the text of agent(rel, triggers, op), by which the owner of an attached table lets us go on.
 --
--- It belongs to the owner and runs with their rights; nobody but tube_private_call_agent may call it. It does two
--- things and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
+-- It belongs to the owner and runs with their rights; nobody may call it but they and tube_private_call_agent. It does
+-- two things and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
 --
 -- agent: rel: the table, or one of its partitions; triggers: the names of those for INSERT, UPDATE, DELETE, TRUNCATE
 --   and rows of replication, NULL for one that is not to be made; op: of the touches, or NULL. Its result is whether
@@ -41,7 +41,7 @@ BEGIN
         -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
         -- that has the rights of those would lend them its own.
         OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
-        OR NOT <schema>.tube_private_snapshot_shows(rel)
+        OR NOT <schema>.tube_private_shows_owner(rel)
     THEN
         PERFORM <put>(op, NULL);
         RETURN false;
@@ -73,9 +73,36 @@ $body$, jsonb_build_object(
         'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $$;
 
+-- tube_private_agent_digest: what makes an owner's agent what it is, but for whose it is; NULL where there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_digest(att :"schema".tube_attachment) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT md5(concat_ws(' ', p.prokind, p.proretset, p.prosecdef, p.prorettype, l.lanname, p.proconfig, p.prosrc))
+    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(tube_private_function(att, 'agent') || '(regclass, name[], text)')
+$$;
+
+-- tube_private_use_agent: calls an owner's agent, if it is what its owner has agreed to.
+--
+-- One that was replaced since would run with its owner's rights, but may leave behind what runs with those of the session:
+-- a cursor WITH HOLD, say, or a temporary view.
+--
+-- Errors: 42501 it was replaced; those of tube_private_call_agent.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_use_agent(
+    att :"schema".tube_attachment, rel regclass, triggers name[], op text
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF att.agent <> tube_private_agent_digest(att) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s was changed by its owner', tube_private_function(att, 'agent')), HINT = 'Call tube_sync as its owner.';
+    END IF;
+    RETURN tube_private_call_agent(tube_private_function(att, 'agent'), rel, triggers, op);
+END
+$$;
+
 -- tube_private_call_agent: calls an owner's agent with the rights of nobody.
 --
--- Whatever its owner has made of it since: it runs with their rights. What it leaves to the session would be found by
+-- Also where its owner replaces it just now, it runs with their rights. What it leaves to the session would be found by
 -- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So
 -- what comes after it names all in full.
 --
@@ -149,20 +176,33 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
 $$;
 
--- tube_private_snapshot_shows: whether the snapshot shows a table and its columns as they are now.
+-- tube_private_is_replaced: whether a row of the catalogue is not the newest any more, by its xmax.
 --
--- A transaction at REPEATABLE READ has an old view of the catalogue, but writes to the table as it is: it may have been
--- given to another owner, or have columns of other types. A row of the catalogue that was replaced since has the
--- transaction that did it, which is not visible to the snapshot. One that was rolled back after the snapshot counts, too.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_snapshot_shows(rel oid) RETURNS boolean
+-- A transaction at REPEATABLE READ has an old view of the catalogue, but its statements work on tables as they are. A row
+-- that was replaced, or locked, since then has the transaction that did it, which the snapshot does not show. One that was
+-- rolled back counts, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_replaced(xmax xid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(xmax), pg_current_snapshot())
+$$;
+
+-- tube_private_shows_columns: whether the snapshot shows a table's columns as they are now.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_shows_columns(rel oid) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT NOT EXISTS (
-        SELECT FROM (
-            SELECT c.xmax FROM pg_class AS c WHERE c.oid = rel
-            UNION ALL
-            SELECT a.xmax FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attnum > 0
-        ) AS r (xmax)
-        WHERE r.xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(r.xmax), pg_current_snapshot()))
+    SELECT NOT EXISTS (SELECT FROM pg_attribute AS a
+        WHERE a.attrelid = rel AND a.attnum > 0 AND tube_private_is_replaced(a.xmax))
+$$;
+
+-- tube_private_shows_owner: whether the snapshot shows for sure who owns a table now.
+--
+-- pg_class holds more than the owner; pg_shdepend has a row for the owner alone, but none for the role that made the cluster.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_shows_owner(rel oid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT tube_private_is_replaced(c.xmax))
+        OR EXISTS (SELECT FROM pg_shdepend AS d
+            WHERE d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())
+                AND d.classid = 'pg_class'::regclass AND d.objid = rel AND d.objsubid = 0 AND d.deptype = 'o'
+                AND NOT tube_private_is_replaced(d.xmax))
 $$;
 
 -- tube_private_column_now: the name that a column has now, however old the snapshot; empty when it was dropped.

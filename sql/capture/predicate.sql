@@ -184,15 +184,18 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proname = name AS is_target FROM pg_proc AS p
+        SELECT p.oid, p.proowner, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
             -- Owners of other tables may make such names, too, and views of these.
             AND p.proowner = ANY (tube_private_put_callers(att))
     )
-    -- The newest of the others stays: a statement that is under way may still call it.
-    SELECT format('DROP FUNCTION %s', m.oid::regprocedure) FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
+    -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
+    -- nothing is left of the one before.
+    SELECT CASE WHEN f.goes THEN format('DROP FUNCTION %s', m.oid::regprocedure)
+        ELSE format('ALTER FUNCTION %s OWNER TO %s', m.oid::regprocedure, owner) END
+    FROM mine AS m, LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
+    WHERE f.goes OR m.proowner <> owner;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -230,7 +233,7 @@ LANGUAGE sql STABLE AS $$
     SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
             ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
         || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_snapshot_shows(%3$s))',
+            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
             tube_private_schema(), att.trigger_function, rel)
     FROM (
         SELECT p.name, CASE

@@ -126,6 +126,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 #variable_conflict use_column
 DECLARE
     my_epoch bigint;
+    failed_at timestamptz;
     written integer;
 BEGIN
     PERFORM tube_private_check_items(items);
@@ -134,9 +135,10 @@ BEGIN
         tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, tube_pods_fail.leader_id);
     PERFORM tube_private_check_shards(
         tube_pods_fail.tube, tube_pods_fail.partitions, tube_pods_fail.partition, items);
-    INSERT INTO tube_attempt AS a (tube, shard, id, attempts, error, epoch, next_at)
+    failed_at := clock_timestamp();
+    INSERT INTO tube_attempt AS a (tube, shard, id, attempts, error, epoch, first_at, last_at, next_at)
     SELECT DISTINCT ON (i.shard, i.id) tube_pods_fail.tube, i.shard, i.id, i.attempts, i.error, my_epoch,
-        clock_timestamp() + coalesce(i.delay, 0) * interval '1 second'
+        failed_at, failed_at, failed_at + coalesce(i.delay, 0) * interval '1 second'
     FROM jsonb_to_recordset(items) AS i (shard integer, id text, error text, attempts integer, delay float8)
     ORDER BY i.shard, i.id, i.attempts DESC
     ON CONFLICT (tube, shard, md5(id)) DO UPDATE

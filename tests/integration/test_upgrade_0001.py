@@ -147,7 +147,7 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
         finally:
             writers.stop()
         assert (
-            f"upgraded: version 0004 (before: 0001) in the schema tube, with the roles {ours}_admin" in said
+            f"upgraded: version 0005 (before: 0001) in the schema tube, with the roles {ours}_admin" in said
         )
         with open_session(dsn) as conn:
             kept = "SELECT oid FROM pg_trigger WHERE tgname LIKE '%%after%%' ORDER BY oid"

@@ -118,6 +118,11 @@ AGENTS = {
         f"{REPLACE} SECURITY DEFINER AS $$ BEGIN"
         " PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog, tube', true); RETURN true; END $$"
     ),
+    # It is run at the commit, with the rights of the session.
+    "a cursor that stays": (
+        f"{REPLACE} SECURITY DEFINER AS $$ BEGIN"
+        " EXECUTE 'DECLARE stays CURSOR WITH HOLD FOR SELECT evil.grasp()'; RETURN true; END $$"
+    ),
     "none": (
         "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
         " DROP OWNED BY tube_nobody; RETURN true; END $$"

@@ -6,7 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.capture import TABLE, TUBE, Conn, attach, make_tube, open_session, ops, pods, set_up, take
+from tests.helpers.capture import (
+    TABLE,
+    TUBE,
+    Conn,
+    attach,
+    make_tube,
+    open_session,
+    ops,
+    pods,
+    scalar,
+    set_up,
+    take,
+)
+from tests.helpers.roles import roles
 
 
 @pytest.fixture
@@ -95,16 +108,25 @@ def test_an_old_snapshot_asks_for_a_sweep(db: Conn, any_dsn: str, level: str) ->
     assert 0 < starts.pop() < last[0]
 
 
-def test_attached_after_the_snapshot(db: Conn, any_dsn: str) -> None:
-    """The trigger fires, and the registry can't be seen."""
-    db.execute("CREATE TABLE public.late (id int PRIMARY KEY, deleted boolean DEFAULT false)")
-    db.execute("INSERT INTO late VALUES (1)")
-    with open_session(any_dsn) as other, db.transaction():
-        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        db.execute("SELECT 1 FROM tube_registry")
-        attach(other, "public.late", 20)
-        db.execute("TRUNCATE public.late")
-    assert ops(db) == [("D", 1)]
+@pytest.mark.parametrize(("owner", "touched"), [("late_owner", [("D", 1)]), ("postgres", [])])
+def test_attached_after_the_snapshot(
+    db: Conn, any_dsn: str, owner: str, touched: list[tuple[str, int]]
+) -> None:
+    """The trigger fires, and the registry can't be seen.
+
+    Nor can it be seen whether the role that made the cluster still owns the table; then a sweep does it.
+    """
+    with roles(any_dsn, "late_owner"):
+        db.execute("CREATE TABLE public.late (id int PRIMARY KEY, deleted boolean DEFAULT false)")
+        db.execute("INSERT INTO late VALUES (1)")
+        db.execute(f"ALTER TABLE late OWNER TO {owner}".encode())
+        with open_session(any_dsn) as other, db.transaction():
+            db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            db.execute("SELECT 1 FROM tube_registry")
+            attach(other, "public.late", 20)
+            db.execute("TRUNCATE public.late")
+        swept = """SELECT count(*) FROM "es-live" WHERE payload ->> 'type' = 'sweep'"""
+        assert (scalar(db, swept), ops(db)) == (1, touched)
 
 
 def test_a_backfill_session(db: Conn) -> None:

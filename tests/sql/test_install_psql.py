@@ -216,7 +216,8 @@ def test_public_may_only_call_what_looks_at_nothing(conn: Conn) -> None:
             "tube_private_key_now",
             "tube_private_key_text",
             "tube_private_key_uuid",
-            "tube_private_snapshot_shows",
+            "tube_private_shows_columns",
+            "tube_private_shows_owner",
         ]
         rows = conn.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"

@@ -222,7 +222,8 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_refuse_touch": SERVES,
     "tube_private_require": ADMINISTERS,
     "tube_private_run_owner_ddl": SERVES,
-    "tube_private_snapshot_shows": ANYBODY,
+    "tube_private_shows_columns": ANYBODY,
+    "tube_private_shows_owner": ANYBODY,
     "tube_private_stale_attachments": SERVES,
     "tube_private_stash": TOUCHES,
     "tube_private_stash_one": TOUCHES,
@@ -313,6 +314,7 @@ UNPINNED = {
 SHORTER = {
     # they call nothing of ours by its name
     "tube_private_call_agent",
+    "tube_private_refuse_touch",
     "tube_private_run_owner_ddl",
     "es-live_item_agent_…",
 }
