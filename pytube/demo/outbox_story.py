@@ -15,7 +15,7 @@ from pytube.demo.story import on_stage
 from pytube.demo.watch import Screen, Watch
 
 # Seconds; a demonstration that is well comes near none of them.
-_LEAD_LIMIT = 40.0
+_LEAD_LIMIT = 120.0
 _TAKEOVER_LIMIT = 60.0
 _DRAIN_LIMIT = 60.0
 

@@ -35,9 +35,9 @@ from pytube.errors import PytubeError
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Seconds; a demonstration that is well comes near none of them.
-_LEAD_LIMIT = 40.0
+_LEAD_LIMIT = 120.0
 _FILL_LIMIT = 240.0
-_TAKEOVER_LIMIT = 40.0
+_TAKEOVER_LIMIT = 120.0
 _DRAIN_LIMIT = 60.0
 
 
