@@ -2,19 +2,15 @@
 
 from pytube.config.loader import load, masked, parse
 from pytube.config.models import (
-    BackfillConfig,
     Config,
-    DocumentConfig,
-    EnrichConfig,
     HostConfig,
     KafkaConfig,
     OutboxConfig,
     PostgresConfig,
-    SinkConfig,
-    TubeConfig,
     WorkerConfig,
     split_address,
 )
+from pytube.config.tubes import BackfillConfig, DocumentConfig, EnrichConfig, SinkConfig, TubeConfig
 
 __all__ = [
     "BackfillConfig",

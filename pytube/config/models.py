@@ -11,22 +11,17 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
     SecretStr,
-    TypeAdapter,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from pytube.config.environment import FromEnvironment, key_path
-from pytube.config.names import leader_name, table_name
+from pytube.config.environment import key_path
+from pytube.config.names import leader_name
+from pytube.config.section import OR_OFF, Section
+from pytube.config.tubes import TubeConfig
 from pytube.errors import ConfigError
-from pytube.targets import TARGET
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -42,29 +37,6 @@ def split_address(address: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError("expected a port from 0 to 65535 behind the colon; 0 takes any that is free")
     return host, int(port)
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, typed strictly, closed to unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_by_name=True,
-        validate_by_alias=True,
-        hide_input_in_errors=True,
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _number_from_environment(cls, value: Any, info: ValidationInfo) -> Any:
-        """Environment variables are text: read them as the number or flag that is expected."""
-        if isinstance(value, FromEnvironment) and info.field_name is not None:
-            kind = cls.model_fields[info.field_name].annotation
-            if kind in (int, float, bool):
-                return TypeAdapter(kind).validate_python(str(value), strict=False)
-        return value
 
 
 def _default_client_id() -> str:
@@ -146,13 +118,6 @@ class KafkaConfig(Section):
     processes that can lead anything."""
 
 
-_OR_OFF = (
-    BeforeValidator(lambda value: None if value == "off" else value),
-    PlainSerializer(lambda value: "off" if value is None else value),
-)
-"""A limit that can be switched off, as TOML has no word for none."""
-
-
 class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
 
@@ -178,7 +143,7 @@ class WorkerConfig(Section):
     claims: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     """New partitions a second that this process begins to lead at most."""
 
-    shed_after: Annotated[float | None, *_OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
+    shed_after: Annotated[float | None, *OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Seconds that a partition falls behind before the process gives its tube up to others that do better."""
 
     shed_pause: float = Field(default=60.0, gt=0, allow_inf_nan=False)
@@ -212,203 +177,6 @@ class WorkerConfig(Section):
         if value is not None:
             split_address(value)
         return value
-
-
-_PART = re.compile(r"[A-Za-z0-9_.-]{1,63}")
-_MOST_PARTS = 1000
-"""As many keys as a sink is asked for at once when it is read."""
-
-
-def _checked_parts(value: Any) -> Any:
-    """What `parts` may be. Checked before its types are, whose errors would be one for each of them."""
-    if isinstance(value, FromEnvironment) and value.isdecimal():
-        value = int(value)
-    if value is None:
-        return None
-    if type(value) is int:
-        if not 1 <= value <= _MOST_PARTS:
-            raise ValueError(f"expected 1 to {_MOST_PARTS} parts, got {value}")
-    elif not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError("expected a list of names, or a whole number of parts")
-    elif not 1 <= len(value) <= _MOST_PARTS:
-        raise ValueError(f"expected 1 to {_MOST_PARTS} parts, got {len(value)}")
-    elif not all(map(_PART.fullmatch, value)):
-        raise ValueError('expected names of at most 63 letters, digits, "_", "-" and "."')
-    elif len(set(value)) < len(value):
-        raise ValueError("a name stands there twice; take one of them out")
-    return value
-
-
-class SinkConfig(Section):
-    """`[tube.NAME.sink]`: where documents go. Keys that are not listed here are the sink's own."""
-
-    type: str = Field(min_length=1)
-    request_timeout: float = Field(default=10.0, gt=0)
-    """Seconds after which a send that was not answered counts as unknown."""
-
-    batch_documents: int = Field(default=500, ge=1)
-    batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
-    sends: int = Field(default=4, ge=1)
-    """Batches that one partition has under way at the same time."""
-
-    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Documents a second at most, of all partitions of the tube in this process together; None: no limit."""
-
-    requests: int | None = Field(default=None, ge=1)
-    """Batches that all partitions of the tube in this process have under way at the same time; None: no limit
-    beyond that of `sends`."""
-
-    ramp: int = Field(default=10, ge=1)
-    """Requests in the first second after an outage of the sink; in each further one twice as many."""
-
-    parts: Annotated[list[str] | int | None, BeforeValidator(_checked_parts)] = None
-    """What each document is split into, by names or a number. Each part is a document of its own at the sink.
-    None: documents are sent as they are."""
-
-    options: dict[str, Any] = Field(default_factory=dict, repr=False)
-
-    @property
-    def writes(self) -> int:
-        """Documents at the sink that each document of the tube is."""
-        if self.parts is None:
-            return 1
-        return self.parts if isinstance(self.parts, int) else len(self.parts)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_options(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        own = {k: v for k, v in data.items() if k in cls.model_fields}
-        rest = {k: v for k, v in data.items() if k not in cls.model_fields}
-        given = own.get("options", {})
-        if rest and isinstance(given, dict):
-            own["options"] = {**given, **rest}
-        return own
-
-
-class DocumentConfig(Section):
-    """`[tube.NAME.enrich."schema.table"]`: how keys of one root table become documents."""
-
-    mode: Literal["row", "query", "none"] = "row"
-    query: str | None = Field(default=None, min_length=1)
-    columns: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
-    """Of the row, by their exact names and in this order; None: all of them."""
-
-    @model_validator(mode="after")
-    def _query_with_its_mode(self) -> Self:
-        if (self.mode == "query") != (self.query is not None):
-            raise ValueError('a query goes with mode = "query", and the mode needs one')
-        return self
-
-    @model_validator(mode="after")
-    def _columns_of_a_row(self) -> Self:
-        if self.columns is None:
-            return self
-        if self.mode != "row":
-            raise ValueError('columns go with mode = "row"; a query names its own')
-        if len(set(self.columns)) < len(self.columns):
-            raise ValueError("columns has a name twice; take one of them out")
-        return self
-
-
-_TABLES = "schema.table"
-
-
-class EnrichConfig(DocumentConfig):
-    """`[tube.NAME.enrich]`: how keys become documents where their root table has no section of its own."""
-
-    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
-    """Root tables with a section of their own, by name. In the file their sections stand within this one."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_tables(cls, data: Any) -> Any:
-        """Sections within the section are tables'."""
-        if not isinstance(data, dict):
-            return data
-        known = cls.model_fields
-        tables = {k: v for k, v in data.items() if "." in k or (isinstance(v, dict) and k not in known)}
-        return {key: value for key, value in data.items() if key not in tables} | (
-            {_TABLES: tables} if tables else {}
-        )
-
-    @model_validator(mode="after")
-    def _one_section_for_each_table(self) -> Self:
-        names = [table_name(name) for name in self.tables]
-        if len(set(names)) < len(names):
-            raise ValueError("two of its sections are for the same table")
-        return self
-
-    def of_table(self, schema: str, table: str) -> DocumentConfig | None:
-        """The section of a table; None when it has none."""
-        for name, section in self.tables.items():
-            if table_name(name) == (schema, table):
-                return section
-        return None
-
-
-class BackfillConfig(Section):
-    """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
-
-    backlog: int = Field(default=2000, ge=1)
-    """Nothing is inserted while so many backfill pods wait in the tube."""
-
-    replica_lag: Annotated[float | None, *_OR_OFF] = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """Nothing is inserted while a replica is so many seconds behind, by its own account."""
-
-    replica_behind: Annotated[int | None, *_OR_OFF] = Field(default=256, ge=1)
-    """Nor while one lacks so many megabytes of WAL."""
-
-    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Rows a second at most."""
-
-    chunk: int = Field(default=40, ge=1, le=10_000)
-    """Pods, of 250 ids each, in one transaction."""
-
-
-def _target(value: str) -> str:
-    if re.match(TARGET, value) is None:
-        raise ValueError('expected "module:function", e.g. "shop.documents:slim"')
-    return value
-
-
-class TubeConfig(Section):
-    """`[tube.NAME]`: how a worker serves one tube."""
-
-    sink: SinkConfig
-    enrich: EnrichConfig = EnrichConfig()
-    transforms: list[Annotated[str, AfterValidator(_target)]] = Field(default_factory=list)
-    """Functions between enrich and send, as `module:function`, in order."""
-
-    backfill: BackfillConfig = BackfillConfig()
-    keys_in_flight: int = Field(default=50_000, ge=1)
-    """Keys that one partition holds at most, whatever the backlog."""
-
-    mark_limit: int = Field(default=1000, ge=1)
-    """Pods that one mark takes at most."""
-
-    attempts: int = Field(default=5, ge=1)
-    """Failures after which a document is parked."""
-
-    on_poison: Literal["park", "stop"] = "park"
-    """What becomes of a document that can't be delivered: it is parked and the rest goes on, or the whole
-    tube is stopped until somebody resumes it."""
-
-    park_limit: Annotated[int | None, *_OR_OFF] = Field(default=10_000, ge=0)
-    """Parked keys of the tube, beyond which it is stopped."""
-
-    park_documents: bool = False
-    """Whether a parked key keeps the document that was sent."""
-
-    retry_on_touch: bool = True
-    """Whether a touch of a parked key tries it again; else only an operator does."""
-
-    backfill_share: float = Field(default=0.2, gt=0, le=1)
-    """The most that backfill gets of the sends while other touches wait."""
-
-    topic: str | None = Field(default=None, min_length=1)
-    group: str | None = Field(default=None, min_length=1)
 
 
 class OutboxConfig(Section):

@@ -16,7 +16,8 @@ from pydantic_core import PydanticUndefined
 
 from pytube import events
 from pytube.cli.program import EXIT_CODES
-from pytube.config.models import Config, OutboxConfig, PostgresConfig, TubeConfig
+from pytube.config.models import Config, OutboxConfig, PostgresConfig
+from pytube.config.tubes import TubeConfig
 from pytube.db.connect import connection_string
 from pytube.errors import SQLSTATES
 from pytube.logs import Logger, log_event

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
 from pytube.cli.backfill_work import progress_display
-from pytube.config.models import BackfillConfig
+from pytube.config.tubes import BackfillConfig
 
 MB = 1024 * 1024
 
