@@ -12,9 +12,9 @@ $$;
 -- What calls owners' functions belongs to tube_nobody, who has no rights, and is called by tube_owner alone. Only a
 -- member of tube_owner may give it away.
 GRANT CREATE ON SCHEMA :"schema" TO :"role_nobody";
-ALTER FUNCTION :"schema".tube_private_call_agent(text, regclass, name[], text) OWNER TO :"role_nobody";
+ALTER FUNCTION :"schema".tube_private_call_agent(text, text, regclass, name[], text) OWNER TO :"role_nobody";
 REVOKE CREATE ON SCHEMA :"schema" FROM :"role_nobody";
-GRANT EXECUTE ON FUNCTION :"schema".tube_private_call_agent(text, regclass, name[], text) TO :"role_owner";
+GRANT EXECUTE ON FUNCTION :"schema".tube_private_call_agent(text, text, regclass, name[], text) TO :"role_owner";
 
 -- The event triggers that wake tube_sync: made where the installing role may, which is a superuser on most servers.
 -- Elsewhere workers look twice a minute.

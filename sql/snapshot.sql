@@ -172,15 +172,21 @@ CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partit
     SET row_security TO 'off'
     AS $$
 DECLARE
-    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit, floor);
+    room integer := records_limit;
     marked integer := 0;
+    todo record;
 BEGIN
-    IF todo.ids IS NOT NULL THEN
+    LOOP
+        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor);
+        EXIT WHEN todo.ids IS NULL;
         RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
         GET DIAGNOSTICS marked = ROW_COUNT;
-    END IF;
-    IF marked < records_limit THEN
-        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, records_limit - marked;
+        -- The list also has records that the term has by now: as long as it gives as many as were asked for, there may be more.
+        EXIT WHEN cardinality(todo.ids) < room OR marked = room;
+        room := room - marked;
+    END LOOP;
+    IF marked < room THEN
+        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, room - marked;
     END IF;
 END
 $$;
@@ -2758,30 +2764,23 @@ $body$, jsonb_build_object(
         'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $_$;
 
-CREATE FUNCTION tube.tube_private_agent_digest(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT md5(concat_ws(' ', p.prokind, p.proretset, p.prosecdef, p.prorettype, l.lanname, p.proconfig, p.prosrc))
-    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.oid = to_regprocedure(tube_private_function(att, 'agent') || '(regclass, name[], text)')
-$$;
-
 CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent_digest(att) IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            PERFORM tube_private_use_agent(att, part.rel, part.names, NULL);
+            PERFORM tube_private_call_agent(agent, att.agent, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
                 HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
@@ -3033,6 +3032,20 @@ CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
     SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
 $_$;
 
+CREATE FUNCTION tube.tube_private_base_type_sql(type oid) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    result text := 'a.atttypid';
+BEGIN
+    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = type) LOOP
+        result := format('(SELECT t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid OPERATOR(pg_catalog.=) %s)', result);
+        type := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = type);
+    END LOOP;
+    RETURN result;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3121,9 +3134,14 @@ DECLARE
     box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
     tbl CONSTANT text := tube_private_outbox_table(box);
     part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
-    no_parked CONSTANT text := format(' AND NOT ((SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3))'
-        ' AND (SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.id = r.id) IS NOT NULL)', tube_private_qualify('tube_outbox_parked'));
+    parks boolean := true;
+    no_parked text := format(
+        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'));
 BEGIN
+    IF pg_try_advisory_xact_lock_shared(tube_private_parked_lock(outbox)) THEN
+        parks := EXISTS (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = box.outbox);
+        no_parked := CASE WHEN parks THEN no_parked ELSE ' AND $3 IS NOT NULL' END;
+    END IF;
     IF records_limit IS NULL OR records_limit NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
@@ -3131,12 +3149,15 @@ BEGIN
     mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
-        tbl, part, no_parked, tube_private_record_columns(box, false));
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+    IF parks THEN
+        mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
+    END IF;
     IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
         ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
-            ' AND r.leader_id IS DISTINCT FROM $1 RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
-            tube_private_record_columns(box, true));
+            ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
+            tube_private_record_columns(box, parks, true));
     END IF;
 END
 $_$;
@@ -3358,27 +3379,50 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
+CREATE FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 DECLARE
+    signature CONSTANT text := agent || '(regclass, name[], text)';
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
+    left_before CONSTANT bigint[] := ARRAY[(SELECT count(*) FROM pg_cursors), (SELECT count(*) FROM pg_prepared_statements),
+        (SELECT count(*) FROM pg_depend AS d
+            WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = pg_my_temp_schema())];
+    version xid;
     result boolean;
 BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        -- An older snapshot would show the agent as it was, and the call is of what it is.
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'partitions are followed at READ COMMITTED only', HINT = 'A worker does it within half a minute.';
+    END IF;
     -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
     -- with the rights of nobody.
-    IF (SELECT p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype AND NOT p.proretset
-        FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) IS NOT TRUE
-    THEN
+    SELECT p.xmin INTO version FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(signature) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
+        AND NOT p.proretset AND l.lanname = 'plpgsql' AND p.proconfig = '{"search_path=pg_catalog, pg_temp"}'
+        AND md5(p.prosrc) = agreed;
+    IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
+            MESSAGE = format('%s is not what its owner has agreed to', agent), HINT = 'Call tube_sync as its owner.';
     END IF;
     EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
     IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
         WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
+    END IF;
+    PERFORM FROM pg_catalog.pg_proc AS p
+    WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure(signature) AND p.xmin OPERATOR(pg_catalog.=) version;
+    IF NOT FOUND OR left_before OPERATOR(pg_catalog.<>) ARRAY[(SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors),
+        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
+        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend AS d
+            WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+                AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())]
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = pg_catalog.format('%s was replaced meanwhile, or has left something in the session', agent);
     END IF;
     RETURN result;
 END
@@ -4324,6 +4368,7 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     AS $$
 #variable_conflict use_column
 DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -4338,7 +4383,7 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_use_agent(att, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+        IF NOT tube_private_call_agent(agent, att.agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
         END IF;
     END LOOP;
@@ -4346,7 +4391,7 @@ BEGIN
         SELECT c.oid FROM pg_class AS c
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
-        PERFORM tube_private_use_agent(att, rel, NULL, 'D');
+        PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
     END LOOP;
     IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
             WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
@@ -4404,7 +4449,7 @@ BEGIN
                 OR n.nspname = tube_private_capture_schema()
                     AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
         LOOP
-            EXECUTE format('DROP FUNCTION %s CASCADE', made);
+            EXECUTE format('DROP ROUTINE %s CASCADE', made);
         END LOOP;
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
@@ -4498,7 +4543,7 @@ BEGIN
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict
+        OR made.proowner <> owner OR made.proisstrict OR made.provolatile <> 'v' OR made.proleakproof
         OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
@@ -4522,7 +4567,7 @@ CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind t
     AS $_$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_owner_of(att.tbl)::oid, coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
+            SELECT concat(tube_private_owner_of(att.tbl), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $_$;
@@ -4538,10 +4583,10 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
     FROM (
         SELECT p.name, CASE
             WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            WHEN p.type = p.bound THEN ' AND a.atttypid OPERATOR(pg_catalog.=) ' || f.bound
-            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
-                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s',
-                    p.bound::regtype, f.bound) END
+            ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
+                CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
+                || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
+                    ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
         FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
             format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
@@ -4702,7 +4747,9 @@ $$;
 CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(xmax), pg_current_snapshot())
+    SELECT xmax <> '0'::xid AND CASE WHEN x.id >= pg_snapshot_xmax(pg_current_snapshot()) THEN true
+        ELSE coalesce(pg_xact_status(x.id), 'aborted') <> 'aborted' END
+    FROM tube_private_full_xid(xmax) AS x (id)
 $$;
 
 CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS boolean
@@ -4972,7 +5019,7 @@ BEGIN
     tbl := tube_private_outbox_table(box);
     key := tube_private_outbox_key(box.adopted);
     slot := tube_private_outbox_slot(box.adopted);
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' parked ' || outbox, 0));
+    PERFORM pg_advisory_xact_lock(tube_private_parked_lock(outbox));
 END
 $$;
 
@@ -5433,6 +5480,10 @@ CREATE FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) RETURNS 
     SELECT tube_private_kept_key(r, in_key) FROM tube_registry AS r WHERE r.tube = in_tube AND in_key IS NOT NULL
 $$;
 
+CREATE FUNCTION tube.tube_private_parked_lock(outbox text) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$ SELECT hashtextextended(tube_private_schema() || ' parked ' || outbox, 0) $$;
+
 CREATE FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql
     SET standard_conforming_strings TO 'on'
@@ -5474,7 +5525,8 @@ CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name
     LANGUAGE sql STABLE
     AS $$
     SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum))
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
+        ORDER BY c.attnum))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
     HAVING att.row_filter IS NOT NULL
 $$;
@@ -5508,18 +5560,23 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proowner, p.proname = name AS is_target FROM pg_proc AS p
+        SELECT p.oid, p.proowner, p.prosecdef, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
             -- Owners of other tables may make such names, too, and views of these.
             AND p.proowner = ANY (tube_private_put_callers(att))
     )
     -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
-    -- nothing is left of the one before.
-    SELECT CASE WHEN f.goes THEN format('DROP FUNCTION %s', m.oid::regprocedure)
-        ELSE format('ALTER FUNCTION %s OWNER TO %s', m.oid::regprocedure, owner) END
-    FROM mine AS m, LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+    -- nothing is left of the one before; and never runs with the owner's rights, whatever it is.
+    SELECT s.statement
+    FROM mine AS m
+    CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
         AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
-    WHERE f.goes OR m.proowner <> owner;
+    CROSS JOIN LATERAL (VALUES
+        (f.goes, format('DROP ROUTINE %s', m.oid::regprocedure)),
+        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', m.oid::regprocedure, owner)),
+        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', m.oid::regprocedure))
+    ) AS s (is_needed, statement)
+    WHERE s.is_needed;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -6061,7 +6118,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, retried boolean) RETURNS text
+CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) RETURNS text
     LANGUAGE sql STABLE
     AS $_$
     SELECT format('r.id::bigint, r.create_time, r.kafka_topic::text, r.kafka_key::text, %s, r.kafka_header_keys::text[],'
@@ -6070,14 +6127,14 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, retried b
             ELSE 'convert_to(r.kafka_value::text, ''UTF8'')' END,
         CASE WHEN box.adopted THEN 'NULL::text' ELSE 'r.partition_key' END,
         retried::text,
-        format('(SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3)) AND EXISTS (SELECT FROM %1$s AS k'
-            ' WHERE k.outbox = $3 AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s'
-            ' AND k.hold AND NOT k.behind)',
+        -- One by one by its index: an EXISTS may be hashed, which reads all that is held for each mark.
+        CASE WHEN parks THEN format('(SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.topic = r.kafka_topic'
+            ' AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind LIMIT 1) IS NOT NULL',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
             -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
-            || CASE WHEN retried THEN '' ELSE format(' OR (SELECT EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3'
-                ' AND t.id <= $2)) AND EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3 AND t.slot = (%2$s) AND t.id <= $2)',
-                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END)
+            || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
+                tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
+            ELSE 'false' END)
 $_$;
 
 CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
@@ -6769,7 +6826,7 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
-        att.agent := tube_private_agent_digest(att);
+        att.agent := md5(tube_private_agent_body(att)); -- what was asked for, and not what is there now
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name, agent = att.agent,
@@ -7117,20 +7174,10 @@ $template$, jsonb_build_object(
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_type_sql(key_type regtype) RETURNS text
+CREATE FUNCTION tube.tube_private_type_sql(type oid) RETURNS text
     LANGUAGE sql STABLE
-    AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
-
-CREATE FUNCTION tube.tube_private_use_agent(att tube.tube_attachment, rel regclass, triggers name[], op text) RETURNS boolean
-    LANGUAGE plpgsql
     AS $$
-BEGIN
-    IF att.agent <> tube_private_agent_digest(att) THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s was changed by its owner', tube_private_function(att, 'agent')), HINT = 'Call tube_sync as its owner.';
-    END IF;
-    RETURN tube_private_call_agent(tube_private_function(att, 'agent'), rel, triggers, op);
-END
+    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type AS t JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = type
 $$;
 
 CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
@@ -8630,8 +8677,6 @@ GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_agent_digest(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
@@ -8660,6 +8705,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfill_sql(backfill tube.tube_backfil
 REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_base_type_sql(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
@@ -8700,8 +8747,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment,
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, rel regclass, triggers name[], op text) TO tube_owner;
+REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) TO tube_owner;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -8950,6 +8997,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_parked(in_tube text, in_shard integer, 
 
 REVOKE ALL ON FUNCTION tube.tube_private_parked_key(in_tube text, in_key text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_parked_lock(outbox text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
@@ -9011,7 +9060,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard in
 
 REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, retried boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
 
@@ -9134,9 +9183,7 @@ GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) 
 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_type_sql(key_type regtype) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_use_agent(att tube.tube_attachment, rel regclass, triggers name[], op text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_type_sql(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 

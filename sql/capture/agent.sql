@@ -73,60 +73,60 @@ $body$, jsonb_build_object(
         'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
 $$;
 
--- tube_private_agent_digest: what makes an owner's agent what it is, but for whose it is; NULL where there is none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_digest(att :"schema".tube_attachment) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT md5(concat_ws(' ', p.prokind, p.proretset, p.prosecdef, p.prorettype, l.lanname, p.proconfig, p.prosrc))
-    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.oid = to_regprocedure(tube_private_function(att, 'agent') || '(regclass, name[], text)')
-$$;
-
--- tube_private_use_agent: calls an owner's agent, if it is what its owner has agreed to.
---
--- One that was replaced since would run with its owner's rights, but may leave behind what runs with those of the session:
--- a cursor WITH HOLD, say, or a temporary view.
---
--- Errors: 42501 it was replaced; those of tube_private_call_agent.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_use_agent(
-    att :"schema".tube_attachment, rel regclass, triggers name[], op text
-) RETURNS boolean
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF att.agent <> tube_private_agent_digest(att) THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s was changed by its owner', tube_private_function(att, 'agent')), HINT = 'Call tube_sync as its owner.';
-    END IF;
-    RETURN tube_private_call_agent(tube_private_function(att, 'agent'), rel, triggers, op);
-END
-$$;
-
 -- tube_private_call_agent: calls an owner's agent with the rights of nobody.
 --
--- Also where its owner replaces it just now, it runs with their rights. What it leaves to the session would be found by
--- functions that go on with other rights, and is an error: a search path, say, outlives the function that sets it. So
--- what comes after it names all in full.
+-- The tables that it reads may have functions of the owner's in indexes and statistics, which run with the owner's rights. Such
+-- code must not leave behind, in the session, what runs later with other rights: a setting (a search path outlives the
+-- function that sets it), a cursor, a temporary object. That is an error, which takes it away; and what comes after the call
+-- names all in full.
 --
--- Errors: those of the owner's: 42501 they don't own the partition; or it has changed settings, or has the caller's
--- rights.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(agent text, rel regclass, triggers name[], op text) RETURNS boolean
+-- Arguments: agent: its name, quoted and with its schema; agreed: the md5 of its text.
+-- Errors: those of the owner's: 42501 they don't own the partition; or it is not what was agreed, has the caller's rights, or
+-- has left something behind; 25001 not READ COMMITTED.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(
+    agent text, agreed text, rel regclass, triggers name[], op text
+) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    signature CONSTANT text := agent || '(regclass, name[], text)';
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
+    left_before CONSTANT bigint[] := ARRAY[(SELECT count(*) FROM pg_cursors), (SELECT count(*) FROM pg_prepared_statements),
+        (SELECT count(*) FROM pg_depend AS d
+            WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = pg_my_temp_schema())];
+    version xid;
     result boolean;
 BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        -- An older snapshot would show the agent as it was, and the call is of what it is.
+        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
+            MESSAGE = 'partitions are followed at READ COMMITTED only', HINT = 'A worker does it within half a minute.';
+    END IF;
     -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
     -- with the rights of nobody.
-    IF (SELECT p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype AND NOT p.proretset
-        FROM pg_proc AS p WHERE p.oid = to_regprocedure(agent || '(regclass, name[], text)')) IS NOT TRUE
-    THEN
+    SELECT p.xmin INTO version FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(signature) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
+        AND NOT p.proretset AND l.lanname = 'plpgsql' AND p.proconfig = '{"search_path=pg_catalog, pg_temp"}'
+        AND md5(p.prosrc) = agreed;
+    IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s would not run with the rights of its owner', agent), HINT = 'Call tube_sync as its owner.';
+            MESSAGE = format('%s is not what its owner has agreed to', agent), HINT = 'Call tube_sync as its owner.';
     END IF;
     EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
     IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
         WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
+    END IF;
+    PERFORM FROM pg_catalog.pg_proc AS p
+    WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure(signature) AND p.xmin OPERATOR(pg_catalog.=) version;
+    IF NOT FOUND OR left_before OPERATOR(pg_catalog.<>) ARRAY[(SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors),
+        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
+        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend AS d
+            WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+                AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())]
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = pg_catalog.format('%s was replaced meanwhile, or has left something in the session', agent);
     END IF;
     RETURN result;
 END
@@ -176,14 +176,17 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
 $$;
 
--- tube_private_is_replaced: whether a row of the catalogue is not the newest any more, by its xmax.
+-- tube_private_is_replaced: whether a row of the catalogue, which the snapshot shows, is not the newest any more, by its xmax.
 --
 -- A transaction at REPEATABLE READ has an old view of the catalogue, but its statements work on tables as they are. A row
--- that was replaced, or locked, since then has the transaction that did it, which the snapshot does not show. One that was
--- rolled back counts, too.
+-- that it sees and that has an xmax was replaced, or locked, by a transaction that it does not see, or by one that was
+-- rolled back. One of after the snapshot counts whatever became of it. (Whether a subtransaction is visible in a snapshot,
+-- pg_visible_in_snapshot does not know.)
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_replaced(xmax xid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT xmax <> '0'::xid AND NOT pg_visible_in_snapshot(tube_private_full_xid(xmax), pg_current_snapshot())
+    SELECT xmax <> '0'::xid AND CASE WHEN x.id >= pg_snapshot_xmax(pg_current_snapshot()) THEN true
+        ELSE coalesce(pg_xact_status(x.id), 'aborted') <> 'aborted' END
+    FROM tube_private_full_xid(xmax) AS x (id)
 $$;
 
 -- tube_private_shows_columns: whether the snapshot shows a table's columns as they are now.

@@ -102,6 +102,23 @@ LANGUAGE sql STABLE AS $$
             AND i.indpred IS NULL AND a.attname = att.id_col)
 $$;
 
--- tube_private_type_sql: a key type's name in full.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_type_sql(key_type regtype) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT format('pg_catalog.%I', t.typname) FROM pg_type AS t WHERE t.oid = key_type $$;
+-- tube_private_base_type_sql: the same of a column, as the text of an expression over a row of pg_attribute, a; type: what
+-- it has now. It goes down as far as that does.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type_sql(type oid) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    result text := 'a.atttypid';
+BEGIN
+    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = type) LOOP
+        result := format('(SELECT t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid OPERATOR(pg_catalog.=) %s)', result);
+        type := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = type);
+    END LOOP;
+    RETURN result;
+END
+$$;
+
+-- tube_private_type_sql: a type's name in full.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_type_sql(type oid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type AS t JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = type
+$$;

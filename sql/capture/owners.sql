@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tu
 LANGUAGE sql STABLE AS $$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_owner_of(att.tbl)::oid, coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
+            SELECT concat(tube_private_owner_of(att.tbl), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $$;
@@ -73,7 +73,7 @@ BEGIN
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict
+        OR made.proowner <> owner OR made.proisstrict OR made.provolatile <> 'v' OR made.proleakproof
         OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
     THEN
         RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',

@@ -184,18 +184,23 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proowner, p.proname = name AS is_target FROM pg_proc AS p
+        SELECT p.oid, p.proowner, p.prosecdef, p.proname = name AS is_target FROM pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
             -- Owners of other tables may make such names, too, and views of these.
             AND p.proowner = ANY (tube_private_put_callers(att))
     )
     -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
-    -- nothing is left of the one before.
-    SELECT CASE WHEN f.goes THEN format('DROP FUNCTION %s', m.oid::regprocedure)
-        ELSE format('ALTER FUNCTION %s OWNER TO %s', m.oid::regprocedure, owner) END
-    FROM mine AS m, LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+    -- nothing is left of the one before; and never runs with the owner's rights, whatever it is.
+    SELECT s.statement
+    FROM mine AS m
+    CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
         AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
-    WHERE f.goes OR m.proowner <> owner;
+    CROSS JOIN LATERAL (VALUES
+        (f.goes, format('DROP ROUTINE %s', m.oid::regprocedure)),
+        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', m.oid::regprocedure, owner)),
+        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', m.oid::regprocedure))
+    ) AS s (is_needed, statement)
+    WHERE s.is_needed;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -210,12 +215,13 @@ AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate as SQL text; NULL when there is none.
 --
--- Domains are cast to what they are made of: so the types are just those of the function, and no other one of the same
--- name could be taken for it.
+-- Domains are cast to what they are made of, by its name in full: so the types are just those of the function, and no other
+-- one of the same name could be taken for it, nor a type of the writer's for that of the cast.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text = '') RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, c.bound::regtype), ', ' ORDER BY c.attnum))
+        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
+        ORDER BY c.attnum))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
     HAVING att.row_filter IS NOT NULL
 $$;
@@ -223,7 +229,7 @@ $$;
 -- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
 --
 -- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the
--- predicate is bound to, whatever they are called now; a domain over one is cast to it, by a name. A transaction at
+-- predicate is bound to, whatever they are called now; of a domain, what it is made of, as deep down as it was. A transaction at
 -- REPEATABLE READ may see old names and types in the catalogue, while its statement works by those of now.
 --
 -- Arguments: rel: the name of a variable that holds the table's number.
@@ -238,10 +244,10 @@ LANGUAGE sql STABLE AS $$
     FROM (
         SELECT p.name, CASE
             WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            WHEN p.type = p.bound THEN ' AND a.atttypid OPERATOR(pg_catalog.=) ' || f.bound
-            ELSE format(' AND a.atttypid OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)', p.type::regtype)
-                || CASE WHEN p.bound < 16384 THEN '' ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s',
-                    p.bound::regtype, f.bound) END
+            ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
+                CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
+                || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
+                    ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
         FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
             format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',

@@ -25,7 +25,7 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
-        att.agent := tube_private_agent_digest(att);
+        att.agent := md5(tube_private_agent_body(att)); -- what was asked for, and not what is there now
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name, agent = att.agent,
@@ -89,17 +89,18 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent_digest(att) IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            PERFORM tube_private_use_agent(att, part.rel, part.names, NULL);
+            PERFORM tube_private_call_agent(agent, att.agent, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
                 HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
@@ -122,6 +123,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".t
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    agent CONSTANT text := tube_private_function(att, 'agent');
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -136,7 +138,7 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_use_agent(att, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+        IF NOT tube_private_call_agent(agent, att.agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
         END IF;
     END LOOP;
@@ -144,7 +146,7 @@ BEGIN
         SELECT c.oid FROM pg_class AS c
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
-        PERFORM tube_private_use_agent(att, rel, NULL, 'D');
+        PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
     END LOOP;
     IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
             WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
@@ -203,7 +205,7 @@ BEGIN
                 OR n.nspname = tube_private_capture_schema()
                     AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
         LOOP
-            EXECUTE format('DROP FUNCTION %s CASCADE', made);
+            EXECUTE format('DROP ROUTINE %s CASCADE', made);
         END LOOP;
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;

@@ -1,4 +1,5 @@
 -- 0005: an owner's agent is called only as its owner agreed to it.
 
--- A digest of it; NULL where no owner has looked since: then it is called as it is.
+-- The md5 of its text. The installation that runs this fills it.
 ALTER TABLE :"schema".tube_attachment ADD agent text;
+DROP FUNCTION IF EXISTS :"schema".tube_private_call_agent(text, regclass, name[], text);

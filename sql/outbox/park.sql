@@ -69,9 +69,13 @@ BEGIN
     tbl := tube_private_outbox_table(box);
     key := tube_private_outbox_key(box.adopted);
     slot := tube_private_outbox_slot(box.adopted);
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' parked ' || outbox, 0));
+    PERFORM pg_advisory_xact_lock(tube_private_parked_lock(outbox));
 END
 $$;
+
+-- tube_private_parked_lock: the number of that lock.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_parked_lock(outbox text) RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT hashtextextended(tube_private_schema() || ' parked ' || outbox, 0) $$;
 
 -- tube_private_put_parked: writes parked records down.
 --

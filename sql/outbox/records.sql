@@ -26,7 +26,8 @@
 --   them were returned once a mark gives fewer rows than records_limit, or a row with a greater id than that record's.
 -- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
 --   table.
--- Locks, a lost answer: as tube_pods_mark.
+-- Locks: as tube_pods_mark; and that of the outbox's parked records, shared, if nobody has it: whoever parks, retries or drops
+--   some waits until the transaction ends. A lost answer: as there.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer = 1000, floor bigint = 0
 ) RETURNS TABLE (
@@ -36,15 +37,21 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
 LANGUAGE plpgsql SECURITY INVOKER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
 DECLARE
-    todo CONSTANT record := tube_private_begin_mark(outbox, partitions, partition, leader_id, records_limit, floor);
+    room integer := records_limit;
     marked integer := 0;
+    todo record;
 BEGIN
-    IF todo.ids IS NOT NULL THEN
+    LOOP
+        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor);
+        EXIT WHEN todo.ids IS NULL;
         RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
         GET DIAGNOSTICS marked = ROW_COUNT;
-    END IF;
-    IF marked < records_limit THEN
-        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, records_limit - marked;
+        -- The list also has records that the term has by now: as long as it gives as many as were asked for, there may be more.
+        EXIT WHEN cardinality(todo.ids) < room OR marked = room;
+        room := room - marked;
+    END LOOP;
+    IF marked < room THEN
+        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, room - marked;
     END IF;
 END
 $$;
@@ -58,9 +65,10 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
 -- parameters $1 leader_id, $2 ids, $3 the outbox.
 --
 -- As tube_private_mark_sql does, mark first looks for the last record that it is to take, by the order of an index, then
--- updates all up to it in that order. Each statement looks by itself whether anything is parked, once: in a statement before
--- it the answer would be old, and a record that is parked just then would be taken, as it was before it was mended. Where
--- something is, records are looked up one by one; an EXISTS may be hashed, which reads all that is parked for each mark.
+-- updates all up to it in that order. Where records are parked they are passed over by a join, and what comes back is
+-- sorted. Whether any are is asked under a lock that keeps others from parking until the mark is over: else a record that is
+-- parked meanwhile would be taken as it is, and sent although an operator has mended it. Where somebody has the lock,
+-- the join looks itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_mark(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint,
     OUT mark text, OUT ids bigint[], OUT again text
@@ -70,9 +78,14 @@ DECLARE
     box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
     tbl CONSTANT text := tube_private_outbox_table(box);
     part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
-    no_parked CONSTANT text := format(' AND NOT ((SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3))'
-        ' AND (SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.id = r.id) IS NOT NULL)', tube_private_qualify('tube_outbox_parked'));
+    parks boolean := true;
+    no_parked text := format(
+        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'));
 BEGIN
+    IF pg_try_advisory_xact_lock_shared(tube_private_parked_lock(outbox)) THEN
+        parks := EXISTS (SELECT FROM tube_outbox_parked AS k WHERE k.outbox = box.outbox);
+        no_parked := CASE WHEN parks THEN no_parked ELSE ' AND $3 IS NOT NULL' END;
+    END IF;
     IF records_limit IS NULL OR records_limit NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
@@ -80,12 +93,15 @@ BEGIN
     mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
-        tbl, part, no_parked, tube_private_record_columns(box, false));
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+    IF parks THEN
+        mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
+    END IF;
     IF EXISTS (SELECT FROM tube_outbox_retry AS t WHERE t.outbox = box.outbox AND t.id <= floor) THEN
         ids := tube_private_take_retries(outbox, partitions, partition, records_limit, floor);
         again := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($2)'
-            ' AND r.leader_id IS DISTINCT FROM $1 RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
-            tube_private_record_columns(box, true));
+            ' AND r.leader_id IS DISTINCT FROM $1 AND $3 IS NOT NULL RETURNING %s) SELECT * FROM marked ORDER BY 1', tbl,
+            tube_private_record_columns(box, parks, true));
     END IF;
 END
 $$;
@@ -104,7 +120,9 @@ END
 $$;
 
 -- tube_private_record_columns: the SQL text of what outbox_records_mark returns, of a table called r; $3 is the outbox.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_record_columns(box :"schema".tube_outbox, retried boolean) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_record_columns(
+    box :"schema".tube_outbox, parks boolean, retried boolean
+) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('r.id::bigint, r.create_time, r.kafka_topic::text, r.kafka_key::text, %s, r.kafka_header_keys::text[],'
         ' r.kafka_header_values::text[], %s, %s, %s',
@@ -112,14 +130,14 @@ LANGUAGE sql STABLE AS $$
             ELSE 'convert_to(r.kafka_value::text, ''UTF8'')' END,
         CASE WHEN box.adopted THEN 'NULL::text' ELSE 'r.partition_key' END,
         retried::text,
-        format('(SELECT EXISTS (SELECT FROM %1$s AS k WHERE k.outbox = $3)) AND EXISTS (SELECT FROM %1$s AS k'
-            ' WHERE k.outbox = $3 AND k.topic = r.kafka_topic AND md5(k.key) = md5(%2$s) AND k.key = %2$s'
-            ' AND k.hold AND NOT k.behind)',
+        -- One by one by its index: an EXISTS may be hashed, which reads all that is held for each mark.
+        CASE WHEN parks THEN format('(SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.topic = r.kafka_topic'
+            ' AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind LIMIT 1) IS NOT NULL',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
             -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
-            || CASE WHEN retried THEN '' ELSE format(' OR (SELECT EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3'
-                ' AND t.id <= $2)) AND EXISTS (SELECT FROM %1$s AS t WHERE t.outbox = $3 AND t.slot = (%2$s) AND t.id <= $2)',
-                tube_private_qualify('tube_outbox_retry'), tube_private_outbox_slot(box.adopted)) END)
+            || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
+                tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
+            ELSE 'false' END)
 $$;
 
 -- tube_private_take_retries: the next records of a partition, up to its floor, that are to be sent again, taken off their

@@ -178,14 +178,20 @@ class TestConnecting:
         assert "hunter" not in str(caught.value)
 
     def test_settings(self, bare_dsn: str) -> None:
+        with connect_sync(bare_dsn) as connection:
+            name = connection.info.dbname
+            connection.execute(
+                f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'".encode()
+            )
         with connect_sync(
             bare_dsn, 'a"b', application_name="my BACKFILL job", lock_timeout=2.5
         ) as connection:
             row = connection.execute(
                 "SELECT current_setting('search_path'), current_setting('application_name'),"
-                " current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')"
+                " current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),"
+                " current_setting('transaction_isolation')"
             ).fetchone()
-        assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s")
+        assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s", "read committed")
 
     def test_a_client_whose_machine_vanished_is_noticed(self, bare_dsn: str) -> None:
         with connect_sync(bare_dsn, "a") as connection:

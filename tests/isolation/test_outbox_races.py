@@ -152,12 +152,14 @@ def test_a_key_that_is_freed_while_marks_go_on_keeps_its_order(
     first, second = marked_ids(conn, term)
     park(conn, term, first, hold=True)
     reset(conn, term, [second])
-    worker = session()
+    operator, worker = session(), session()
+    operator.begin()
+    assert operator.value(RETRY) == 1
     worker.begin()
     begin = "SELECT mark, ids FROM tube_private_begin_mark(%s, %s, %s, %s, 1000, %s)"
     text, ids = worker.run(begin, (*term.args, first))[0]
     assert ids is None
-    assert retry(conn) == 1
+    operator.commit()
     parameters = (term.leader_id, first, OUTBOX, 1000)
     filled = re.sub(r"\$(\d)", lambda found: f"%(p{found[1]})s", text.replace("%", "%%"))
     rows = worker.run(filled, {f"p{number}": value for number, value in enumerate(parameters, 1)})
@@ -168,24 +170,39 @@ def test_a_key_that_is_freed_while_marks_go_on_keeps_its_order(
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["none parked before", "others parked before"])
-def test_what_is_parked_while_a_mark_goes_on_is_not_returned(
+def test_nothing_is_parked_while_a_mark_goes_on(
     conn: Conn, session: NewSession, term: Term, before: bool
 ) -> None:
-    """Else it would be sent as it was, and parked again, although an operator has mended it meanwhile."""
+    """Else the mark would take it as it is, and the worker send it although an operator has mended it."""
     others = [stash(conn, key="another")] if before else []
     first, second = marked_ids(conn, term)[:2]
     park(conn, term, *others)
     third = stash(conn)
-    worker, parking = session(), session()
-    parking.begin()
-    parking.run("LOCK TABLE tube.orders IN EXCLUSIVE MODE")  # the statement that marks waits for it
+    worker, parking, gate = session(), session(), session()
+    gate.begin()
+    gate.run("LOCK TABLE tube.orders IN EXCLUSIVE MODE")  # the statement that marks waits for it
     marking = worker.start(f"SELECT id, held FROM outbox_records_mark{TERM})", term.args)
-    assert marking.blocked(by=parking)
-    assert parking.value(PARK, (*term.args, json.dumps([item(first), item(second, behind=True)])))
-    parking.commit()
-    assert marking.rows() == [(third, True)]
+    assert marking.blocked(by=gate)
+    parked = parking.start(PARK, (*term.args, json.dumps([item(first), item(second, behind=True)])))
+    assert parked.blocked(by=worker)
+    gate.commit()
+    assert marking.rows() == [(third, False)]
+    assert parked.value() == [first, second]
     retry(conn)
     assert marked_ids(conn, term) == [first, second, *others], "nobody has marked them meanwhile"
+
+
+def test_a_mark_does_not_wait_for_who_parks(conn: Conn, session: NewSession, term: Term) -> None:
+    first, _ = marked_ids(conn, term)
+    other = stash(conn, key="another")
+    parking, worker = session(), session()
+    parking.begin()
+    assert parking.value(PARK, (*term.args, json.dumps([item(first)]))) == [first]
+    marking = worker.start(f"SELECT id, held FROM outbox_records_mark{TERM})", term.args)
+    assert marking.rows() == [(other, False)]
+    parking.commit()
+    third = stash(conn)
+    assert [(record.id, record.held) for record in mark(conn, term)] == [(third, True)]
 
 
 def test_a_record_parked_behind_another_goes_with_it(conn: Conn, session: NewSession, term: Term) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.helpers.capture import scalar
+from tests.helpers.capture import make_tube, scalar
 from tests.sql.attackers import MALLORY, World, function_of
 
 pytestmark = pytest.mark.every_server
@@ -99,6 +99,28 @@ def test_an_overload_in_place_of_an_agent(world: World) -> None:
         f"CREATE FUNCTION {agent}(regclass, name[], varchar) RETURNS boolean LANGUAGE plpgsql"
         " SECURITY INVOKER AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
     )
-    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="would not run with the rights"):
-        world.admin.execute("SELECT tube.tube_private_call_agent(%s, 'app.t', NULL, 'D')", (agent,))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="is not what its owner has agreed to"):
+        world.admin.execute("SELECT tube.tube_private_call_agent(%s, NULL, 'app.t', NULL, 'D')", (agent,))
+    world.nobody_was_robbed()
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("base", ["text", "jsonb", "integer"])
+@pytest.mark.parametrize("table", ["acct", "vault"])
+def test_a_writers_own_type_of_a_built_in_name_where_a_predicate_is_over_a_domain(
+    world: World, base: str, table: str
+) -> None:
+    """The domain is the owner's, and without any check."""
+    world.admin.execute(
+        f"CREATE DOMAIN bank.word AS {base}; ALTER TABLE app.t ADD n {base};"
+        "ALTER TABLE bank.vault ADD n bank.word; ALTER TABLE bank.acct ADD n bank.word;"
+        "GRANT USAGE ON SCHEMA bank TO mallory; GRANT INSERT ON bank.acct, bank.vault TO mallory".encode()
+    )
+    make_tube(world.admin, predicate="n IS NOT NULL")
+    of = "int4" if base == "integer" else base
+    world.run(
+        MALLORY,
+        f'CREATE DOMAIN pg_temp."{base}" AS pg_catalog.{of} CHECK (evil.strike(1) = 1);'
+        f"INSERT INTO bank.{table} VALUES (1, 1, NULL)",
+    )
     world.nobody_was_robbed()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from tests.helpers.capture import Conn, attach, make_tube, ops, scalar
+from tests.helpers.capture import Conn, attach, detach, make_tube, ops, scalar
 from tests.sql.attackers import CASTS, KEEPER, MALLORY, SHADOW, World, function_of, use_all
 
 # --- attacks that the first build allowed -----------------------------------------------------------
@@ -102,7 +102,7 @@ AGENTS = {
     "a thief": (
         "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
         " PERFORM evil.grasp();"
-        " ALTER FUNCTION tube.tube_private_call_agent(text, regclass, name[], text) SECURITY INVOKER;"
+        " ALTER FUNCTION tube.tube_private_call_agent(text, text, regclass, name[], text) SECURITY INVOKER;"
         " RETURN true; END $$"
     ),
     "a usurper": (
@@ -176,7 +176,7 @@ def test_the_agents_of_others_can_not_be_called(world: World) -> None:
             with world.login(role) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(f"SELECT {agent}('{table}', NULL, 'D')".encode())
     with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        mallory.execute("SELECT tube.tube_private_call_agent('app.t', 'app.t', NULL, NULL)")
+        mallory.execute("SELECT tube.tube_private_call_agent('app.t', NULL, 'app.t', NULL, NULL)")
 
 
 # --- what an owner makes in the schema of the owners' functions ------------------------------------
@@ -414,7 +414,8 @@ def test_a_predicate_that_was_replaced_before_all_of_an_owners_objects_are_given
     world.run(
         MALLORY,
         f"CREATE OR REPLACE FUNCTION {passes}(v integer) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE"
-        " RETURN query_to_xml('SELECT evil.grasp()', true, false, '') IS NOT NULL",  # built in, as is asked
+        # built in, as is asked, and runs any query
+        " RETURN ts_rewrite('a', 'SELECT evil.grasp()::text::tsquery, ''b''::tsquery') IS NOT NULL",
     )
     world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
     world.admin.execute("SELECT tube.tube_sync()")
@@ -494,6 +495,41 @@ def test_an_owner_keeps_no_other_from_another_predicate(world: World) -> None:
         assert scalar(world.admin, "SELECT tube_sync()") == 0
     world.run("writer", "INSERT INTO bank.acct VALUES (1, 1), (2, 0)")
     assert ops(world.admin) == [("I", 1)]
+
+
+def test_what_tube_sync_gives_to_the_next_owner_never_runs_as_them(world: World) -> None:
+    """A function with the name of an old predicate's, which a statement under way might still call."""
+    make_tube(world.admin, predicate="v > 0")
+    passes = function_of(world, "p", "t")[:-7]
+    world.run(
+        MALLORY,
+        f'CREATE FUNCTION {passes}ffffff"() RETURNS integer LANGUAGE sql SECURITY DEFINER'
+        " AS 'SELECT evil.grasp()'",
+    )
+    world.admin.execute("GRANT USAGE, CREATE ON SCHEMA app TO keeper")
+    with world.admin.transaction():
+        world.admin.execute("ALTER TABLE app.t OWNER TO keeper")
+        world.admin.execute("SELECT tube_sync()")
+    world.try_all(MALLORY, f'SELECT {passes}ffffff"()')
+    world.nobody_was_robbed()
+
+
+def test_an_owner_keeps_no_other_table_from_being_detached(world: World) -> None:
+    name = function_of(world, "capture", "acct").replace("_capture_", "_p")[:-1] + '_ffffff"'
+    world.run(MALLORY, f"CREATE PROCEDURE {name}() LANGUAGE sql AS ''")
+    detach(world.admin, "bank.acct")
+    assert scalar(world.admin, "SELECT count(*) FROM tube.tube_attachment") == 2
+
+
+def test_functions_that_the_last_owner_has_made_stable(world: World) -> None:
+    """A trigger function that does not see what its statement waited for would lose touches."""
+    for kind in ("capture", "agent"):
+        world.run(MALLORY, f"ALTER FUNCTION {function_of(world, kind, 't')} STABLE")
+    world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
+    world.admin.execute("SELECT tube.tube_sync()")
+    for kind in ("capture", "agent"):
+        volatility = "SELECT provolatile FROM pg_proc WHERE oid = %s::regproc"
+        assert scalar(world.admin, volatility, (function_of(world, kind, "t"),)) == "v"
 
 
 # --- partitions of somebody else --------------------------------------------------------------------

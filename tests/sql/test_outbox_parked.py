@@ -264,3 +264,20 @@ def test_a_retry_of_an_adopted_table_leaves_nothing_on_a_list(conn: Conn) -> Non
     assert retry(conn) == 1
     assert scalar(conn, "SELECT count(*) FROM tube_outbox_retry") == 0
     assert marked_ids(conn, term) == [marked]
+
+
+def test_a_freed_record_is_found_behind_those_that_the_term_has(conn: Conn) -> None:
+    """The list of what is to be sent again also has what marks have found by themselves since."""
+    make_outbox(conn)
+    many = [stash(conn, key=f"a{number}") for number in range(25)]
+    first = stash(conn, key="k")
+    term = lead(conn)
+    assert marked_ids(conn, term) == [*many, first]
+    park(conn, term, *many)
+    park(conn, term, first, hold=True)
+    term = lead(conn)
+    retry(conn, many)
+    assert marked_ids(conn, term) == many
+    retry(conn, [first])
+    second = stash(conn, key="k")
+    assert marked_ids(conn, term, limit=10, floor=first) == [first, second]
