@@ -4374,6 +4374,8 @@ DECLARE
         -- Those that have their triggers now.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+    -- An older snapshot shows neither all rows nor the agent as it is.
+    reads CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
     rel regclass;
 BEGIN
     FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
@@ -4383,7 +4385,9 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT tube_private_call_agent(agent, att.agent, rel, NULL, 'I') AND pg_relation_size(rel) > 0 THEN
+        IF NOT (CASE WHEN reads THEN tube_private_call_agent(agent, att.agent, rel, NULL, 'I') ELSE false END)
+            AND pg_relation_size(rel) > 0
+        THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
         END IF;
     END LOOP;
@@ -4391,7 +4395,11 @@ BEGIN
         SELECT c.oid FROM pg_class AS c
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
-        PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
+        IF reads THEN
+            PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
+        ELSE
+            PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+        END IF;
     END LOOP;
     IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
             WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))

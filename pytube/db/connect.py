@@ -302,7 +302,7 @@ def session_settings(
     settings: dict[str, str] = {
         "application_name": _session_name(application_name),
         "search_path": path,
-        "default_transaction_isolation": "read committed",  # our statements count on seeing what was committed
+        "default_transaction_isolation": "read committed",  # our statements count on it
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},

@@ -446,9 +446,9 @@ def test_an_enum_in_the_predicate_of_a_restored_database(any_server: TestServer)
             new.execute("SELECT tube_sync()")
 
 
-@pytest.mark.parametrize("renamed", ["TYPE public.mood", "DOMAIN public.tone"])
-def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed: str) -> None:
-    """Its name stands in what writers run; no write fails, and none is missed."""
+@pytest.mark.parametrize(("renamed", "op"), [("TYPE public.mood", "U"), ("DOMAIN public.tone", "I")])
+def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed: str, op: str) -> None:
+    """The name of a type stands in what writers run; no write fails, and none is missed."""
     with open_session(any_dsn) as db:
         db.execute("CREATE TYPE public.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN public.tone AS public.mood")
         db.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, mood public.mood, tone public.tone)")
@@ -458,7 +458,7 @@ def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed
         db.execute(f"ALTER {renamed.split(maxsplit=1)[0]} public.other SET SCHEMA away".encode())
         with open_session(any_dsn) as fresh:
             fresh.execute("INSERT INTO public.item VALUES (1, 'ok', 'sad'), (2, 'sad', 'sad')")
-        assert ("U", 1) in ops(db)
+        assert (op, 1) in ops(db)
         sync(db)
         db.execute("INSERT INTO public.item VALUES (4, 'ok'), (5, 'sad')")
         assert ops(db) == [("I", 4)]
