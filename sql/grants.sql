@@ -11,7 +11,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor", :"role_nobody";
 REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
@@ -36,7 +36,7 @@ BEGIN
 END
 $$;
 
-GRANT USAGE ON SCHEMA :"schema" TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
+GRANT USAGE ON SCHEMA :"schema" TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor", :"role_nobody";
 GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody";
 -- Each command of ours asks which version is installed.
 GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";

@@ -186,7 +186,7 @@ BEGIN
     FOR change IN
         SELECT format('TYPE %s', t.oid::regtype)
         FROM pg_type AS t
-        WHERE t.typnamespace = ours AND t.typowner <> owner_oid AND t.typname = 'tube_shard'
+        WHERE t.typnamespace = ours AND t.typowner <> owner_oid AND (t.typname = 'tube_shard' OR t.typname LIKE 'tube\_seal\_%')
         UNION ALL
         SELECT format('ROUTINE %s', p.oid::regprocedure)
         FROM pg_proc AS p WHERE p.pronamespace = ours AND p.proowner <> owner_oid

@@ -80,6 +80,9 @@ BEGIN
     FOR step IN
         SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname SIMILAR TO '(tube|outbox)\_%'
+        UNION ALL
+        SELECT format('DROP TYPE %s', t.oid::regtype) FROM pg_catalog.pg_type AS t
+        WHERE t.typnamespace = to_regnamespace(quote_ident(ours)) AND t.typname LIKE 'tube\_seal\_%'
     LOOP
         EXECUTE step;
     END LOOP;

@@ -2580,6 +2580,34 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
+CREATE FUNCTION tube.tube_private_admit_owner(owner regrole) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    seal CONSTANT text := tube_private_seal(owner);
+    other text;
+BEGIN
+    IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
+        AND tube_private_seal_users(seal) = ARRAY[owner]
+    THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
+    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
+    IF to_regtype(seal) IS NULL THEN
+        EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
+    END IF;
+    -- Default privileges, or a restored dump, may have given it to others.
+    FOREACH other IN ARRAY tube_private_seal_users(seal)::text[] LOOP
+        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', seal, CASE other WHEN '-' THEN 'PUBLIC' ELSE other END);
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2702,6 +2730,13 @@ CREATE TABLE tube.tube_attachment (
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
 
+CREATE FUNCTION tube.tube_private_agent(att tube.tube_attachment) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('%s(regclass, name[], text, %s)', tube_private_function(att, 'agent'),
+        tube_private_seal(tube_private_owner_of(att.tbl)))
+$$;
+
 CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
     LANGUAGE sql STABLE
     AS $_$
@@ -2769,14 +2804,14 @@ CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETUR
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
+    agent CONSTANT text := tube_private_agent(att);
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_find_function(agent) IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
@@ -3384,12 +3419,11 @@ CREATE FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regcla
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 DECLARE
-    signature CONSTANT text := agent || '(regclass, name[], text)';
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     left_before CONSTANT bigint[] := ARRAY[(SELECT count(*) FROM pg_cursors), (SELECT count(*) FROM pg_prepared_statements),
         (SELECT count(*) FROM pg_depend AS d
             WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = pg_my_temp_schema())];
-    version xid;
+    made record;
     result boolean;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
@@ -3399,22 +3433,23 @@ BEGIN
     END IF;
     -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
     -- with the rights of nobody.
-    SELECT p.xmin INTO version FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.oid = to_regprocedure(signature) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
+    SELECT p.oid, p.oid::regproc AS name, format_type(p.proargtypes[3], NULL) AS seal, p.xmin AS version INTO made
+    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(agent) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
         AND NOT p.proretset AND l.lanname = 'plpgsql' AND p.proconfig = '{"search_path=pg_catalog, pg_temp"}'
         AND md5(p.prosrc) = agreed;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s is not what its owner has agreed to', agent), HINT = 'Call tube_sync as its owner.';
     END IF;
-    EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    EXECUTE format('SELECT %s($1, $2, $3, NULL::%s)', made.name, made.seal) INTO result USING rel, triggers, op;
     IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
         WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
     END IF;
     PERFORM FROM pg_catalog.pg_proc AS p
-    WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure(signature) AND p.xmin OPERATOR(pg_catalog.=) version;
+    WHERE p.oid OPERATOR(pg_catalog.=) made.oid AND p.xmin OPERATOR(pg_catalog.=) made.version;
     IF NOT FOUND OR left_before OPERATOR(pg_catalog.<>) ARRAY[(SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors),
         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend AS d
@@ -3448,7 +3483,7 @@ DECLARE
 BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
         -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
-        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text);
+        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text, NULL::<seal>);
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
@@ -3555,6 +3590,7 @@ BEGIN
         'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
         'put', tube_private_function(att, 'put'),
         'agent', tube_private_function(att, 'agent'),
+        'seal', tube_private_seal(tube_private_owner_of(att.tbl)),
         'schema', quote_ident(tube_private_schema()),
         'passes', coalesce(tube_private_passes_call(att), 'true'),
         'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
@@ -4304,6 +4340,16 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_find_function(signature text) RETURNS oid
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    RETURN to_regprocedure(signature);
+EXCEPTION WHEN undefined_object THEN
+    RETURN NULL;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -4368,7 +4414,7 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     AS $$
 #variable_conflict use_column
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
+    agent CONSTANT text := tube_private_agent(att);
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -4536,7 +4582,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, return
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = tube_private_find_function(signature));
     may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
@@ -4575,7 +4621,7 @@ CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind t
     AS $_$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_owner_of(att.tbl), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
+            SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $_$;
@@ -4597,8 +4643,11 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
                     ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
         FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
-            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                p.place - 1, tube_private_function(att, 'passes')) AS f (bound)
+            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                ' AND pg_catalog.to_regtype(%L)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY (f.proargtypes)'
+                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L))',
+                p.place - 1, tube_private_function_name(att, 'passes'), tube_private_seal(tube_private_owner_of(att.tbl)),
+                quote_ident(tube_private_capture_schema())) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
@@ -5437,8 +5486,17 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
     UNION ALL
     SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', '{"search_path=pg_catalog, pg_temp"}',
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal '
+            || tube_private_seal(tube_private_owner_of(att.tbl)),
+        'boolean', '{"search_path=pg_catalog, pg_temp"}',
         tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    -- The agent of the owner before. What somebody has made of it keeps it: a view, say.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(p.oid)), NULL FROM pg_proc AS p
+    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+        AND p.proname = tube_private_function_name(att, 'agent') AND p.proowner = ANY (tube_private_put_callers(att))
+        AND p.oid IS DISTINCT FROM tube_private_find_function(tube_private_agent(att))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid)
     UNION ALL
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
@@ -5532,9 +5590,9 @@ $_$;
 CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text DEFAULT ''::text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
+    SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
         CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-        ORDER BY c.attnum))
+        ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
     HAVING att.row_filter IS NOT NULL
 $$;
@@ -5547,13 +5605,14 @@ DECLARE
     quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    seal CONSTANT text := tube_private_seal(owner);
     arguments text;
     types text;
     bound text;
 BEGIN
-    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), ''),
-        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), ''),
-        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+    SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
+        concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
+        concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
@@ -5580,9 +5639,9 @@ BEGIN
     CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
         AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
     CROSS JOIN LATERAL (VALUES
-        (f.goes, format('DROP ROUTINE %s', m.oid::regprocedure)),
-        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', m.oid::regprocedure, owner)),
-        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', m.oid::regprocedure))
+        (f.goes, format('DROP ROUTINE %s', tube_private_signature(m.oid))),
+        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', tube_private_signature(m.oid), owner)),
+        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', tube_private_signature(m.oid)))
     ) AS s (is_needed, statement)
     WHERE s.is_needed;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
@@ -5722,19 +5781,9 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
     AS $$
-DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
-    THEN
-        -- Two grants at once on one schema would fail each other.
-        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
-        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    END IF;
+    PERFORM tube_private_admit_owner(tube_private_owner_of(att.tbl));
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
         'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
@@ -6466,6 +6515,19 @@ CREATE FUNCTION tube.tube_private_schema() RETURNS name
     LANGUAGE sql IMMUTABLE
     RETURN 'tube'::name;
 
+CREATE FUNCTION tube.tube_private_seal(owner regrole) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT tube_private_qualify('tube_seal_' || left(md5(owner::text), 12)) $$;
+
+CREATE FUNCTION tube.tube_private_seal_users(seal text) RETURNS regrole[]
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT ARRAY(
+        SELECT DISTINCT a.grantee::regrole
+        FROM pg_type AS t CROSS JOIN LATERAL aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+        WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner)
+$$;
+
 CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6562,6 +6624,10 @@ CREATE FUNCTION tube.tube_private_shows_owner(rel oid) RETURNS boolean
                 AND d.classid = 'pg_class'::regclass AND d.objid = rel AND d.objsubid = 0 AND d.deptype = 'o'
                 AND NOT tube_private_is_replaced(d.xmax))
 $$;
+
+CREATE FUNCTION tube.tube_private_signature(routine oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -8259,6 +8325,7 @@ GRANT USAGE ON SCHEMA tube TO tube_admin;
 GRANT USAGE ON SCHEMA tube TO tube_worker;
 GRANT USAGE ON SCHEMA tube TO tube_writer;
 GRANT USAGE ON SCHEMA tube TO tube_monitor;
+GRANT USAGE ON SCHEMA tube TO tube_nobody;
 
 REVOKE ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
@@ -8671,6 +8738,8 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_admit_owner(owner regrole) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
@@ -8682,6 +8751,8 @@ GRANT ALL ON FUNCTION tube.tube_private_adoption_rights(outbox text, tbl regclas
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_private_agent(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
 
@@ -8846,6 +8917,8 @@ GRANT SELECT ON TABLE tube.tube_outbox TO tube_admin;
 REVOKE ALL ON FUNCTION tube.tube_private_enter_outbox(outbox text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_find_function(signature text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
@@ -9118,6 +9191,10 @@ GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube
 
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_seal(owner regrole) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_seal_users(seal text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
@@ -9125,6 +9202,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_signature(routine oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 

@@ -1,4 +1,4 @@
--- tube_private_agent_body: the text of agent(rel, triggers, op), by which the owner of an attached table lets us go on.
+-- tube_private_agent_body: the text of agent(rel, triggers, op, seal), by which the owner of an attached table lets us go on.
 --
 -- It belongs to the owner and runs with their rights; nobody may call it but they and tube_private_call_agent. It does
 -- two things and no more: it puts the capture triggers on a partition that has come, and it touches all rows of a table.
@@ -80,7 +80,7 @@ $$;
 -- function that sets it), a cursor, a temporary object. That is an error, which takes it away; and what comes after the call
 -- names all in full.
 --
--- Arguments: agent: its name, quoted and with its schema; agreed: the md5 of its text.
+-- Arguments: agent: as of tube_private_agent; agreed: the md5 of its text.
 -- Errors: those of the owner's: 42501 they don't own the partition; or it is not what was agreed, has the caller's rights, or
 -- has left something behind; 25001 not READ COMMITTED.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(
@@ -88,12 +88,11 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_call_agent(
 ) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    signature CONSTANT text := agent || '(regclass, name[], text)';
     before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
     left_before CONSTANT bigint[] := ARRAY[(SELECT count(*) FROM pg_cursors), (SELECT count(*) FROM pg_prepared_statements),
         (SELECT count(*) FROM pg_depend AS d
             WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = pg_my_temp_schema())];
-    version xid;
+    made record;
     result boolean;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
@@ -103,22 +102,23 @@ BEGIN
     END IF;
     -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
     -- with the rights of nobody.
-    SELECT p.xmin INTO version FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.oid = to_regprocedure(signature) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
+    SELECT p.oid, p.oid::regproc AS name, format_type(p.proargtypes[3], NULL) AS seal, p.xmin AS version INTO made
+    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.oid = to_regprocedure(agent) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
         AND NOT p.proretset AND l.lanname = 'plpgsql' AND p.proconfig = '{"search_path=pg_catalog, pg_temp"}'
         AND md5(p.prosrc) = agreed;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s is not what its owner has agreed to', agent), HINT = 'Call tube_sync as its owner.';
     END IF;
-    EXECUTE format('SELECT %s($1, $2, $3)', agent) INTO result USING rel, triggers, op;
+    EXECUTE format('SELECT %s($1, $2, $3, NULL::%s)', made.name, made.seal) INTO result USING rel, triggers, op;
     IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
         WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
     END IF;
     PERFORM FROM pg_catalog.pg_proc AS p
-    WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure(signature) AND p.xmin OPERATOR(pg_catalog.=) version;
+    WHERE p.oid OPERATOR(pg_catalog.=) made.oid AND p.xmin OPERATOR(pg_catalog.=) made.version;
     IF NOT FOUND OR left_before OPERATOR(pg_catalog.<>) ARRAY[(SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors),
         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend AS d

@@ -44,7 +44,7 @@ DECLARE
 BEGIN<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
         -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
-        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text);
+        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text, NULL::<seal>);
         RETURN NULL;
     ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
@@ -151,6 +151,7 @@ BEGIN
         'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
         'put', tube_private_function(att, 'put'),
         'agent', tube_private_function(att, 'agent'),
+        'seal', tube_private_seal(tube_private_owner_of(att.tbl)),
         'schema', quote_ident(tube_private_schema()),
         'passes', coalesce(tube_private_passes_call(att), 'true'),
         'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),

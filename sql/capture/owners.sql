@@ -6,16 +6,19 @@
 --   put      puts typed ids into the tube; ours; only the table's owner may call it
 --
 -- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
+--
+-- Other owners may make functions there, too. A call by name must never fit one of theirs, nor be ambiguous by it; so the
+-- last argument of passes and agent is a seal: NULL of a type that none but the table's owner and we may use.
 
 -- tube_private_function_name: the name of a function of an attachment, unquoted.
 --
--- That of a predicate has a digest of it: a statement that is under way still calls the one before. The table's owner is in
--- it, too: what another one has made of a predicate never goes on with the rights of the next.
+-- That of a predicate has a digest of it: a statement that is under way still calls the one before. The seal of the table's
+-- owner is in it, too: what another one has made of a predicate never goes on with the rights of the next.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
         WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_owner_of(att.tbl), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
+            SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
         ELSE '_' || kind || '_\1' END)
 $$;
@@ -38,6 +41,32 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_of(tbl regclass) RETURNS regrole
 LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
 
+-- tube_private_seal: the name of an owner's type for calls that no function of anybody else's may fit.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_seal(owner regrole) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT tube_private_qualify('tube_seal_' || left(md5(owner::text), 12)) $$;
+
+-- tube_private_signature: a function with the types of its arguments, all by their names in full.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_signature(routine oid) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
+
+-- tube_private_find_function: a function by that; NULL where there is none. Before Postgres 16, to_regprocedure fails where
+-- there is no such type: the seal of an owner who has just got a table.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_find_function(signature text) RETURNS oid
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN to_regprocedure(signature);
+EXCEPTION WHEN undefined_object THEN
+    RETURN NULL;
+END
+$$;
+
+-- tube_private_agent: an owner's agent, with the types of its arguments.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_agent(att :"schema".tube_attachment) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%s(regclass, name[], text, %s)', tube_private_function(att, 'agent'),
+        tube_private_seal(tube_private_owner_of(att.tbl)))
+$$;
+
 -- tube_private_is_root: whether an attached table is the first of its shards.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -58,7 +87,7 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = tube_private_find_function(signature));
     may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
@@ -111,28 +140,58 @@ BEGIN
 END
 $$;
 
+-- tube_private_admit_owner: gives an owner of attached tables what their functions need of us: our schemas, and a seal.
+--
+-- Locks: an advisory one, until the transaction ends, where something is missing: two grants at once on one schema would
+-- fail each other.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_admit_owner(owner regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    seal CONSTANT text := tube_private_seal(owner);
+    other text;
+BEGIN
+    IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
+        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
+        AND tube_private_seal_users(seal) = ARRAY[owner]
+    THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
+    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
+    IF to_regtype(seal) IS NULL THEN
+        EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
+    END IF;
+    -- Default privileges, or a restored dump, may have given it to others.
+    FOREACH other IN ARRAY tube_private_seal_users(seal)::text[] LOOP
+        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', seal, CASE other WHEN '-' THEN 'PUBLIC' ELSE other END);
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
+END
+$$;
+
+-- tube_private_seal_users: who may use a seal, but for us.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_seal_users(seal text) RETURNS regrole[]
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(
+        SELECT DISTINCT a.grantee::regrole
+        FROM pg_type AS t CROSS JOIN LATERAL aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+        WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner)
+$$;
+
 -- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us.
 --
 -- The function put, the touch function of the table.
 --
 -- Arguments: att: need not be stored yet; its functions have the names that they are to have, whatever it says.
 -- Errors: 42501 its touch function is another table's.
--- Locks: an advisory one, until the transaction ends, where a role is granted something on our schemas.
+-- Locks: as tube_private_admit_owner.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
-DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    IF NOT (has_schema_privilege(owner, tube_private_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE'))
-    THEN
-        -- Two grants at once on one schema would fail each other.
-        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
-        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    END IF;
+    PERFORM tube_private_admit_owner(tube_private_owner_of(att.tbl));
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
         'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
@@ -195,8 +254,17 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
     UNION ALL
     SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text', 'boolean', '{"search_path=pg_catalog, pg_temp"}',
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal '
+            || tube_private_seal(tube_private_owner_of(att.tbl)),
+        'boolean', '{"search_path=pg_catalog, pg_temp"}',
         tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
+    UNION ALL
+    -- The agent of the owner before. What somebody has made of it keeps it: a view, say.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(p.oid)), NULL FROM pg_proc AS p
+    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+        AND p.proname = tube_private_function_name(att, 'agent') AND p.proowner = ANY (tube_private_put_callers(att))
+        AND p.oid IS DISTINCT FROM tube_private_find_function(tube_private_agent(att))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid)
     UNION ALL
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',

@@ -163,13 +163,14 @@ DECLARE
     quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    seal CONSTANT text := tube_private_seal(owner);
     arguments text;
     types text;
     bound text;
 BEGIN
-    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), ''),
-        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), ''),
-        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+    SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
+        concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
+        concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF att.row_filter IS NULL OR EXISTS (
         SELECT FROM pg_proc AS p
@@ -196,9 +197,9 @@ BEGIN
     CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
         AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
     CROSS JOIN LATERAL (VALUES
-        (f.goes, format('DROP ROUTINE %s', m.oid::regprocedure)),
-        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', m.oid::regprocedure, owner)),
-        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', m.oid::regprocedure))
+        (f.goes, format('DROP ROUTINE %s', tube_private_signature(m.oid))),
+        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', tube_private_signature(m.oid), owner)),
+        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', tube_private_signature(m.oid)))
     ) AS s (is_needed, statement)
     WHERE s.is_needed;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
@@ -219,9 +220,9 @@ AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 -- one of the same name could be taken for it, nor a type of the writer's for that of the cast.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text = '') RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT format('%s(%s)', tube_private_function(att, 'passes'), string_agg(format(
+    SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
         CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-        ORDER BY c.attnum))
+        ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
     HAVING att.row_filter IS NOT NULL
 $$;
@@ -250,8 +251,11 @@ LANGUAGE sql STABLE AS $$
                     ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
         FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
-            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc(%L))',
-                p.place - 1, tube_private_function(att, 'passes')) AS f (bound)
+            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                ' AND pg_catalog.to_regtype(%L)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY (f.proargtypes)'
+                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L))',
+                p.place - 1, tube_private_function_name(att, 'passes'), tube_private_seal(tube_private_owner_of(att.tbl)),
+                quote_ident(tube_private_capture_schema())) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)

@@ -89,14 +89,14 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
+    agent CONSTANT text := tube_private_agent(att);
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND to_regprocedure(agent || '(regclass, name[], text)') IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_find_function(agent) IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
@@ -123,7 +123,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".t
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    agent CONSTANT text := tube_private_function(att, 'agent');
+    agent CONSTANT text := tube_private_agent(att);
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.

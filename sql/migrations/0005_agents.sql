@@ -2,10 +2,17 @@
 
 -- The md5 of its text. The installation that runs this fills it.
 ALTER TABLE :"schema".tube_attachment ADD agent text;
+-- Functions that have other arguments now.
 DO $$
+DECLARE
+    step text;
 BEGIN
-    EXECUTE (SELECT coalesce(max(format('DROP FUNCTION %s', p.oid::regprocedure)), 'SELECT') FROM pg_catalog.pg_proc AS p
+    FOR step IN
+        SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(current_setting('pytube.install_schema')))
-            AND p.proname = 'tube_private_call_agent');
+            AND p.proname IN ('tube_private_call_agent', 'tube_private_type_sql')
+    LOOP
+        EXECUTE step;
+    END LOOP;
 END
 $$;

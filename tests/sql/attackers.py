@@ -152,6 +152,11 @@ def function_of(world: World, kind: str, table: str) -> str:
     )
 
 
+def seal_of(world: World, owner: str = MALLORY) -> str:
+    """The type of the last argument of an owner's functions, which nobody else may use."""
+    return str(scalar(world.admin, "SELECT tube.tube_private_seal(%s::regrole)", (owner,)))
+
+
 VICTIMS = """
     INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 3) AS g;
     UPDATE bank.vault SET v = 2;

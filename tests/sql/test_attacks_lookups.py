@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.helpers.capture import make_tube, scalar
-from tests.sql.attackers import MALLORY, World, function_of
+from tests.helpers.capture import make_tube, ops, scalar
+from tests.sql.attackers import KEEPER, MALLORY, World, function_of, seal_of
 
 pytestmark = pytest.mark.every_server
 
@@ -26,6 +26,56 @@ def test_functions_named_like_the_agents_of_others(world: World) -> None:
     world.run("writer", "TRUNCATE bank.acct", "TRUNCATE bank.vault")
     world.nobody_was_robbed()
     assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") == 2
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("kind", ["agent", "p"])
+@pytest.mark.parametrize("table", ["acct", "vault"])
+def test_a_function_with_one_argument_more_that_has_a_default(world: World, kind: str, table: str) -> None:
+    """Beside another owner's function it makes calls ambiguous, whose writes then fail."""
+    world.admin.execute("CREATE TYPE bank.mood AS ENUM ('ok'); GRANT USAGE ON SCHEMA bank TO mallory")
+    for attached in ("app.t", "bank.acct", "bank.vault"):
+        world.admin.execute(f"ALTER TABLE {attached} ADD m bank.mood DEFAULT 'ok'".encode())
+    make_tube(world.admin, predicate="v > 0 AND m = 'ok'")
+    name = function_of(world, kind, table)
+    types = scalar(
+        world.admin,
+        "SELECT array_agg(a.t::regtype::text ORDER BY a.n)"
+        " FROM pg_proc, unnest(proargtypes) WITH ORDINALITY AS a (t, n) WHERE oid = %s::regproc",
+        (name,),
+    )
+    seal = seal_of(world, KEEPER if table == "acct" else "postgres")
+    assert seal == f"tube.{types[-1]}"
+    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        mallory.execute(f"CREATE DOMAIN evil.sealed AS {seal}".encode())
+    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        mallory.execute(f"GRANT USAGE ON TYPE {seal} TO mallory".encode())
+    for last in (
+        [seal],
+        [f"{seal}[]"],
+        ["anyenum"],
+        ["anyelement"],
+        ["VARIADIC anyarray"],
+        [seal_of(world)],
+        [],
+    ):
+        arguments = ", ".join(types[:-1] + last)
+        world.try_all(
+            MALLORY,
+            *(
+                f"CREATE FUNCTION {name}({arguments}{more}) RETURNS boolean LANGUAGE plpgsql"
+                " AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'"
+                for more in ("", ", integer DEFAULT 1", ", VARIADIC integer[] DEFAULT NULL")
+            ),
+        )
+    assert scalar(world.admin, "SELECT count(*) FROM pg_proc WHERE proowner = 'mallory'::regrole") > 10
+    world.admin.execute('TRUNCATE "tube"."es-live"')
+    world.admin.execute(
+        f"INSERT INTO bank.{table} VALUES (1, 1), (2, 0); UPDATE bank.{table} SET v = 2".encode()
+    )
+    world.admin.execute(f"TRUNCATE bank.{table}".encode())
+    world.nobody_was_robbed()
+    assert set(ops(world.admin)) == {("D", 1), ("D", 2), ("I", 1), ("I", 2), ("U", 1)}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +102,13 @@ def test_a_writers_own_type_record(world: World, kind: str) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS evil.b",
-        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS boolean STRICT",
-        "FUNCTION {0}(a regclass, b name[], c text) RETURNS boolean",
-        "FUNCTION {0}(rel regclass, triggers name[], op text) RETURNS SETOF boolean",
-        "FUNCTION {0}(rel regclass, triggers name[], op text DEFAULT 'x') RETURNS boolean",
-        "FUNCTION {0}(rel regclass, triggers name[], op text, OUT x boolean) RETURNS boolean",
-        "PROCEDURE {0}(rel regclass, triggers name[], op text)",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, seal {1}) RETURNS evil.b",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, seal {1}) RETURNS boolean STRICT",
+        "FUNCTION {0}(a regclass, b name[], c text, d {1}) RETURNS boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, seal {1}) RETURNS SETOF boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, seal {1} DEFAULT NULL) RETURNS boolean",
+        "FUNCTION {0}(rel regclass, triggers name[], op text, seal {1}, OUT x boolean) RETURNS boolean",
+        "PROCEDURE {0}(rel regclass, triggers name[], op text, seal {1})",
     ],
     ids=["result", "strict", "names", "set", "default", "out", "procedure"],
 )
@@ -71,36 +121,42 @@ def test_an_agent_of_another_kind_is_made_again(world: World, made: str) -> None
         "CREATE DOMAIN evil.b AS boolean CHECK (evil.strike(1) = 1)",
         "GRANT USAGE ON TYPE evil.b TO PUBLIC",
         f"DROP FUNCTION {agent}",
-        f"CREATE {made.format(agent)} LANGUAGE plpgsql SECURITY DEFINER"
+        f"CREATE {made.format(agent, seal_of(world))} LANGUAGE plpgsql SECURITY DEFINER"
         f" SET search_path = pg_catalog, pg_temp AS $${body}$$",
     )
     world.struck.clear()
-    world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
-    world.admin.execute("SELECT tube.tube_sync()")
-    assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
-    ((kind, result, strict, names),) = world.admin.execute(
-        "SELECT prokind, pg_get_function_result(oid), proisstrict,"
-        " regexp_split_to_array(pg_get_function_arguments(oid), ', ') FROM pg_proc"
-        " WHERE oid = to_regprocedure(%s || '(regclass, name[], text)')",
-        (agent,),
-    ).fetchall()
-    assert (kind, result, strict) == ("f", "boolean", False)
-    assert names == ["rel regclass", "triggers name[]", "op text"]
+    for owner in (MALLORY, KEEPER):
+        world.admin.execute(f"REASSIGN OWNED BY mallory TO {owner}".encode())
+        world.admin.execute("SELECT tube.tube_sync()")
+        assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
+        ((kind, result, strict, arguments),) = world.admin.execute(
+            "SELECT prokind, pg_get_function_result(oid), proisstrict, pg_get_function_arguments(oid)"
+            " FROM pg_proc WHERE format('%%I.%%I', pronamespace::regnamespace, proname) = %s",
+            (agent,),
+        ).fetchall()
+        assert (kind, result, strict) == ("f", "boolean", False)
+        assert (
+            arguments
+            == f"rel regclass, triggers name[], op text, seal {seal_of(world, owner).removeprefix('tube.')}"
+        )
     world.admin.execute("INSERT INTO app.t VALUES (77, 1); TRUNCATE app.t")
     world.nobody_was_robbed()
     assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0
 
 
 def test_an_overload_in_place_of_an_agent(world: World) -> None:
-    agent = function_of(world, "agent", "t")
+    agent, seal = function_of(world, "agent", "t"), seal_of(world)
     world.run(
         MALLORY,
         f"DROP FUNCTION {agent}",
-        f"CREATE FUNCTION {agent}(regclass, name[], varchar) RETURNS boolean LANGUAGE plpgsql"
+        f"CREATE FUNCTION {agent}(regclass, name[], varchar, {seal}) RETURNS boolean LANGUAGE plpgsql"
         " SECURITY INVOKER AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
     )
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="is not what its owner has agreed to"):
-        world.admin.execute("SELECT tube.tube_private_call_agent(%s, NULL, 'app.t', NULL, 'D')", (agent,))
+        world.admin.execute(
+            "SELECT tube.tube_private_call_agent(%s, NULL, 'app.t', NULL, 'D')",
+            (f"{agent}(regclass, name[], text, {seal})",),
+        )
     world.nobody_was_robbed()
 
 

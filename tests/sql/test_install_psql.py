@@ -174,7 +174,7 @@ def test_an_empty_schema_is_taken(postgres: Postgres, bare_dsn: str) -> None:
         assert (
             scalar(conn, "SELECT nspacl::text FROM pg_namespace WHERE nspname = 'tube'")
             == "{tube_owner=UC/tube_owner,tube_admin=U/tube_owner,tube_worker=U/tube_owner,"
-            "tube_writer=U/tube_owner,tube_monitor=U/tube_owner}"
+            "tube_writer=U/tube_owner,tube_monitor=U/tube_owner,tube_nobody=U/tube_owner}"
         )
 
 

@@ -408,7 +408,7 @@ def test_who_may_do_what_in_our_schemas(db: Conn) -> None:
         " AND has_schema_privilege(r.oid, n.oid, p.privilege)",
         [list(ROLES)],
     ).fetchall()
-    assert set(rows) == {("tube", role, "USAGE") for role in (ADMIN, WORKER, WRITER, MONITOR)} | {
+    assert set(rows) == {("tube", role, "USAGE") for role in (ADMIN, WORKER, WRITER, MONITOR, NOBODY)} | {
         ("tube_capture", role, "USAGE") for role in (ADMIN, WORKER, NOBODY)
     }
 

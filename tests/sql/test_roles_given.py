@@ -60,9 +60,9 @@ def test_the_old_owner_can_touch_its_rows_no_more(admin: Conn) -> None:
 def test_settings_that_the_old_owner_left_are_taken_off(admin: Conn, kind: str) -> None:
     """REASSIGN OWNED gives functions away as they are."""
     function = scalar(
-        admin, "SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE %s", (f"%doc\\_{kind}\\_%",)
+        admin, "SELECT oid::regproc::text FROM pg_proc WHERE proname LIKE %s", (f"%doc\\_{kind}\\_%",)
     )
-    settings = "SELECT coalesce(proconfig::text, '') FROM pg_proc WHERE oid = %s::regprocedure"
+    settings = "SELECT coalesce(proconfig::text, '') FROM pg_proc WHERE oid = %s::regproc"
     before = scalar(admin, settings, (function,))
     admin.execute(f"ALTER FUNCTION {function} SET search_path = shop, pg_catalog".encode())
     admin.execute("REASSIGN OWNED BY old TO new")

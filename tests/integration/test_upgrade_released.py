@@ -1,4 +1,4 @@
-"""An installation of version 0001, with attached tables, pods and writers, is upgraded in place."""
+"""An installation of an older version, with attached tables, pods and writers, is upgraded in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
 
-RELEASED = ROOT / "tests" / "released" / "0001.tar.gz"
+RELEASED = ROOT / "tests" / "released"
 TABLES = """
 CREATE TYPE app.mood AS ENUM ('sad', 'ok');
 CREATE TABLE app.item (id bigint PRIMARY KEY, value text, mood app.mood DEFAULT 'ok');
@@ -33,12 +33,13 @@ CREATE TABLE app.comment (id bigint PRIMARY KEY, item bigint);
 """
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installation script of version 0001."""
-    folder = tmp_path_factory.mktemp("released")
-    folder.chmod(0o755)
-    with tarfile.open(RELEASED) as archive:
+@pytest.fixture(scope="module", params=["0001", "0004"])
+def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installation script of that version, in a folder of its name."""
+    folder = tmp_path_factory.mktemp("released") / request.param
+    folder.mkdir()
+    folder.parent.chmod(0o755)
+    with tarfile.open(RELEASED / f"{request.param}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     return folder / "sql" / "install.sql"
 
@@ -61,10 +62,10 @@ def set_up(admin: Conn, owner: str) -> None:
 
 
 @contextmanager
-def installed_0001(
+def installed(
     any_server: TestServer, released: Path, *, superuser: bool = True
 ) -> Iterator[tuple[str, str, str, psycopg.Connection[Any]]]:
-    """A database with version 0001; its DSN, the installing role's, the prefix of its roles, a superuser."""
+    """A database with that version; its DSN, the installing role's, the prefix of its roles, a superuser."""
     with any_server.database(installed=False) as dsn:
         name = database_name(dsn)
         keeper, ours = f"keeper_{name}", f"ours_{name}"
@@ -131,7 +132,7 @@ class Writers:
 
 @pytest.mark.parametrize("superuser", [True, False])
 def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Path, superuser: bool) -> None:
-    with installed_0001(any_server, released, superuser=superuser) as (dsn, by, ours, admin):
+    with installed(any_server, released, superuser=superuser) as (dsn, by, ours, admin):
         renewed = ("tube_stats()", "tube_leaders(text)")
         for function in renewed:
             keeper = f"keeper_{database_name(dsn)}"
@@ -147,7 +148,8 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
         finally:
             writers.stop()
         assert (
-            f"upgraded: version 0005 (before: 0001) in the schema tube, with the roles {ours}_admin" in said
+            f"upgraded: version 0005 (before: {released.parent.parent.name}) in the schema tube,"
+            f" with the roles {ours}_admin" in said
         )
         with open_session(dsn) as conn:
             kept = "SELECT oid FROM pg_trigger WHERE tgname LIKE '%%after%%' ORDER BY oid"
@@ -189,7 +191,7 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
 def test_another_database_of_the_server_was_upgraded_before(any_server: TestServer, released: Path) -> None:
     """The roles are those of both."""
     with (
-        installed_0001(any_server, released) as (_, by, ours, _),
+        installed(any_server, released) as (_, by, ours, _),
         any_server.database(installed=False) as second,
     ):
         psql_file(any_server.postgres, second, released, roles=ours)
@@ -216,7 +218,7 @@ def test_what_is_ours_is_as_in_a_fresh_installation(any_server: TestServer, rele
 
 def test_an_upgrade_by_who_owns_no_table_changes_nothing(any_server: TestServer, released: Path) -> None:
     """It says whose consent is missing; the installation goes on as it is."""
-    with installed_0001(any_server, released) as (dsn, _, ours, admin):
+    with installed(any_server, released) as (dsn, _, ours, admin):
         name = database_name(dsn)
         with roles(dsn, f"other_{name} CREATEROLE"):
             for kind in KINDS:
@@ -226,5 +228,5 @@ def test_an_upgrade_by_who_owns_no_table_changes_nothing(any_server: TestServer,
                 install(as_role(dsn, f"other_{name}"), roles=ours)
         with open_session(dsn) as conn:
             conn.execute("INSERT INTO app.item VALUES (3, 'c')")
-            assert scalar(conn, "SELECT version_num FROM tube_version") == "0001"
+            assert scalar(conn, "SELECT version_num FROM tube_version") == released.parent.parent.name
             assert ops(conn, "plain") == [("I", 1), ("I", 2), ("I", 3)]
