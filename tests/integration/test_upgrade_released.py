@@ -36,7 +36,7 @@ CREATE TABLE app.comment (id bigint PRIMARY KEY, item bigint);
 @pytest.fixture(scope="module", params=["0001", "0004"])
 def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installation script of that version, in a folder of its name."""
-    folder = tmp_path_factory.mktemp("released") / request.param
+    folder: Path = tmp_path_factory.mktemp("released") / request.param
     folder.mkdir()
     folder.parent.chmod(0o755)
     with tarfile.open(RELEASED / f"{request.param}.tar.gz") as archive:
