@@ -9,7 +9,7 @@ BEGIN
 END
 $$;
 
--- What calls owners' functions belongs to tube_nobody, who has no rights, and is called by tube_owner alone. Only a
+-- What calls owners' functions belongs to tube_nobody, who may do nothing else, and is called by tube_owner alone. Only a
 -- member of tube_owner may give it away.
 GRANT CREATE ON SCHEMA :"schema" TO :"role_nobody";
 ALTER FUNCTION :"schema".tube_private_call_agent(text, text, regclass, name[], text) OWNER TO :"role_nobody";

@@ -11,7 +11,7 @@
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
 -- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
 -- as :"name" or :'name', which are not put into quoted bodies.
-\set version 0005
+\set version 0006
 \ir psql/start.sql
 \ir names.sql
 
@@ -44,6 +44,10 @@ SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_v
 SELECT coalesce(max(version_num), '') < '0005' AS run_0005 FROM :"schema".tube_version \gset
 \if :run_0005
 \ir migrations/0005_agents.sql
+\endif
+SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_version \gset
+\if :run_0006
+\ir migrations/0006_agreed.sql
 \endif
 \ir reshape.sql
 

@@ -93,7 +93,7 @@ DROP TABLE :"schema".tube_audit, :"schema".tube_attempt, :"schema".tube_parked_d
 DROP TABLE :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
     :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
     :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_trouble, :"schema".tube_term, :"schema".tube_leader,
-    :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
+    :"schema".tube_agent, :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;
 DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";

@@ -2584,27 +2584,30 @@ CREATE FUNCTION tube.tube_private_admit_owner(owner regrole) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    seal CONSTANT text := tube_private_seal(owner);
-    other text;
+    seal text;
+    other record;
 BEGIN
     IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
-        AND tube_private_seal_users(seal) = ARRAY[owner]
+        AND tube_private_seal(owner) IS NOT NULL
     THEN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
     EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    IF to_regtype(seal) IS NULL THEN
+    IF tube_private_seal(owner) IS NULL THEN
+        seal := tube_private_qualify('tube_seal_' || left(md5(gen_random_uuid()::text), 12));
         EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
+        -- Default privileges may have given it to others.
+        FOR other IN SELECT a.grantee FROM pg_type AS t, aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+            WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner
+        LOOP
+            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, CASE other.grantee WHEN 0 THEN 'PUBLIC' ELSE other.grantee::regrole::text END);
+        END LOOP;
+        EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
     END IF;
-    -- Default privileges, or a restored dump, may have given it to others.
-    FOREACH other IN ARRAY tube_private_seal_users(seal)::text[] LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', seal, CASE other WHEN '-' THEN 'PUBLIC' ELSE other END);
-    END LOOP;
-    EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
 END
 $$;
 
@@ -2725,7 +2728,6 @@ CREATE TABLE tube.tube_attachment (
     as_root boolean,
     misfit text,
     touch_name text,
-    agent text,
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
@@ -2733,8 +2735,8 @@ CREATE TABLE tube.tube_attachment (
 CREATE FUNCTION tube.tube_private_agent(att tube.tube_attachment) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT format('%s(regclass, name[], text, %s)', tube_private_function(att, 'agent'),
-        tube_private_seal(tube_private_owner_of(att.tbl)))
+    SELECT tube_private_signature(a.routine) FROM tube_private_agents(att) AS a WHERE a.sealed
+    ORDER BY a.owner <> tube_private_owner_of(att.tbl) LIMIT 1
 $$;
 
 CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
@@ -2804,24 +2806,38 @@ CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETUR
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
-    agent CONSTANT text := tube_private_agent(att);
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_find_function(agent) IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent(att) IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            PERFORM tube_private_call_agent(agent, att.agent, part.rel, part.names, NULL);
+            PERFORM tube_private_as_agreed(att, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
                 HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
         END;
     END LOOP;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_agents(att tube.tube_attachment) RETURNS TABLE(routine oid, owner regrole, sealed boolean)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
+    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+    WHERE r.kind = 'agent' AND p.proowner = ANY (tube_private_put_callers(att))
+$$;
+
+CREATE FUNCTION tube.tube_private_as_agreed(att tube.tube_attachment, rel regclass, triggers name[], op text) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    SELECT tube_private_call_agent(coalesce(tube_private_agent(att), tube_private_function(att, 'agent') || '()'),
+        (SELECT g.digest FROM tube_agent AS g WHERE g.tube = att.tube AND g.tbl = att.tbl), rel, triggers, op)
 $$;
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
@@ -4063,6 +4079,17 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_drop_routine(routine oid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    EXECUTE format('DROP ROUTINE %s CASCADE', (
+        SELECT CASE count(*) WHEN 1 THEN min(format('%s.%I', p.pronamespace::regnamespace, p.proname))
+            ELSE tube_private_signature(routine) END
+        FROM pg_proc AS p, pg_proc AS o WHERE p.oid = routine AND o.proname = p.proname AND o.pronamespace = p.pronamespace));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_drop_stored() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4340,16 +4367,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_find_function(signature text) RETURNS oid
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN to_regprocedure(signature);
-EXCEPTION WHEN undefined_object THEN
-    RETURN NULL;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -4414,7 +4431,6 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     AS $$
 #variable_conflict use_column
 DECLARE
-    agent CONSTANT text := tube_private_agent(att);
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -4431,7 +4447,7 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT (CASE WHEN reads THEN tube_private_call_agent(agent, att.agent, rel, NULL, 'I') ELSE false END)
+        IF NOT (CASE WHEN reads THEN tube_private_as_agreed(att, rel, NULL, 'I') ELSE false END)
             AND pg_relation_size(rel) > 0
         THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
@@ -4442,7 +4458,7 @@ BEGIN
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
         IF reads THEN
-            PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
+            PERFORM tube_private_as_agreed(att, rel, NULL, 'D');
         ELSE
             PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
         END IF;
@@ -4492,19 +4508,12 @@ CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS v
     AS $_$
 DECLARE
     gone tube_attachment;
-    made regprocedure;
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
-        FOR made IN
-            SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-            WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
-                    (tube_private_capture_schema(), gone.trigger_function),
-                    (tube_private_capture_schema(), tube_private_function_name(gone, 'agent')))
-                OR n.nspname = tube_private_capture_schema()
-                    AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
-        LOOP
-            EXECUTE format('DROP ROUTINE %s CASCADE', made);
-        END LOOP;
+        PERFORM tube_private_drop_routine(r.routine) FROM tube_private_routines(gone) AS r;
+        PERFORM tube_private_drop_routine(p.oid) FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname = tube_private_function_name(gone, 'put');
+        DELETE FROM tube_agent AS g WHERE g.tube = gone.tube AND g.tbl = gone.tbl;
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -4578,11 +4587,14 @@ $$;
 
 CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
-    AS $$
+    AS $_$
 DECLARE
-    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
-    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = tube_private_find_function(signature));
+    -- At commas that are not within quotes.
+    each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
+    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
+    signature CONSTANT text := format('%s(%s)', name,
+        (SELECT string_agg(regexp_replace(a, '^\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
@@ -4590,7 +4602,7 @@ BEGIN
     END IF;
     -- What CREATE OR REPLACE can't change.
     IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
-        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM regexp_matches(arguments, ' DEFAULT ', 'g'))::smallint, names, NULL::oid[])
+        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM unnest(each) AS a WHERE a ~ ' DEFAULT [^"]+$')::smallint, names, NULL::oid[])
     THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
@@ -4614,7 +4626,7 @@ BEGIN
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) RETURNS text
     LANGUAGE sql STABLE
@@ -4642,12 +4654,15 @@ CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAU
                 || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
                     ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
-            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                ' AND pg_catalog.to_regtype(%L)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY (f.proargtypes)'
-                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L))',
-                p.place - 1, tube_private_function_name(att, 'passes'), tube_private_seal(tube_private_owner_of(att.tbl)),
-                quote_ident(tube_private_capture_schema())) AS f (bound)
+        FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
+                FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
+            -- There may be others by that name: constructors of a type that somebody made of the seal.
+            format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
+                ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
+                ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
+                p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
+                p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
@@ -4790,6 +4805,12 @@ BEGIN
     END IF;
     RETURN tube_private_attachment(backfill.tube, backfill.tbl);
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_is_constructor(routine oid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = routine AND d.deptype = 'i')
 $$;
 
 CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
@@ -5491,12 +5512,10 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
         tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
     UNION ALL
-    -- The agent of the owner before. What somebody has made of it keeps it: a view, say.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(p.oid)), NULL FROM pg_proc AS p
-    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-        AND p.proname = tube_private_function_name(att, 'agent') AND p.proowner = ANY (tube_private_put_callers(att))
-        AND p.oid IS DISTINCT FROM tube_private_find_function(tube_private_agent(att))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid)
+    -- That of the owner before. What somebody has made of it keeps it: a view, say.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL FROM tube_private_agents(att) AS a
+    WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine)
     UNION ALL
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',
@@ -5627,23 +5646,16 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proowner, p.prosecdef, p.proname = name AS is_target FROM pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
-            -- Owners of other tables may make such names, too, and views of these.
-            AND p.proowner = ANY (tube_private_put_callers(att))
+        SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        -- Owners of other tables may make such names, too, and views of these.
+        WHERE r.kind = 'passes' AND p.proowner = ANY (tube_private_put_callers(att))
     )
-    -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
-    -- nothing is left of the one before; and never runs with the owner's rights, whatever it is.
-    SELECT s.statement
+    -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
+    -- with their seal, no call of the next one's finds it.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(m.oid))
     FROM mine AS m
-    CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
-    CROSS JOIN LATERAL (VALUES
-        (f.goes, format('DROP ROUTINE %s', tube_private_signature(m.oid))),
-        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', tube_private_signature(m.oid), owner)),
-        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', tube_private_signature(m.oid)))
-    ) AS s (is_needed, statement)
-    WHERE s.is_needed;
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -5788,6 +5800,12 @@ BEGIN
         'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
+    -- What the owner before has made of the predicate goes at the second look: a statement that was under way at the first one
+    -- could still call it.
+    PERFORM tube_private_drop_routine(r.routine)
+    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+    WHERE r.kind = 'passes' AND p.proowner <> ALL (tube_private_put_callers(att))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = r.routine);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
 END
@@ -6437,6 +6455,19 @@ CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ((('tube'::text || '_'::text) || kind))::name;
 
+CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TABLE(routine oid, kind text)
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT p.oid, k.kind
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL (SELECT CASE
+        WHEN p.proname = att.trigger_function THEN 'capture'
+        WHEN p.proname = tube_private_function_name(att, 'agent') THEN 'agent'
+        WHEN left(p.proname, -7) = regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') THEN 'passes' END) AS k (kind)
+    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND k.kind IS NOT NULL
+        AND NOT tube_private_is_constructor(p.oid)
+$_$;
+
 CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -6517,15 +6548,15 @@ CREATE FUNCTION tube.tube_private_schema() RETURNS name
 
 CREATE FUNCTION tube.tube_private_seal(owner regrole) RETURNS text
     LANGUAGE sql STABLE
-    AS $$ SELECT tube_private_qualify('tube_seal_' || left(md5(owner::text), 12)) $$;
-
-CREATE FUNCTION tube.tube_private_seal_users(seal text) RETURNS regrole[]
-    LANGUAGE sql STABLE
     AS $$
-    SELECT ARRAY(
-        SELECT DISTINCT a.grantee::regrole
-        FROM pg_type AS t CROSS JOIN LATERAL aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-        WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner)
+    SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
+    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
+        AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
+        AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+            WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
+            WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
+                AND p.proowner NOT IN (owner, t.typowner) AND NOT tube_private_is_constructor(p.oid))
 $$;
 
 CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
@@ -6882,6 +6913,7 @@ $_$;
 CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
@@ -6900,10 +6932,11 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
-        att.agent := md5(tube_private_agent_body(att)); -- what was asked for, and not what is there now
+        INSERT INTO tube_agent AS g VALUES (att.tube, att.tbl, md5(tube_private_agent_body(att))) -- as asked for, not as it is now
+        ON CONFLICT ON CONSTRAINT tube_agent_pkey DO UPDATE SET digest = excluded.digest WHERE g.digest <> excluded.digest;
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
-            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name, agent = att.agent,
+            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
@@ -7933,6 +7966,12 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_wakes() IS 'Returns whether writers wake sleeping workers in this session.';
 
+CREATE TABLE tube.tube_agent (
+    tube text NOT NULL,
+    tbl regclass NOT NULL,
+    digest text NOT NULL
+);
+
 ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_attachment_position_seq
     START WITH 1
@@ -8174,6 +8213,9 @@ WITH (fillfactor='50');
 CREATE TABLE tube.tube_version (
     version_num character varying(32) NOT NULL
 );
+
+ALTER TABLE ONLY tube.tube_agent
+    ADD CONSTRAINT tube_agent_pkey PRIMARY KEY (tube, tbl);
 
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_pkey PRIMARY KEY (tube, tbl);
@@ -8758,6 +8800,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_agents(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_as_agreed(att tube.tube_attachment, rel regclass, triggers name[], op text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) FROM PUBLIC;
@@ -8885,6 +8931,8 @@ GRANT ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop_routine(routine oid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
@@ -8917,8 +8965,6 @@ GRANT SELECT ON TABLE tube.tube_outbox TO tube_admin;
 REVOKE ALL ON FUNCTION tube.tube_private_enter_outbox(outbox text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_find_function(signature text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
@@ -8967,6 +9013,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OU
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_is_constructor(routine oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_replaced(xmax xid) FROM PUBLIC;
 
@@ -9181,6 +9229,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_require_outbox(outbox text) FROM PUBLIC
 
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_routines(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_rows_estimate(tbl regclass) FROM PUBLIC;
@@ -9192,8 +9242,6 @@ GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_seal(owner regrole) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_seal_users(seal text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
 
@@ -9400,6 +9448,8 @@ GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uui
 REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
+
+GRANT SELECT ON TABLE tube.tube_agent TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_attempt TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attempt TO tube_worker;

@@ -8,7 +8,7 @@
 -- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
 --
 -- Other owners may make functions there, too. A call by name must never fit one of theirs, nor be ambiguous by it; so the
--- last argument of passes and agent is a seal: NULL of a type that none but the table's owner and we may use.
+-- last argument of passes and agent is a seal: NULL of a type of which none but the table's owner and we can make a function.
 
 -- tube_private_function_name: the name of a function of an attachment, unquoted.
 --
@@ -41,30 +41,79 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_of(tbl regclass) RETURNS regrole
 LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
 
--- tube_private_seal: the name of an owner's type for calls that no function of anybody else's may fit.
+-- tube_private_seal: the name of an owner's seal; NULL when there is none.
+--
+-- It is a type that none but that owner and we may use, whatever they are called now, and that no function of anybody else's has.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_seal(owner regrole) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT tube_private_qualify('tube_seal_' || left(md5(owner::text), 12)) $$;
+LANGUAGE sql STABLE AS $$
+    SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
+    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
+        AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
+        AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+            WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
+            WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
+                AND p.proowner NOT IN (owner, t.typowner) AND NOT tube_private_is_constructor(p.oid))
+$$;
+
+-- tube_private_is_constructor: whether a function came with a type. Then it belongs to the role that made the cluster, whoever
+-- made the type, and can't be dropped; and a range over a seal needs no right on that.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_constructor(routine oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = routine AND d.deptype = 'i')
+$$;
 
 -- tube_private_signature: a function with the types of its arguments, all by their names in full.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_signature(routine oid) RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
 
--- tube_private_find_function: a function by that; NULL where there is none. Before Postgres 16, to_regprocedure fails where
--- there is no such type: the seal of an owner who has just got a table.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_find_function(signature text) RETURNS oid
-LANGUAGE plpgsql STABLE AS $$
+-- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's.
+--
+-- Whoever made it; but no constructors, see there.
+-- Result: kind: capture, agent or passes, of which there may be several.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, kind text)
+LANGUAGE sql STABLE AS $$
+    SELECT p.oid, k.kind
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL (SELECT CASE
+        WHEN p.proname = att.trigger_function THEN 'capture'
+        WHEN p.proname = tube_private_function_name(att, 'agent') THEN 'agent'
+        WHEN left(p.proname, -7) = regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') THEN 'passes' END) AS k (kind)
+    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND k.kind IS NOT NULL
+        AND NOT tube_private_is_constructor(p.oid)
+$$;
+
+-- tube_private_drop_routine: drops a function, and what depends on it. The owner of a schema may drop what is in it.
+--
+-- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routine(routine oid) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN to_regprocedure(signature);
-EXCEPTION WHEN undefined_object THEN
-    RETURN NULL;
+    EXECUTE format('DROP ROUTINE %s CASCADE', (
+        SELECT CASE count(*) WHEN 1 THEN min(format('%s.%I', p.pronamespace::regnamespace, p.proname))
+            ELSE tube_private_signature(routine) END
+        FROM pg_proc AS p, pg_proc AS o WHERE p.oid = routine AND o.proname = p.proname AND o.pronamespace = p.pronamespace));
 END
 $$;
 
--- tube_private_agent: an owner's agent, with the types of its arguments.
+-- tube_private_agents: what has the name of an attachment's agent, and is the table's owner's, or the one's before.
+--
+-- Result: sealed: whether it has the seal of its own owner.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_agents(att :"schema".tube_attachment)
+RETURNS TABLE (routine oid, owner regrole, sealed boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
+    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+    WHERE r.kind = 'agent' AND p.proowner = ANY (tube_private_put_callers(att))
+$$;
+
+-- tube_private_agent: an attachment's agent, with the types of its arguments; NULL when there is none.
+--
+-- Until the next owner of a table has agreed to go on, it is that of the one before.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent(att :"schema".tube_attachment) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT format('%s(regclass, name[], text, %s)', tube_private_function(att, 'agent'),
-        tube_private_seal(tube_private_owner_of(att.tbl)))
+    SELECT tube_private_signature(a.routine) FROM tube_private_agents(att) AS a WHERE a.sealed
+    ORDER BY a.owner <> tube_private_owner_of(att.tbl) LIMIT 1
 $$;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
@@ -85,9 +134,12 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
 ) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    signature CONSTANT text := format('%s(%s)', name, regexp_replace(arguments, '(^|, )\w+ | DEFAULT [^,]+', '\1', 'g'));
-    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM regexp_split_to_table(nullif(arguments, ''), ', ') AS a);
-    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = tube_private_find_function(signature));
+    -- At commas that are not within quotes.
+    each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
+    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
+    signature CONSTANT text := format('%s(%s)', name,
+        (SELECT string_agg(regexp_replace(a, '^\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may regrole[];
 BEGIN
     IF made.proowner <> owner THEN
@@ -95,7 +147,7 @@ BEGIN
     END IF;
     -- What CREATE OR REPLACE can't change.
     IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
-        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM regexp_matches(arguments, ' DEFAULT ', 'g'))::smallint, names, NULL::oid[])
+        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM unnest(each) AS a WHERE a ~ ' DEFAULT [^"]+$')::smallint, names, NULL::oid[])
     THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
@@ -147,37 +199,31 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_admit_owner(owner regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    seal CONSTANT text := tube_private_seal(owner);
-    other text;
+    seal text;
+    other record;
 BEGIN
     IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
-        AND tube_private_seal_users(seal) = ARRAY[owner]
+        AND tube_private_seal(owner) IS NOT NULL
     THEN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
     EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    IF to_regtype(seal) IS NULL THEN
+    IF tube_private_seal(owner) IS NULL THEN
+        seal := tube_private_qualify('tube_seal_' || left(md5(gen_random_uuid()::text), 12));
         EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
+        -- Default privileges may have given it to others.
+        FOR other IN SELECT a.grantee FROM pg_type AS t, aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+            WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner
+        LOOP
+            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, CASE other.grantee WHEN 0 THEN 'PUBLIC' ELSE other.grantee::regrole::text END);
+        END LOOP;
+        EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
     END IF;
-    -- Default privileges, or a restored dump, may have given it to others.
-    FOREACH other IN ARRAY tube_private_seal_users(seal)::text[] LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', seal, CASE other WHEN '-' THEN 'PUBLIC' ELSE other END);
-    END LOOP;
-    EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
 END
-$$;
-
--- tube_private_seal_users: who may use a seal, but for us.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_seal_users(seal text) RETURNS regrole[]
-LANGUAGE sql STABLE AS $$
-    SELECT ARRAY(
-        SELECT DISTINCT a.grantee::regrole
-        FROM pg_type AS t CROSS JOIN LATERAL aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-        WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner)
 $$;
 
 -- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us.
@@ -196,6 +242,12 @@ BEGIN
         'boolean', '{}', tube_private_put_body(att),
         tube_private_put_callers(att));
     PERFORM tube_private_provide_touch(att, true);
+    -- What the owner before has made of the predicate goes at the second look: a statement that was under way at the first one
+    -- could still call it.
+    PERFORM tube_private_drop_routine(r.routine)
+    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+    WHERE r.kind = 'passes' AND p.proowner <> ALL (tube_private_put_callers(att))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = r.routine);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
 END
@@ -259,12 +311,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
         tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
     UNION ALL
-    -- The agent of the owner before. What somebody has made of it keeps it: a view, say.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(p.oid)), NULL FROM pg_proc AS p
-    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-        AND p.proname = tube_private_function_name(att, 'agent') AND p.proowner = ANY (tube_private_put_callers(att))
-        AND p.oid IS DISTINCT FROM tube_private_find_function(tube_private_agent(att))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid)
+    -- That of the owner before. What somebody has made of it keeps it: a view, say.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL FROM tube_private_agents(att) AS a
+    WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine)
     UNION ALL
     SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
         tube_private_function(att, 'capture'), '', 'trigger',

@@ -185,23 +185,16 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH mine AS (
-        SELECT p.oid, p.proowner, p.prosecdef, p.proname = name AS is_target FROM pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND left(p.proname, -7) = left(name, -7)
-            -- Owners of other tables may make such names, too, and views of these.
-            AND p.proowner = ANY (tube_private_put_callers(att))
+        SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        -- Owners of other tables may make such names, too, and views of these.
+        WHERE r.kind = 'passes' AND p.proowner = ANY (tube_private_put_callers(att))
     )
-    -- The newest of the others stays: a statement that is under way may still call it. It is the owner's of now, so that
-    -- nothing is left of the one before; and never runs with the owner's rights, whatever it is.
-    SELECT s.statement
+    -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
+    -- with their seal, no call of the next one's finds it.
+    SELECT format('DROP ROUTINE %s', tube_private_signature(m.oid))
     FROM mine AS m
-    CROSS JOIN LATERAL (SELECT m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid)) AS f (goes)
-    CROSS JOIN LATERAL (VALUES
-        (f.goes, format('DROP ROUTINE %s', tube_private_signature(m.oid))),
-        (NOT f.goes AND m.proowner <> owner, format('ALTER ROUTINE %s OWNER TO %s', tube_private_signature(m.oid), owner)),
-        (NOT f.goes AND (m.proowner <> owner OR m.prosecdef), format('ALTER ROUTINE %s SECURITY INVOKER', tube_private_signature(m.oid)))
-    ) AS s (is_needed, statement)
-    WHERE s.is_needed;
+    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
+        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
         || att.row_filter || E'\n)';
     RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
@@ -250,12 +243,15 @@ LANGUAGE sql STABLE AS $$
                 || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
                     ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
             END AS is_type
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) WITH ORDINALITY AS p (attnum, name, type, bound, fault, place),
-            format('(SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                ' AND pg_catalog.to_regtype(%L)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY (f.proargtypes)'
-                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L))',
-                p.place - 1, tube_private_function_name(att, 'passes'), tube_private_seal(tube_private_owner_of(att.tbl)),
-                quote_ident(tube_private_capture_schema())) AS f (bound)
+        FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
+                FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
+            -- There may be others by that name: constructors of a type that somebody made of the seal.
+            format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
+                ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
+                ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
+                p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
+                p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
         UNION ALL
         SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
         FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)

@@ -7,7 +7,7 @@
 -- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
 -- Locks: the caller holds the registry row; the attachment; tables that lack triggers: SHARE ROW EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
     is_complete boolean;
@@ -25,10 +25,11 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
-        att.agent := md5(tube_private_agent_body(att)); -- what was asked for, and not what is there now
+        INSERT INTO tube_agent AS g VALUES (att.tube, att.tbl, md5(tube_private_agent_body(att))) -- as asked for, not as it is now
+        ON CONFLICT ON CONSTRAINT tube_agent_pkey DO UPDATE SET digest = excluded.digest WHERE g.digest <> excluded.digest;
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
-            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name, agent = att.agent,
+            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
@@ -84,23 +85,30 @@ BEGIN
 END
 $$;
 
+-- tube_private_as_agreed: calls the agent of an attachment, if it is what an owner has agreed to.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_as_agreed(att :"schema".tube_attachment, rel regclass, triggers name[], op text)
+RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT tube_private_call_agent(coalesce(tube_private_agent(att), tube_private_function(att, 'agent') || '()'),
+        (SELECT g.digest FROM tube_agent AS g WHERE g.tube = att.tube AND g.tbl = att.tbl), rel, triggers, op)
+$$;
+
 -- tube_private_agent_triggers: has the owner's agent put the triggers on partitions that lack them; a WARNING for
 -- each where it could not be done.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_agent_triggers(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
-    agent CONSTANT text := tube_private_agent(att);
     part record;
 BEGIN
     -- Those of a partitioned table have no place for TRUNCATE.
     FOR part IN
         SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
         FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_find_function(agent) IS NOT NULL
+        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent(att) IS NOT NULL
         GROUP BY t.rel HAVING NOT bool_and(t.is_there)
     LOOP
         BEGIN
-            PERFORM tube_private_call_agent(agent, att.agent, part.rel, part.names, NULL);
+            PERFORM tube_private_as_agreed(att, part.rel, part.names, NULL);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
                 HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
@@ -123,7 +131,6 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".t
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    agent CONSTANT text := tube_private_agent(att);
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
         -- Those that have their triggers now.
@@ -140,7 +147,7 @@ BEGIN
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
     FOREACH rel IN ARRAY come LOOP
-        IF NOT (CASE WHEN reads THEN tube_private_call_agent(agent, att.agent, rel, NULL, 'I') ELSE false END)
+        IF NOT (CASE WHEN reads THEN tube_private_as_agreed(att, rel, NULL, 'I') ELSE false END)
             AND pg_relation_size(rel) > 0
         THEN
             PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
@@ -151,7 +158,7 @@ BEGIN
         WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
     LOOP
         IF reads THEN
-            PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');
+            PERFORM tube_private_as_agreed(att, rel, NULL, 'D');
         ELSE
             PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
         END IF;
@@ -190,9 +197,8 @@ BEGIN
 END
 $$;
 
--- tube_private_forget: drops attachments, and the functions made for them; their triggers go with these.
---
--- The owner of a schema may drop what is in it. So no right on the tables is needed.
+-- tube_private_forget: drops attachments, and the functions made for them; their triggers go with these. No right on the tables
+-- is needed.
 --
 -- Arguments: tables: their triggers are gone, or they are gone themselves.
 -- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
@@ -202,19 +208,12 @@ SET client_min_messages = warning -- for each trigger there would be a NOTICE
 AS $$
 DECLARE
     gone tube_attachment;
-    made regprocedure;
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
-        FOR made IN
-            SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-            WHERE (n.nspname, p.proname::text) IN ((tube_private_schema(), tube_private_function_name(gone, 'put')),
-                    (tube_private_capture_schema(), gone.trigger_function),
-                    (tube_private_capture_schema(), tube_private_function_name(gone, 'agent')))
-                OR n.nspname = tube_private_capture_schema()
-                    AND left(p.proname, -7) = regexp_replace(gone.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1')
-        LOOP
-            EXECUTE format('DROP ROUTINE %s CASCADE', made);
-        END LOOP;
+        PERFORM tube_private_drop_routine(r.routine) FROM tube_private_routines(gone) AS r;
+        PERFORM tube_private_drop_routine(p.oid) FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname = tube_private_function_name(gone, 'put');
+        DELETE FROM tube_agent AS g WHERE g.tube = gone.tube AND g.tbl = gone.tbl;
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN

@@ -1,8 +1,4 @@
--- 0005: an owner's agent is called only as its owner agreed to it.
-
--- The md5 of its text. The installation that runs this fills it.
-ALTER TABLE :"schema".tube_attachment ADD agent text;
--- Functions that have other arguments now.
+-- 0005: an owner's agent is called only as its owner agreed to it. Functions that have other arguments for that go.
 DO $$
 DECLARE
     step text;

@@ -259,6 +259,8 @@ class Outboxes:
         """Until the fault of a worker process has happened: it is gone, or stopped.
 
         More is stashed meanwhile: all that was there may go in one transaction, which passes its points once.
+        Of keys of its own: of one key, transactions of two sessions may commit in another order than that of
+        their ids.
         """
         process = self.processes[number]
 
@@ -277,7 +279,7 @@ class Outboxes:
                 if is_struck():
                     return True
                 for mode in MODES:
-                    self.stash(connection, mode, ["key-0"])
+                    self.stash(connection, mode, [f"struck-{number}" for number in range(4)])
                 return False
 
             self.wait_until(look, "the fault")

@@ -102,13 +102,16 @@ def set_up_own(conn: Conn) -> None:
 
 
 class Writers:
-    """Three sessions that insert ids, each its own, until they are stopped."""
+    """Three sessions that insert ids, each its own, until they are stopped; maybe one that truncates."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, truncates: bool) -> None:
         self._stop = threading.Event()
         self.written: list[int] = []
+        self.truncated = 0
         self.failures: list[BaseException] = []
         self._threads = [threading.Thread(target=self._write, args=(dsn, n)) for n in range(3)]
+        if truncates:
+            self._threads.append(threading.Thread(target=self._truncate, args=(dsn,)))
         for thread in self._threads:
             thread.start()
 
@@ -120,6 +123,15 @@ class Writers:
                     key += 1
                     conn.execute("INSERT INTO app.item VALUES (%s, 'w')", [key])
                     self.written.append(key)
+        except psycopg.Error as error:
+            self.failures.append(error)
+
+    def _truncate(self, dsn: str) -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                while not self._stop.is_set():
+                    conn.execute("TRUNCATE app.log")
+                    self.truncated += 1
         except psycopg.Error as error:
             self.failures.append(error)
 
@@ -139,16 +151,19 @@ def test_tubes_that_hold_pods_lose_no_touch(any_server: TestServer, released: Pa
             admin.execute(f"GRANT EXECUTE ON FUNCTION tube.{function} TO {keeper}".encode())
         with psycopg.connect(dsn, autocommit=True) as conn:
             before = conn.execute("SELECT oid FROM pg_trigger ORDER BY oid").fetchall()
-        writers = Writers(dsn)
+        before_this = released.parent.parent.name
+        # 0002 changes what a TRUNCATE of 0001 reads.
+        writers = Writers(dsn, truncates=before_this > "0001")
         try:
             wait_until(lambda: len(writers.written) > 30, what="they write")
             said = install(by)
-            so_far = len(writers.written)
+            so_far, emptied = len(writers.written), writers.truncated
             wait_until(lambda: len(writers.written) > so_far + 30, what="they go on")
+            wait_until(lambda: writers.truncated > emptied or before_this == "0001", what="that one, too")
         finally:
             writers.stop()
         assert (
-            f"upgraded: version 0005 (before: {released.parent.parent.name}) in the schema tube,"
+            f"upgraded: version 0006 (before: {before_this}) in the schema tube,"
             f" with the roles {ours}_admin" in said
         )
         with open_session(dsn) as conn:

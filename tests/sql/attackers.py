@@ -153,7 +153,7 @@ def function_of(world: World, kind: str, table: str) -> str:
 
 
 def seal_of(world: World, owner: str = MALLORY) -> str:
-    """The type of the last argument of an owner's functions, which nobody else may use."""
+    """The type that the last argument of an owner's functions has, and nobody else may use, or "None"."""
     return str(scalar(world.admin, "SELECT tube.tube_private_seal(%s::regrole)", (owner,)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.helpers.capture import make_tube, ops, scalar
+from tests.helpers.capture import make_tube, scalar
 from tests.sql.attackers import KEEPER, MALLORY, World, function_of, seal_of
 
 pytestmark = pytest.mark.every_server
@@ -26,56 +26,6 @@ def test_functions_named_like_the_agents_of_others(world: World) -> None:
     world.run("writer", "TRUNCATE bank.acct", "TRUNCATE bank.vault")
     world.nobody_was_robbed()
     assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") == 2
-
-
-@pytest.mark.every_server
-@pytest.mark.parametrize("kind", ["agent", "p"])
-@pytest.mark.parametrize("table", ["acct", "vault"])
-def test_a_function_with_one_argument_more_that_has_a_default(world: World, kind: str, table: str) -> None:
-    """Beside another owner's function it makes calls ambiguous, whose writes then fail."""
-    world.admin.execute("CREATE TYPE bank.mood AS ENUM ('ok'); GRANT USAGE ON SCHEMA bank TO mallory")
-    for attached in ("app.t", "bank.acct", "bank.vault"):
-        world.admin.execute(f"ALTER TABLE {attached} ADD m bank.mood DEFAULT 'ok'".encode())
-    make_tube(world.admin, predicate="v > 0 AND m = 'ok'")
-    name = function_of(world, kind, table)
-    types = scalar(
-        world.admin,
-        "SELECT array_agg(a.t::regtype::text ORDER BY a.n)"
-        " FROM pg_proc, unnest(proargtypes) WITH ORDINALITY AS a (t, n) WHERE oid = %s::regproc",
-        (name,),
-    )
-    seal = seal_of(world, KEEPER if table == "acct" else "postgres")
-    assert seal == f"tube.{types[-1]}"
-    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        mallory.execute(f"CREATE DOMAIN evil.sealed AS {seal}".encode())
-    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        mallory.execute(f"GRANT USAGE ON TYPE {seal} TO mallory".encode())
-    for last in (
-        [seal],
-        [f"{seal}[]"],
-        ["anyenum"],
-        ["anyelement"],
-        ["VARIADIC anyarray"],
-        [seal_of(world)],
-        [],
-    ):
-        arguments = ", ".join(types[:-1] + last)
-        world.try_all(
-            MALLORY,
-            *(
-                f"CREATE FUNCTION {name}({arguments}{more}) RETURNS boolean LANGUAGE plpgsql"
-                " AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'"
-                for more in ("", ", integer DEFAULT 1", ", VARIADIC integer[] DEFAULT NULL")
-            ),
-        )
-    assert scalar(world.admin, "SELECT count(*) FROM pg_proc WHERE proowner = 'mallory'::regrole") > 10
-    world.admin.execute('TRUNCATE "tube"."es-live"')
-    world.admin.execute(
-        f"INSERT INTO bank.{table} VALUES (1, 1), (2, 0); UPDATE bank.{table} SET v = 2".encode()
-    )
-    world.admin.execute(f"TRUNCATE bank.{table}".encode())
-    world.nobody_was_robbed()
-    assert set(ops(world.admin)) == {("D", 1), ("D", 2), ("I", 1), ("I", 2), ("U", 1)}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +110,6 @@ def test_an_overload_in_place_of_an_agent(world: World) -> None:
     world.nobody_was_robbed()
 
 
-@pytest.mark.every_server
 @pytest.mark.parametrize("base", ["text", "jsonb", "integer"])
 @pytest.mark.parametrize("table", ["acct", "vault"])
 def test_a_writers_own_type_of_a_built_in_name_where_a_predicate_is_over_a_domain(

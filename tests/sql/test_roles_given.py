@@ -56,6 +56,15 @@ def test_the_old_owner_can_touch_its_rows_no_more(admin: Conn) -> None:
     assert scalar(admin, "SELECT tube_sync()") == 0
 
 
+def test_all_of_an_owners_objects_are_given_and_followed_in_one_transaction(admin: Conn) -> None:
+    """No event trigger sees REASSIGN OWNED, and the next owner may call nothing of ours until then."""
+    with admin.transaction():
+        admin.execute("REASSIGN OWNED BY old TO new")
+        admin.execute("SELECT tube_sync()")
+    as_new(admin, "INSERT INTO shop.doc VALUES (1, 1), (2, 0); TRUNCATE shop.doc")
+    assert ops(admin) == [("D", 1), ("I", 1)]
+
+
 @pytest.mark.parametrize("kind", ["agent", "capture"])
 def test_settings_that_the_old_owner_left_are_taken_off(admin: Conn, kind: str) -> None:
     """REASSIGN OWNED gives functions away as they are."""

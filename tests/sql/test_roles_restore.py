@@ -14,9 +14,10 @@ pytestmark = pytest.mark.every_server
 
 
 def rights(conn: Conn) -> list[tuple[object, ...]]:
-    """Who owns what of ours and of the attached table, and who may do what with it."""
+    """Who owns what of ours and of the attached table, and who may do what with it; whatever its seals."""
     return conn.execute(
-        "SELECT p.oid::regprocedure::text, pg_get_userbyid(p.proowner)::text, r.rolname::text,"
+        "SELECT regexp_replace(p.oid::regprocedure::text, '_seal_.*', '_seal'),"
+        " pg_get_userbyid(p.proowner)::text, r.rolname::text,"
         " has_function_privilege(r.oid, p.oid, 'EXECUTE') AS may FROM pg_proc AS p, pg_roles AS r"
         " WHERE p.oid >= 16384 AND r.rolname = ANY(%(roles)s)"
         " UNION ALL SELECT c.oid::regclass || ' ' || a.privilege, pg_get_userbyid(c.relowner), r.rolname,"

@@ -40,7 +40,7 @@ SEEDS = [
         "rows_go_unseen",
         "documents of a partition that is detached stay",
         _STORE,
-        "            PERFORM tube_private_call_agent(agent, att.agent, rel, NULL, 'D');\n",
+        "            PERFORM tube_private_as_agreed(att, rel, NULL, 'D');\n",
         "        NULL;\n",
     ),
     _seed(
