@@ -2582,11 +2582,14 @@ COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partiti
 
 CREATE FUNCTION tube.tube_private_admit_owner(owner regrole) RETURNS void
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 DECLARE
     seal text;
     other record;
 BEGIN
+    FOR seal IN SELECT b.seal FROM tube_private_broken_seals() AS b WHERE b.owner = $1 LOOP
+        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, owner);
+    END LOOP;
     IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
@@ -2609,7 +2612,7 @@ BEGIN
         EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
     END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2830,7 +2833,7 @@ CREATE FUNCTION tube.tube_private_agents(att tube.tube_attachment) RETURNS TABLE
     AS $$
     SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
     FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'agent' AND p.proowner = ANY (tube_private_put_callers(att))
+    WHERE r.kind = 'agent' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
 $$;
 
 CREATE FUNCTION tube.tube_private_as_agreed(att tube.tube_attachment, rel regclass, triggers name[], op text) RETURNS boolean
@@ -3428,6 +3431,19 @@ BEGIN
         PERFORM tube_private_store(att, mode);
     END IF;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_broken_seals() RETURNS TABLE(seal text, owner regrole)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT DISTINCT tube_private_qualify(t.typname), a.grantee::regrole
+    FROM pg_type AS t
+    CROSS JOIN LATERAL aclexplode(t.typacl) AS a
+    JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
+    JOIN pg_proc AS p ON p.oid = d.objid
+    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g'
+        AND a.grantee <> t.typowner
+        AND CASE WHEN p.proowner IN (a.grantee, t.typowner) THEN false ELSE NOT tube_private_is_constructor(p.oid) END
 $$;
 
 CREATE FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) RETURNS boolean
@@ -5648,7 +5664,7 @@ BEGIN
     WITH mine AS (
         SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
         -- Owners of other tables may make such names, too, and views of these.
-        WHERE r.kind = 'passes' AND p.proowner = ANY (tube_private_put_callers(att))
+        WHERE r.kind = 'passes' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
     )
     -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
     -- with their seal, no call of the next one's finds it.
@@ -6459,12 +6475,15 @@ CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TAB
     LANGUAGE sql STABLE
     AS $_$
     SELECT p.oid, k.kind
-    FROM pg_proc AS p
-    CROSS JOIN LATERAL (SELECT CASE
-        WHEN p.proname = att.trigger_function THEN 'capture'
-        WHEN p.proname = tube_private_function_name(att, 'agent') THEN 'agent'
-        WHEN left(p.proname, -7) = regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') THEN 'passes' END) AS k (kind)
-    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND k.kind IS NOT NULL
+    FROM tube_private_function_name(att, 'agent') AS agent,
+        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') AS passes,
+        LATERAL (VALUES
+            ('capture', att.trigger_function::name, att.trigger_function::name),
+            ('agent', agent::name, agent::name),
+            ('passes', (passes || '_')::name, (passes || '_g')::name) -- what follows are hex digits
+        ) AS k (kind, least, most)
+    JOIN pg_proc AS p ON p.proname BETWEEN k.least AND k.most
+    WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
         AND NOT tube_private_is_constructor(p.oid)
 $_$;
 
@@ -6554,9 +6573,6 @@ CREATE FUNCTION tube.tube_private_seal(owner regrole) RETURNS text
         AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
         AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
             WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
-            WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
-                AND p.proowner NOT IN (owner, t.typowner) AND NOT tube_private_is_constructor(p.oid))
 $$;
 
 CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
@@ -6706,6 +6722,7 @@ CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_at
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
+        OR tube_private_owner_of(a.tbl) IN (SELECT b.owner FROM tube_private_broken_seals() AS b)
         OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
             SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
             WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))
@@ -7174,8 +7191,11 @@ CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURN
         WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, k.place FROM pg_trigger AS p LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
-        WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
+        SELECT p.*, k.place
+        FROM pg_depend AS d JOIN pg_trigger AS p ON p.oid = d.objid
+        LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
+        WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
+            AND d.refobjid = (SELECT to_regprocedure(tube_private_function(att, 'capture') || '()')) AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
 $$;
 
@@ -8871,6 +8891,8 @@ GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_worke
 REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_broken_seals() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) TO tube_owner;

@@ -43,7 +43,7 @@ LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.
 
 -- tube_private_seal: the name of an owner's seal; NULL when there is none.
 --
--- It is a type that none but that owner and we may use, whatever they are called now, and that no function of anybody else's has.
+-- It is a type that none but that owner and we may use, whatever they are called now.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_seal(owner regrole) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
@@ -51,9 +51,19 @@ LANGUAGE sql STABLE AS $$
         AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
         AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
             WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
-            WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
-                AND p.proowner NOT IN (owner, t.typowner) AND NOT tube_private_is_constructor(p.oid))
+$$;
+
+-- tube_private_broken_seals: owners whose seal somebody else has a function with, which was given away.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_broken_seals() RETURNS TABLE (seal text, owner regrole)
+LANGUAGE sql STABLE AS $$
+    SELECT DISTINCT tube_private_qualify(t.typname), a.grantee::regrole
+    FROM pg_type AS t
+    CROSS JOIN LATERAL aclexplode(t.typacl) AS a
+    JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
+    JOIN pg_proc AS p ON p.oid = d.objid
+    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g'
+        AND a.grantee <> t.typowner
+        AND CASE WHEN p.proowner IN (a.grantee, t.typowner) THEN false ELSE NOT tube_private_is_constructor(p.oid) END
 $$;
 
 -- tube_private_is_constructor: whether a function came with a type. Then it belongs to the role that made the cluster, whoever
@@ -74,12 +84,15 @@ LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routin
 CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, kind text)
 LANGUAGE sql STABLE AS $$
     SELECT p.oid, k.kind
-    FROM pg_proc AS p
-    CROSS JOIN LATERAL (SELECT CASE
-        WHEN p.proname = att.trigger_function THEN 'capture'
-        WHEN p.proname = tube_private_function_name(att, 'agent') THEN 'agent'
-        WHEN left(p.proname, -7) = regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') THEN 'passes' END) AS k (kind)
-    WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND k.kind IS NOT NULL
+    FROM tube_private_function_name(att, 'agent') AS agent,
+        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') AS passes,
+        LATERAL (VALUES
+            ('capture', att.trigger_function::name, att.trigger_function::name),
+            ('agent', agent::name, agent::name),
+            ('passes', (passes || '_')::name, (passes || '_g')::name) -- what follows are hex digits
+        ) AS k (kind, least, most)
+    JOIN pg_proc AS p ON p.proname BETWEEN k.least AND k.most
+    WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
         AND NOT tube_private_is_constructor(p.oid)
 $$;
 
@@ -104,7 +117,7 @@ RETURNS TABLE (routine oid, owner regrole, sealed boolean)
 LANGUAGE sql STABLE AS $$
     SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
     FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'agent' AND p.proowner = ANY (tube_private_put_callers(att))
+    WHERE r.kind = 'agent' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
 $$;
 
 -- tube_private_agent: an attachment's agent, with the types of its arguments; NULL when there is none.
@@ -202,6 +215,9 @@ DECLARE
     seal text;
     other record;
 BEGIN
+    FOR seal IN SELECT b.seal FROM tube_private_broken_seals() AS b WHERE b.owner = $1 LOOP
+        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, owner);
+    END LOOP;
     IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
         AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
@@ -380,8 +396,11 @@ LANGUAGE sql STABLE AS $$
         WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
     ) AS w
     FULL JOIN (
-        SELECT p.*, k.place FROM pg_trigger AS p LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
-        WHERE p.tgfoid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.tgparentid = 0
+        SELECT p.*, k.place
+        FROM pg_depend AS d JOIN pg_trigger AS p ON p.oid = d.objid
+        LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
+        WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
+            AND d.refobjid = (SELECT to_regprocedure(tube_private_function(att, 'capture') || '()')) AND p.tgparentid = 0
     ) AS t ON t.tgrelid = w.rel AND t.place = w.place
 $$;
 

@@ -187,7 +187,7 @@ BEGIN
     WITH mine AS (
         SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
         -- Owners of other tables may make such names, too, and views of these.
-        WHERE r.kind = 'passes' AND p.proowner = ANY (tube_private_put_callers(att))
+        WHERE r.kind = 'passes' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
     )
     -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
     -- with their seal, no call of the next one's finds it.

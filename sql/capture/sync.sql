@@ -113,6 +113,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
+        OR tube_private_owner_of(a.tbl) IN (SELECT b.owner FROM tube_private_broken_seals() AS b)
         OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
             SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
             WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))

@@ -569,3 +569,21 @@ def test_rows_that_are_rewritten_are_told_of_and_not_touched(db: Conn) -> None:
     db.execute("CREATE TABLE other (id int); ALTER TABLE other ALTER id TYPE bigint")
     db.execute("ALTER TABLE item SET LOGGED")
     assert warnings == []
+
+
+def test_a_look_at_tables_that_are_as_they_should_be_grows_with_their_number_alone(conn: Conn) -> None:
+    """Workers look twice a minute. Functions called for a table may not be called for each pair of tables."""
+    make_tube(conn, predicate="v > 0")
+    conn.execute("SET track_functions = 'all'")
+    calls = {}
+    for tables in (4, 16):
+        for number in range(tables):
+            conn.execute(
+                f"CREATE TABLE IF NOT EXISTS public.x{number} (id bigint PRIMARY KEY, v integer)".encode()
+            )
+            attach(conn, f"public.x{number}", number)
+        conn.execute("SELECT pg_stat_reset()")
+        assert scalar(conn, "SELECT tube_sync()") == 0
+        conn.execute("SELECT pg_stat_force_next_flush()")
+        calls[tables] = scalar(conn, "SELECT sum(calls) FROM pg_stat_user_functions")
+    assert calls[16] < calls[4] * 5
