@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -316,7 +316,7 @@ class Outboxes:
         """What a consumer of an outbox finds; of transactions only what is committed."""
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
-    def judge(self, *, crowded: bool = False) -> dict[str, int]:
+    def judge(self, *, crowded: bool = False, events: Sequence[Event] = ()) -> dict[str, int]:
         """Check what the consumer finds against the promises of each mode; how many records came late.
 
         Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
@@ -326,6 +326,7 @@ class Outboxes:
             crowded: so many processes run that the broker may answer late. Where a worker process has given a
                 producer up for that, what it had on the wire comes in between what the next one sends: then
                 only the order of first occurrences is looked at in windowed mode.
+            events: what a worker in this process has told of: the same holds for it.
         """
         late: dict[str, int] = {}
         for mode in MODES:
@@ -333,12 +334,13 @@ class Outboxes:
             timely, lates = split_late(seen)
             late[mode] = len(lates)
             stashed = self.stashed(mode)
+            overdue = (crowded and self._was_overdue(mode)) or was_overdue(mode, events)
             check_complete(seen, stashed)
             check_complete(timely, stashed)
             if mode == TRANSACTIONS:
                 assert not lates, lates
                 check_exactly_once(seen)
-            elif not (crowded and mode == WINDOWED and self._was_overdue(mode)):
+            elif mode == STRICT or not overdue:
                 check_windowed(timely, _REPEATS[mode])
         return late
 
@@ -361,6 +363,11 @@ class Outboxes:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+
+
+def was_overdue(mode: str, events: Iterable[Event]) -> bool:
+    """Whether a worker in this process has told that the broker did not acknowledge in time."""
+    return any(OVERDUE.reason in text and f"tube='{mode}'" in text for text in map(repr, events))
 
 
 def split_late(seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:

@@ -244,9 +244,10 @@ def test_a_worker_is_stopped_and_another_one_killed_while_it_is_filled(
 
 
 def test_a_reindex_is_abandoned_without_a_trace(folder: Path, items: Connection, index: Index) -> None:
-    with working(folder):
+    with working(folder), psycopg.connect(items.info.dsn) as late:
         until_equal(items, index)
         before = traces(index)
+        late.execute("SELECT pg_current_xact_id()")  # the backfill waits for it
         reindex(folder, "start")
         new = (state(folder))["new"]
         items.execute("UPDATE public.items SET n = 1 WHERE id = 1")
