@@ -59,9 +59,9 @@ $$;
 --
 -- tube_owner owns the schemas and everything of ours in them. It has no members, but for the installing role where that
 -- is no superuser, and no right on anybody's tables. tube_admin makes and drops tubes, and attaches its members'
--- tables; tube_worker serves them; tube_writer calls touch functions; tube_monitor looks on. tube_nobody may do
--- nothing but find owners' functions, which are called as it. None may log in. They are named after the schema, or after psql's variable
--- "roles". They belong to the whole server, so that two databases share them unless they are given other names.
+-- tables; tube_worker serves them; tube_writer calls touch functions; tube_monitor looks on. tube_nobody may
+-- only look up owners' functions, which are called as it. None may log in. They are named after the schema, or after
+-- psql's variable "roles". They belong to the whole server, so that two databases share them unless they are given other names.
 --
 -- Needs no superuser: CREATEROLE will do, or roles made beforehand, with the installing role in tube_owner and
 -- tube_nobody. What is missing is in the hint.

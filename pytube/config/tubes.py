@@ -156,7 +156,7 @@ class BackfillConfig(Section):
     """Nothing is inserted while a replica is so many seconds behind, by its own account."""
 
     replica_behind: Annotated[int | None, *OR_OFF] = Field(default=256, ge=1)
-    """Nor while one lacks so many megabytes of WAL."""
+    """Nothing is inserted while a replica lacks so many megabytes of WAL."""
 
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Rows a second at most."""

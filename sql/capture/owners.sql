@@ -7,8 +7,9 @@
 --
 -- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
 --
--- Other owners may make functions there, too. A call by name must never fit one of theirs, nor be ambiguous by it; so the
--- last argument of passes and agent is a seal: NULL of a type of which none but the table's owner and we can make a function.
+-- Other owners may create functions in that schema, too. So that a call by name can't resolve to one of theirs, nor become
+-- ambiguous, the last argument of passes and agent is a seal: a NULL of a type that only the table's owner and we can use in
+-- a function's signature.
 
 -- tube_private_function_name: the name of a function of an attachment, unquoted.
 --
@@ -66,8 +67,10 @@ LANGUAGE sql STABLE AS $$
         AND CASE WHEN p.proowner IN (a.grantee, t.typowner) THEN false ELSE NOT tube_private_is_constructor(p.oid) END
 $$;
 
--- tube_private_is_constructor: whether a function came with a type. Then it belongs to the role that made the cluster, whoever
--- made the type, and can't be dropped; and a range over a seal needs no right on that.
+-- tube_private_is_constructor: whether Postgres created a function along with a range type.
+--
+-- Anybody may create a range over a seal. Its constructors belong to the role that made the cluster, and can't be dropped by
+-- themselves.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_constructor(routine oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = routine AND d.deptype = 'i')
@@ -79,7 +82,7 @@ LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routin
 
 -- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's.
 --
--- Whoever made it; but no constructors, see there.
+-- No matter who owns them; constructors of range types are left out.
 -- Result: kind: capture, agent or passes, of which there may be several.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, kind text)
 LANGUAGE sql STABLE AS $$

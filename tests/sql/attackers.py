@@ -157,6 +157,16 @@ def seal_of(world: World, owner: str = MALLORY) -> str:
     return str(scalar(world.admin, "SELECT tube.tube_private_seal(%s::regrole)", (owner,)))
 
 
+def plant_in_vault(world: World) -> None:
+    """Have whoever plans a query over bank.vault, which was given to mallory, run her code."""
+    world.run(
+        MALLORY,
+        "INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 10) g",
+        "CREATE STATISTICS bank.st ON (evil.inlined(v)), id FROM bank.vault",
+        "ANALYZE bank.vault",
+    )
+
+
 VICTIMS = """
     INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 3) AS g;
     UPDATE bank.vault SET v = 2;

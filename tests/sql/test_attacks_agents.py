@@ -1,4 +1,4 @@
-"""Owners who use the session that calls their agent: whoever calls tube_sync is to lose nothing by it."""
+"""Owners whose agent tries to abuse the session of whoever calls tube_sync."""
 
 from __future__ import annotations
 

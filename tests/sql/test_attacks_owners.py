@@ -9,7 +9,17 @@ import psycopg
 import pytest
 
 from tests.helpers.capture import Conn, attach, detach, make_tube, ops, scalar
-from tests.sql.attackers import CASTS, KEEPER, MALLORY, SHADOW, World, function_of, seal_of, use_all
+from tests.sql.attackers import (
+    CASTS,
+    KEEPER,
+    MALLORY,
+    SHADOW,
+    World,
+    function_of,
+    plant_in_vault,
+    seal_of,
+    use_all,
+)
 
 # --- attacks that the first build allowed -----------------------------------------------------------
 
@@ -321,12 +331,7 @@ def old_snapshot(world: World) -> Iterator[Conn]:
 
 def test_a_truncate_by_a_snapshot_from_before_the_table_was_given_away(world: World) -> None:
     with old_snapshot(world) as old:
-        world.run(
-            MALLORY,
-            "INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 10) g",
-            "CREATE STATISTICS bank.st ON (evil.inlined(v)), id FROM bank.vault",
-            "ANALYZE bank.vault",
-        )
+        plant_in_vault(world)
         old.execute("TRUNCATE bank.vault")
         old.execute("COMMIT")
     world.nobody_was_robbed()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.helpers.capture import Conn, attach, make_tube, ops
-from tests.sql.attackers import CASTS, MALLORY, World
+from tests.sql.attackers import CASTS, MALLORY, World, plant_in_vault
 
 BLOCK = "DO $$ BEGIN {}; EXCEPTION WHEN lock_not_available THEN END $$"
 SAVEPOINT = "SAVEPOINT a; {}; RELEASE SAVEPOINT a"
@@ -48,12 +48,7 @@ def test_a_table_that_is_given_away_in_a_subtransaction(world: World, how: str) 
     world.admin.execute("GRANT USAGE, CREATE ON SCHEMA bank TO mallory")
     given = how.format("ALTER TABLE bank.vault OWNER TO mallory")
     with amid(world, "postgres", given, MALLORY) as old:
-        world.run(
-            MALLORY,
-            "INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 10) g",
-            "CREATE STATISTICS bank.st ON (evil.inlined(v)), id FROM bank.vault",
-            "ANALYZE bank.vault",
-        )
+        plant_in_vault(world)
         old.execute("TRUNCATE bank.vault")
     world.nobody_was_robbed()
 
