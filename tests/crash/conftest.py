@@ -15,6 +15,10 @@ from tests.helpers.database import TestServer
 
 MakeFleet = Callable[..., Fleet]
 
+LONG_BY_NELI = ["lease", pytest.param("neli", marks=pytest.mark.soak)]
+LONG_BY_LEASE = [pytest.param("lease", marks=pytest.mark.soak), "neli"]
+"""Elections of a test that both decide in the same way: `make soak` runs it with the other one, too."""
+
 
 @pytest.fixture(scope="session")
 def crash_server() -> Iterator[TestServer]:

@@ -13,14 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-import psycopg
-
 from pytube.sinks.jsonl_replay import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
 from tests.crash.judge import Verdict, judge
 from tests.helpers.armed import module
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
+from tests.helpers.observer import Observer
 from tests.helpers.sweepable import offer_sweepable
 from tests.helpers.waiting import wait_until
 
@@ -95,6 +94,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.sink)
+        self._observer = Observer(self.dsn)
         if self.sweepable:
             offer_sweepable(self.folder)
         self.config.write_text(
@@ -132,6 +132,7 @@ class Fleet:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+        self._observer.close()
 
     @property
     def config(self) -> Path:
@@ -191,8 +192,7 @@ class Fleet:
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the database."""
-        with psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public") as connection:
-            return connection.execute(statement).fetchall()
+        return self._observer.rows(statement)
 
     def leaders(self) -> dict[int, int]:
         """Worker numbers by partition, for partitions that are led."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import psycopg
 
-KEYS = 3000
+KEYS = 1000
 
 
 def make_table(dsn: str, tube: str, partitions: int) -> None:
@@ -28,7 +28,7 @@ def make_table(dsn: str, tube: str, partitions: int) -> None:
 class Load:
     """Writers in threads. A lost connection is made anew: the server may be restarted under them."""
 
-    def __init__(self, dsn: str, writers: int = 3, pause: float = 0.02) -> None:
+    def __init__(self, dsn: str, writers: int = 3, pause: float = 0.05) -> None:
         self._dsn = dsn
         self._pause = pause
         self._stop = threading.Event()

@@ -27,6 +27,7 @@ from pytube.worker import Worker
 from tests.helpers.armed import Action, module
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
+from tests.helpers.observer import Observer
 from tests.helpers.outbox import (
     Seen,
     check_complete,
@@ -106,6 +107,7 @@ class Outboxes:
             window: of the transactions.
         """
         self.dsn = dsn
+        self._observer = Observer(dsn)
         self.topics = {mode: next(topics) for mode in MODES}
         self.processes: dict[int, Program] = {}
         self.config = folder / "outboxes.toml"
@@ -157,17 +159,15 @@ class Outboxes:
     def stashed(self, mode: str) -> dict[str | None, list[int]]:
         """The ids of each key that the consumer has to find."""
         found: dict[str | None, list[int]] = defaultdict(list)
-        with self.connect() as connection:
-            query = "SELECT key, id FROM public.stashed WHERE mode = %s ORDER BY id"
-            for key, number in connection.execute(query, (mode,)):
-                found[key].append(number)
+        query = "SELECT key, id FROM public.stashed WHERE mode = %s ORDER BY id"
+        for key, number in self._observer.rows(query, (mode,)):
+            found[key].append(number)
         return found
 
     def waiting(self, mode: str) -> list[int]:
         """The ids that are in an outbox."""
-        with self.connect() as connection:
-            statement = sql.SQL("SELECT id FROM {} ORDER BY id").format(sql.Identifier("tube", mode))
-            return [number for (number,) in connection.execute(statement)]
+        statement = sql.SQL("SELECT id FROM {} ORDER BY id").format(sql.Identifier("tube", mode))
+        return [number for (number,) in self._observer.rows(statement)]
 
     def delivered(self, mode: str) -> int:
         """Records that were stashed for its topic, and are gone from the outbox."""
@@ -175,20 +175,16 @@ class Outboxes:
             "SELECT count(*) FROM public.stashed AS s WHERE mode = {} AND NOT EXISTS"
             " (SELECT FROM {} AS r WHERE r.id = s.id)"
         ).format(mode, sql.Identifier("tube", mode))
-        with self.connect() as connection:
-            row = connection.execute(query).fetchone()
-        assert row is not None
-        return int(row[0])
+        ((count,),) = self._observer.rows(query)
+        return int(count)
 
     def counts(self, mode: str, key: str) -> tuple[int, int]:
         """Records of a key in an outbox, and how many of them are marked."""
         query = sql.SQL("SELECT count(*), count(leader_id) FROM {} WHERE kafka_key = {}").format(
             sql.Identifier("tube", mode), key
         )
-        with self.connect() as connection:
-            row = connection.execute(query).fetchone()
-        assert row is not None
-        return row[0], row[1]
+        ((records, marked),) = self._observer.rows(query)
+        return records, marked
 
     def go_on(self, what: str) -> None:
         """Until each outbox has delivered more records than before."""
@@ -258,7 +254,7 @@ class Outboxes:
     def wait_until_struck(self, number: int, action: Action) -> None:
         """Until the fault of a worker process has happened: it is gone, or stopped.
 
-        More is stashed meanwhile: all that was there may go in one transaction, which passes its points once.
+        More is stashed when all is gone: it may go in one transaction, which passes its points once.
         Of keys of its own: of one key, transactions of two sessions may commit in another order than that of
         their ids.
         """
@@ -279,7 +275,8 @@ class Outboxes:
                 if is_struck():
                     return True
                 for mode in MODES:
-                    self.stash(connection, mode, [f"struck-{number}" for number in range(4)])
+                    if not self.waiting(mode):
+                        self.stash(connection, mode, [f"struck-{number}" for number in range(4)])
                 return False
 
             self.wait_until(look, "the fault")
@@ -295,8 +292,7 @@ class Outboxes:
     def leaders(self) -> dict[tuple[str, int], str]:
         """The worker of each outbox and partition that is led."""
         query = "SELECT tube, partition, client_id FROM tube_leaders() WHERE leader_id IS NOT NULL"
-        with self.connect() as connection:
-            return {(tube, partition): client for tube, partition, client in connection.execute(query)}
+        return {(tube, partition): client for tube, partition, client in self._observer.rows(query)}
 
     def wait_until(self, predicate: Any, what: str) -> None:
         """Until it is true; else fail with what the workers said last."""
@@ -363,6 +359,7 @@ class Outboxes:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+        self._observer.close()
 
 
 def was_overdue(mode: str, events: Iterable[Event]) -> bool:

@@ -27,6 +27,7 @@ from tests.crash.journal_sink import CLIENT, FOLDER, accepted
 from tests.helpers.armed import VARIABLE, Action, module
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
+from tests.helpers.observer import Observer
 from tests.helpers.waiting import wait_until
 
 ROWS = 600
@@ -97,7 +98,7 @@ class Writer:
             while not self._stop.is_set():
                 for table in self._tables:
                     self._change(connection, sql.Identifier(table), draw)
-                self._stop.wait(0.01)
+                self._stop.wait(0.05)
 
     def _change(
         self, connection: psycopg.Connection[Any], table: sql.Identifier, draw: random.Random
@@ -126,6 +127,7 @@ class Squad:
         """`nth`: which pass of a point acts, of those that are passed again and again."""
         self.tubes = [f"p_{point}" for point in points]
         self._dsn = dsn
+        self._observer = Observer(dsn)
         self._folder = folder
         self._faults = {f"p_{point}": (point, action, self._nth(point, nth)) for point in points}
         self._processes: dict[str, Program] = {}
@@ -157,6 +159,7 @@ class Squad:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        self._observer.close()
 
     def _make_tables(self) -> None:
         options = "-c search_path=tube,public"
@@ -236,7 +239,7 @@ class Squad:
         """Until no pod waits, and all who live have ended in order."""
         for tube in self.tubes:
             wait_until(
-                lambda: self._query(f"SELECT count(*) FROM tube.{tube}") == [(0,)],  # noqa: B023
+                lambda: self._observer.rows(f"SELECT count(*) FROM tube.{tube}") == [(0,)],  # noqa: B023
                 PATIENCE,
                 lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER, tube)}",  # noqa: B023
             )
@@ -317,7 +320,3 @@ class Squad:
             for entry in entries
             if entry.get("event") == "leader_acquired" and entry.get("tube") == tube
         }
-
-    def _query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            return connection.execute(statement).fetchall()

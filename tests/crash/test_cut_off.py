@@ -67,7 +67,7 @@ class Outpost:
         self.fleet.start(1, 2)
         self.fleet.wait_for_leaders({1, 2}, timeout=80)
 
-    def delivers(self, number: int, lines: int = 200) -> None:
+    def delivers(self, number: int, lines: int = 50) -> None:
         """Worker `number` delivers so many more documents."""
         before = self.fleet.sink_lines(number)
         self.fleet.wait_until(
@@ -169,7 +169,7 @@ def test_a_worker_behind_a_slow_network_delivers(outpost: Outpost) -> None:
     outpost.begin()
     with Load(fleet.dsn):
         outpost.way.switch(Mode.SLOW, delay=DELAY)
-        outpost.delivers(1, 1000)
+        outpost.delivers(1, 200)
         assert set(fleet.leaders().values()) == {1, 2}
         assert not any(fleet.events(1, "trust_lapsed"))
         outpost.end_while(Mode.SLOW)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.acknowledged import Acknowledged, differences
 from tests.crash.fleet import Fleet
-from tests.crash.load import Load, make_table
+from tests.crash.load import KEYS, Load, make_table
 from tests.crash.pair import Pair
 from tests.crash.test_restored_backup import TOUCH_ALL
 from tests.crash.test_servers_restarted import go_on
@@ -117,7 +117,7 @@ def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair
     assert not fleet.judge().is_good, "the sink is ahead of the new primary"
     fleet.query(TOUCH_ALL)
     # and the rows that were made, or made again, since the standby was cut off
-    fleet.query("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
+    fleet.query(f"SELECT public.items_touch(ARRAY(SELECT generate_series(1, {KEYS})))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()

@@ -120,7 +120,7 @@ def goes_on(fleet: Fleet, holds: list[Hold]) -> None:
         wait_for_cheap_looks(fleet)
         with Load(fleet.dsn):
             before = fleet.sink_lines()
-            fleet.wait_until(lambda: fleet.sink_lines() > before + 300, 30, "others' documents arrive")
+            fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 30, "others' documents arrive")
         fleet.wait_until_drained()
         assert late_ones(fleet) == 0
     fleet.wait_until(lambda: late_ones(fleet) == late, 5, "the late rows arrive")

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+from tests.crash.conftest import LONG_BY_NELI
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
 from tests.helpers.waiting import wait_until
 
 
+@pytest.mark.parametrize("slow_fleet", LONG_BY_NELI, indirect=True)
 def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fleet) -> None:
     """It is stopped with writes begun; others take over and write the same keys anew meanwhile."""
     fleet = slow_fleet
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     with Load(fleet.dsn):
-        wait_until(lambda: fleet.sink_lines(1) > 200, 30, "worker 1 delivers")
+        wait_until(lambda: fleet.sink_lines(1) > 100, 30, "worker 1 delivers")
         fleet.signal(1, signal.SIGSTOP)
         fleet.wait_for_leaders({2})
         before = fleet.sink_lines(2)
-        wait_until(lambda: fleet.sink_lines(2) > before + 1000, 30, "worker 2 writes the keys anew")
+        wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 writes the keys anew")
     fleet.wait_until_drained()
     fleet.signal(1, signal.SIGCONT)
     fleet.wait_for_leaders({1, 2})

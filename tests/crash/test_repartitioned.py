@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from pytube.tubes.admin import Tubes
-from tests.crash.conftest import MakeFleet
+from tests.crash.conftest import LONG_BY_LEASE, LONG_BY_NELI, MakeFleet
 from tests.crash.fleet import Fleet
-from tests.crash.load import Load
+from tests.crash.load import KEYS, Load
 
 
 def repartition(fleet: Fleet, partitions: int) -> None:
@@ -25,6 +25,7 @@ def repartition(fleet: Fleet, partitions: int) -> None:
     )
 
 
+@pytest.mark.parametrize("fleet", LONG_BY_NELI, indirect=True)
 def test_repartition_under_load(fleet: Fleet) -> None:
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
@@ -32,7 +33,7 @@ def test_repartition_under_load(fleet: Fleet) -> None:
         repartition(fleet, 2)
         repartition(fleet, 7)
         before = fleet.sink_lines()
-        fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 30, "documents arrive")
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 30, "documents arrive")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
@@ -62,6 +63,7 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     assert verdict.is_good, verdict
 
 
+@pytest.mark.parametrize("fleet", LONG_BY_LEASE, indirect=True)
 def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
     """Its workers deliver just then. They lose their terms, and begin new ones in the tube that follows."""
     fleet.start(1, 2)
@@ -84,7 +86,7 @@ def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
         delivering(fleet, "after it was made again")
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         # what was changed while the tube was not there is known by nobody, nor the pods that went with it
-        connection.execute("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
+        connection.execute(f"SELECT public.items_touch(ARRAY(SELECT generate_series(1, {KEYS})))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
@@ -120,7 +122,7 @@ def test_workers_killed_while_it_is_repartitioned(
             fleet.kill(3 - victim)
             fleet.start(3 - victim)
         before = fleet.sink_lines()
-        fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 40, "documents arrive")
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 40, "documents arrive")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
@@ -148,7 +150,7 @@ def test_a_tube_made_again_with_other_partitions_while_pods_wait(make_fleet: Mak
         fleet.wait_for_leaders({1}, partitions=7)
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         # rows that were deleted while the tube was not there are known by nobody
-        connection.execute("SELECT public.items_touch(ARRAY(SELECT generate_series(1, 3000)))")
+        connection.execute(f"SELECT public.items_touch(ARRAY(SELECT generate_series(1, {KEYS})))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()

@@ -51,7 +51,7 @@ def live_on(fleet: Fleet) -> None:
     """What happens after the backup: changes of all kinds, and rows of which it knows nothing."""
     with Load(fleet.dsn):
         before = fleet.sink_lines()
-        fleet.wait_until(lambda: fleet.sink_lines() > before + 300, 60, "documents arrive")
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 60, "documents arrive")
     fleet.query(
         f"INSERT INTO public.items SELECT g, 0, 'new' FROM generate_series({KEYS + 1}, {KEYS + NEW}) g "
         "RETURNING id"

@@ -12,7 +12,7 @@ from tests.crash.load import Load
 def go_on(fleet: Fleet, what: str) -> None:
     """Documents arrive again."""
     before = fleet.sink_lines()
-    fleet.wait_until(lambda: fleet.sink_lines() > before + 200, 60, f"documents arrive after {what}")
+    fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 60, f"documents arrive after {what}")
 
 
 def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres) -> None:

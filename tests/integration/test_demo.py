@@ -95,15 +95,10 @@ def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str)
     assert len(seconds) == len(set(seconds)) > 6, "a line for each second"
 
 
-@pytest.mark.parametrize(
-    "sink",
-    [
-        "postgres",
-        # As the one before, but for parts that test_demo_copies.py tries; some take a minute.
-        *(pytest.param(sink, marks=pytest.mark.soak) for sink in ("redis", "kafka", "opensearch")),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("sink", ["postgres", "redis", "kafka", "opensearch"])
 def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], sink: str) -> None:
+    """As the one before, but for parts that test_demo_copies.py tries."""
     demo = start("--seconds", "1", "--election", "lease", "--sink", sink)
     assert demo.end() == 0, demo.output
     out = demo.output

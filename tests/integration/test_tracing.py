@@ -74,6 +74,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def config_file(dsn: str, tmp_path: Path) -> Path:
+    test_worker_faults.taken.clear()
     path = tmp_path / "pytube.toml"
     path.write_text(
         f"""

@@ -23,6 +23,9 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
 
+PAUSE = 0.01
+"""Seconds between two statements of a writer: some hundreds are written while an upgrade goes on."""
+
 RELEASED = ROOT / "tests" / "released"
 TABLES = """
 CREATE TYPE app.mood AS ENUM ('sad', 'ok');
@@ -119,7 +122,7 @@ class Writers:
         key = 1_000_000 * (number + 1)
         try:
             with psycopg.connect(dsn, autocommit=True) as conn:
-                while not self._stop.is_set():
+                while not self._stop.wait(PAUSE):
                     key += 1
                     conn.execute("INSERT INTO app.item VALUES (%s, 'w')", [key])
                     self.written.append(key)
@@ -129,7 +132,7 @@ class Writers:
     def _truncate(self, dsn: str) -> None:
         try:
             with psycopg.connect(dsn, autocommit=True) as conn:
-                while not self._stop.is_set():
+                while not self._stop.wait(PAUSE):
                     conn.execute("TRUNCATE app.log")
                     self.truncated += 1
         except psycopg.Error as error:
