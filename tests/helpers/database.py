@@ -16,6 +16,7 @@ from psycopg import sql
 
 from pytube.embedded.binaries import Version
 from pytube.embedded.postgres import Postgres
+from tests.helpers.observer import Observer
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SQL = ROOT / "sql" / "install.sql"
@@ -43,6 +44,8 @@ class TestServer:
         settings = {**SETTINGS, **(settings or {})}
         self.postgres = Postgres(folder, version, settings=settings).start()
         self._stack.callback(self.postgres.close)
+        self._session = Observer(self.postgres.dsn())
+        self._stack.callback(self._session.close)
         self._templates: set[str] = set()
 
     def close(self) -> None:
@@ -87,12 +90,11 @@ class TestServer:
         )
 
     def _admin(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.postgres.dsn(), autocommit=True) as admin:
-            # A prepared transaction that a test left behind would block the drop.
-            for gid, name in admin.execute("SELECT gid, database FROM pg_prepared_xacts").fetchall():
-                with psycopg.connect(self.postgres.dsn(name), autocommit=True) as other:
-                    other.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
-            admin.execute(statement)
+        # A prepared transaction that a test left behind would block the drop.
+        for gid, name in self._session.rows("SELECT gid, database FROM pg_prepared_xacts"):
+            with psycopg.connect(self.postgres.dsn(name), autocommit=True) as other:
+                other.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+        self._session.do(statement)
 
 
 @contextmanager

@@ -31,16 +31,23 @@ class Observer:
         Raises:
             psycopg.OperationalError: the server is not there.
         """
+        return self._run(query, parameters).fetchall()
+
+    def do(self, statement: sql.Composed) -> None:
+        """Run a statement. Where the session is lost meanwhile, it is run again."""
+        self._run(statement, None)
+
+    def _run(self, query: str | sql.Composed, parameters: Params | None) -> psycopg.Cursor[Any]:
         if self._session is not None and time.monotonic() < self._opened + _AGE:
             try:
-                return self._session.execute(query, parameters).fetchall()
+                return self._session.execute(query, parameters)
             except psycopg.OperationalError:
                 if not self._session.closed:
                     raise
         self.close()
         self._session = psycopg.connect(self._dsn, autocommit=True, options="-c search_path=tube,public")
         self._opened = time.monotonic()
-        return self._session.execute(query, parameters).fetchall()
+        return self._session.execute(query, parameters)
 
     def close(self) -> None:
         """End the session."""
