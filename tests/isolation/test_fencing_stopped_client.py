@@ -48,8 +48,8 @@ def term(conn: Conn) -> Term:
     make_tube(conn)
     conn.execute(
         "INSERT INTO tube.queue (op, shard, ids)"
-        " SELECT 'U', 0, array_agg(i) FROM generate_series(1, %s) AS p,"
-        " generate_series(1, %s) AS i GROUP BY p",
+        " SELECT 'U', 0, a.ids FROM generate_series(1, %s),"
+        " (SELECT array_agg(i) AS ids FROM generate_series(1, %s) AS i) AS a",
         (PODS, IDS),
     )
     return acquire(conn)

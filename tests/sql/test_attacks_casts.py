@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import psycopg
@@ -79,12 +80,23 @@ def app(request: pytest.FixtureRequest, any_dsn: str, kind: Kind) -> Iterator[Co
                 yield app
 
 
-@pytest.fixture(params=["app", "postgres"])
-def writer(request: pytest.FixtureRequest, any_dsn: str, app: Conn) -> Iterator[Conn]:
-    """Who writes: the owner, or a superuser, in a session of their own."""
+@pytest.fixture
+def writers(any_dsn: str, app: Conn) -> Iterator[list[Conn]]:
+    """Who writes, one after the other: the owner, and a superuser, in sessions of their own."""
     assert app.info.user == "app"
-    with psycopg.connect(as_role(any_dsn, request.param), autocommit=True) as conn:
-        yield conn
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(psycopg.connect(as_role(any_dsn, name), autocommit=True))
+            for name in ("app", "postgres")
+        ]
+
+
+def take_snapshots(writers: list[Conn]) -> None:
+    """Each of them has a snapshot from now on."""
+    for writer in writers:
+        writer.autocommit = False
+        writer.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        writer.execute("INSERT INTO public.other VALUES (1)")
 
 
 def retype(app: Conn, kind: Kind, column: str) -> None:
@@ -124,33 +136,36 @@ def may_become(column: str) -> set[str | None]:
 
 
 @pytest.mark.parametrize("column", ["id", "value"])
-def test_a_cast_that_is_written_in_sql(app: Conn, writer: Conn, kind: Kind, column: str) -> None:
+def test_a_cast_that_is_written_in_sql(app: Conn, writers: list[Conn], kind: Kind, column: str) -> None:
     app.execute(f"INSERT INTO {TABLE} VALUES (1, 'x')".encode())
     retype(app, kind, column)
-    assert states(writer, column) <= may_become(column)
+    for writer in writers:
+        assert states(writer, column) <= may_become(column)
 
 
 @pytest.mark.parametrize("column", ["id", "value"])
-def test_a_type_that_an_old_snapshot_does_not_show(app: Conn, writer: Conn, kind: Kind, column: str) -> None:
+def test_a_type_that_an_old_snapshot_does_not_show(
+    app: Conn, writers: list[Conn], kind: Kind, column: str
+) -> None:
     app.execute(f"INSERT INTO {TABLE} VALUES (1, 'x')".encode())
-    writer.autocommit = False
-    writer.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    writer.execute("INSERT INTO public.other VALUES (1)")
+    take_snapshots(writers)
     retype(app, kind, column)
-    assert states(writer, column) <= {None, "42725", "40001"}
+    for writer in writers:
+        assert states(writer, column) <= {None, "42725", "40001"}
+        writer.rollback()
 
 
 @pytest.mark.parametrize("column", ["id", "value"])
 def test_a_type_and_a_name_that_an_old_snapshot_does_not_show(
-    app: Conn, writer: Conn, kind: Kind, column: str
+    app: Conn, writers: list[Conn], kind: Kind, column: str
 ) -> None:
     app.execute(f"INSERT INTO {TABLE} VALUES (1, 'x')".encode())
-    writer.autocommit = False
-    writer.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    writer.execute("INSERT INTO public.other VALUES (1)")
+    take_snapshots(writers)
     app.execute(f"ALTER TABLE {TABLE} RENAME COLUMN {column} TO renamed".encode())
     retype(app, kind, "renamed")
-    assert states(writer, "renamed") <= {None, "42725", "40001"}
+    for writer in writers:
+        assert states(writer, "renamed") <= {None, "42725", "40001"}
+        writer.rollback()
 
 
 def test_a_column_that_is_quoted_by_the_session(any_dsn: str) -> None:
