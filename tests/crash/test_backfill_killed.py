@@ -141,8 +141,15 @@ def strike(
                 met.append(client.kill())
             case "worker":
                 chosen = draw.choice((1, 2))
+                started = len(list(fleet.events(chosen, "worker_started")))
                 fleet.kill(chosen)
                 fleet.start(chosen)
+                # One that finds no server when it starts ends.
+                fleet.wait_until(
+                    lambda: len(list(fleet.events(chosen, "worker_started"))) > started,  # noqa: B023
+                    limit,
+                    "the worker is there again",
+                )
             case "server":
                 postgres.kill()
                 postgres.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from pytube.events import (
     Parked,
     SweepFinished,
 )
+from pytube.model import Id
 from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.sweepable import install_sweepable
+from tests.helpers.sweepable import SweepableSink, install_sweepable
 from tests.helpers.waiting import wait_until_async
 
 Connection = psycopg.Connection[Any]
@@ -115,6 +116,34 @@ async def test_from_start_to_sweep(items: Connection, folder: Path) -> None:
     assert held(folder) == rows(items)
     assert [count(events, kind) for kind in (BackfillStarted, BackfillFinished, SweepFinished)] == [4, 4, 4]
     assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 99
+
+
+async def test_what_a_sweep_touches_wakes_a_worker_that_fell_asleep_meanwhile(
+    items: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items.execute(f"ALTER DATABASE \"{items.info.dbname}\" SET pytube.wake = 'on'")
+    monkeypatch.setattr("pytube.worker.poller._DEEP_PAUSE", 3600.0)
+    stale(folder, 5000, 5001, 5002, 5003)
+    scan = SweepableSink.scan
+
+    async def scan_when_asleep(
+        self: SweepableSink, tube: str, shard: int, below_seq: int
+    ) -> AsyncIterator[Sequence[Id]]:
+        terms = worker._hosts[0].database.terms.values()
+        (mine,) = [term for term in terms if term.term.partition == shard % 2]
+        await wait_until_async(lambda: mine.sleeps and not mine.woken, what="its partition sleeps")
+        async for page in scan(self, tube, shard, below_seq):
+            yield page
+
+    monkeypatch.setattr(SweepableSink, "scan", scan_when_asleep)
+    worker = Worker(load(folder / "pytube.toml"))
+    await worker.start()
+    try:
+        await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
+        await finished(items)
+    finally:
+        await worker.stop()
+    assert held(folder) == rows(items)
 
 
 async def test_a_log_is_not_swept(items: Connection, folder: Path) -> None:

@@ -54,6 +54,25 @@ def test_a_writer_wakes_the_sleeper_of_its_partition(conn: Conn, term: Term, con
     assert silent(conn)
 
 
+BY_OTHERS = {
+    "ids": "SELECT tube_pods_put('queue', 1, 'U', '{1}')",
+    "keys": "SELECT tube_keys_put('queue', 1, 'U', '{1}')",
+    "a fan-out": "SELECT tube_pods_insert('queue', 'SELECT 1::bigint, 1::bigint', 1)",
+    "a control pod": 'SELECT queue_touch(1, \'{}\', \'B\', \'{"type": "sweep", "start_seq": "1"}\')',
+    # By the leader itself: its partition sleeps while what is at the sink is being scanned.
+    "a sweep": "SELECT tube_sweep_touch('queue', 2, 1, %(leader_id)s, 1, '{1}'::bigint[])",
+}
+
+
+@pytest.mark.parametrize("made", BY_OTHERS.values(), ids=BY_OTHERS.keys())
+def test_pods_that_no_trigger_makes_wake_it_too(conn: Conn, term: Term, connect: Connect, made: str) -> None:
+    maker = connect()
+    listen(conn)
+    conn.execute(SLEEP, term.args)
+    maker.execute(made.encode(), {"leader_id": term.leader_id})
+    assert heard(conn) == ["1"]
+
+
 def test_a_writer_that_had_not_seen_the_sleeper_holds_up_the_settled_seq(
     conn: Conn, term: Term, session: NewSession
 ) -> None:
