@@ -197,7 +197,7 @@ BEGIN
     EXECUTE format('INSERT INTO %s (op, shard, ids) SELECT ''B'', $1, $2[n : n + 249] '
         'FROM generate_series(1, cardinality($2), 250) AS n', tube_private_qualify(tube)) USING shard, ids;
     GET DIAGNOSTICS pods = ROW_COUNT;
-    -- The caller's own worker, too: its partition may have fallen asleep while the sink was being scanned.
+    -- Wake the worker that called, too: it goes back to sleep when the sweep ends, without another poll.
     PERFORM tube_private_wake_sleepers(tube, ARRAY[shard]);
     RETURN pods;
 END

@@ -15,9 +15,9 @@ from tests.helpers.database import TestServer
 
 MakeFleet = Callable[..., Fleet]
 
-LONG_BY_NELI = ["lease", pytest.param("neli", marks=pytest.mark.soak)]
-LONG_BY_LEASE = [pytest.param("lease", marks=pytest.mark.soak), "neli"]
-"""Elections of a test that both decide in the same way: `make soak` runs it with the other one, too."""
+NELI_IN_SOAK = ["lease", pytest.param("neli", marks=pytest.mark.soak)]
+LEASE_IN_SOAK = [pytest.param("lease", marks=pytest.mark.soak), "neli"]
+"""`make test` runs the test under one election, and `make soak` under the other: it is the same for both."""
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+import psycopg
+
 from pytube.sinks.jsonl_replay import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
 from tests.crash.judge import Verdict, judge
@@ -193,6 +195,15 @@ class Fleet:
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the database."""
         return self._observer.rows(statement)
+
+    def change(self, statement: str) -> None:
+        """Run a statement that must run once."""
+        with psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+            connection.execute(statement.encode())
+
+    def look_anew(self) -> None:
+        """Have the next query go to the server that the DSN leads to now."""
+        self._observer.close()
 
     def leaders(self) -> dict[int, int]:
         """Worker numbers by partition, for partitions that are led."""

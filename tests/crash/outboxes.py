@@ -254,9 +254,9 @@ class Outboxes:
     def wait_until_struck(self, number: int, action: Action) -> None:
         """Until the fault of a worker process has happened: it is gone, or stopped.
 
-        More is stashed when all is gone: it may go in one transaction, which passes its points once.
-        Of keys of its own: of one key, transactions of two sessions may commit in another order than that of
-        their ids.
+        Stashes more while an outbox has few: one transaction may take all records, and passes each point
+        only once. They have keys of their own: of one key, transactions of two sessions may commit in another
+        order than that of their ids.
         """
         process = self.processes[number]
 
@@ -275,7 +275,7 @@ class Outboxes:
                 if is_struck():
                     return True
                 for mode in MODES:
-                    if not self.waiting(mode):
+                    if len(self.waiting(mode)) < 20:
                         self.stash(connection, mode, [f"struck-{number}" for number in range(4)])
                 return False
 

@@ -144,7 +144,7 @@ def strike(
                 started = len(list(fleet.events(chosen, "worker_started")))
                 fleet.kill(chosen)
                 fleet.start(chosen)
-                # One that finds no server when it starts ends.
+                # The server is killed next, and a worker that finds no server at its start exits.
                 fleet.wait_until(
                     lambda: len(list(fleet.events(chosen, "worker_started"))) > started,  # noqa: B023
                     limit,
@@ -196,7 +196,7 @@ def test_each_point(make_fleet: MakeFleet) -> None:
     fleet = make_fleet(sweepable=True, session_timeout=2.0, receive_deadline=0.5, request_timeout=1.0)
     fill(fleet.dsn, 8000, 500, fleet.sink)
     payload = '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"}'
-    fleet.query(f"SELECT items_touch(0, '{{}}', 'B', '{payload}')")
+    fleet.change(f"SELECT items_touch(0, '{{}}', 'B', '{payload}')")
     for point in IN_WORKERS:
         fleet.environment[VARIABLE] = f"{point}:kill"
         fleet.start(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import LONG_BY_LEASE, MakeFleet
+from tests.crash.conftest import LEASE_IN_SOAK, MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.hosts import Clocks
 from tests.crash.load import Load
@@ -56,7 +56,7 @@ def make(make_fleet: MakeFleet, clocks: dict[str, str], *, kafka: str | None, sl
 
 
 @pytest.mark.timeout(4 * PATIENCE)
-@pytest.mark.parametrize("election", LONG_BY_LEASE)
+@pytest.mark.parametrize("election", LEASE_IN_SOAK)
 def test_the_wall_clock_jumps_by_an_hour(
     make_fleet: MakeFleet, tmp_path: Path, request: pytest.FixtureRequest, election: str
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_primary_that_only_reads_any_more_is_left(pair: Pair, fleet: Fleet) ->
         admin.execute("SELECT pg_reload_conf()")
     pair.standby.wait_until_caught_up()
     pair.standby.promote()
+    fleet.look_anew()
     with Load(fleet.dsn):
         go_on(fleet, "the failover")
     fleet.wait_until_drained()
@@ -108,16 +109,16 @@ def test_what_an_asynchronous_standby_lacks_is_made_right_by_touching(pair: Pair
     pair.standby.cut_off()
     with Load(fleet.dsn):
         go_on(fleet, "the cut")
-    fleet.query("UPDATE public.items SET note = 'lost' RETURNING id")
+    fleet.change("UPDATE public.items SET note = 'lost'")
     fleet.wait_until_drained()
     fail_over(pair)
     fleet.wait_for_leaders({1, 2})
     fleet.wait_until_drained()
     assert fleet.query("SELECT count(*) FROM public.items WHERE note = 'lost'") == [(0,)]
     assert not fleet.judge().is_good, "the sink is ahead of the new primary"
-    fleet.query(TOUCH_ALL)
+    fleet.change(TOUCH_ALL)
     # and the rows that were made, or made again, since the standby was cut off
-    fleet.query(f"SELECT public.items_touch(ARRAY(SELECT generate_series(1, {KEYS})))")
+    fleet.change(f"SELECT public.items_touch(ARRAY(SELECT generate_series(1, {KEYS})))")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0, 0]
     verdict = fleet.judge()
@@ -151,7 +152,7 @@ def test_an_old_primary_with_a_synchronous_standby_proves_nothing_after_the_fail
             successor.wait_for_leaders({2})
             with Load(successor.dsn):
                 go_on(successor, "the take-over")
-            successor.query(TOUCH_ALL)  # its sink is a new one, which has nothing of what was before
+            successor.change(TOUCH_ALL)  # its sink is a new one, which has nothing of what was before
             successor.wait_until_drained()
             assert successor.terminate() == [0]
             verdict = successor.judge()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.conftest import LONG_BY_LEASE
+from tests.crash.conftest import LEASE_IN_SOAK
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
 from tests.helpers.waiting import wait_until
 
 
-@pytest.mark.parametrize("fleet", LONG_BY_LEASE, indirect=True)
+@pytest.mark.parametrize("fleet", LEASE_IN_SOAK, indirect=True)
 def test_a_leader_that_is_killed_under_load_loses_nothing(fleet: Fleet) -> None:
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})

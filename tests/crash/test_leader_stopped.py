@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from tests.crash.conftest import LONG_BY_NELI
+from tests.crash.conftest import NELI_IN_SOAK
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
 from tests.helpers.waiting import wait_until
 
 
-@pytest.mark.parametrize("slow_fleet", LONG_BY_NELI, indirect=True)
+@pytest.mark.parametrize("slow_fleet", NELI_IN_SOAK, indirect=True)
 def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fleet) -> None:
     """It is stopped with writes begun; others take over and write the same keys anew meanwhile."""
     fleet = slow_fleet

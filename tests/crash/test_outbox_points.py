@@ -22,8 +22,15 @@ from tests.helpers.database import TestServer
 
 OF_PARKING = {Point.BEFORE_PARK, Point.AFTER_PARK}
 POINTS = sorted(OF_OUTBOXES | OF_TRANSACTIONS)
-WITH_RECORDS = [point for point in POINTS if point not in {*AT_THE_END, *OF_PARKING, Point.AFTER_ACQUIRE}]
-"""Those at which a worker has records on their way, which it may still send when it goes on."""
+WITHOUT_RECORDS = {
+    Point.AFTER_ACQUIRE,
+    Point.DURING_DRAIN,
+    Point.BEFORE_RESET,
+    Point.BEFORE_RELEASE,
+    Point.AFTER_RELEASE,
+}
+WITH_RECORDS = [point for point in POINTS if point not in WITHOUT_RECORDS]
+"""Points where a stopped worker may still have unsent records, and send them after SIGCONT."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,9 @@ def strike(make: MakeOutboxes, points: list[Point], action: Action, nth: int) ->
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("action", "points"), [(Action.KILL, POINTS), (Action.STOP, WITH_RECORDS)])
+@pytest.mark.parametrize(
+    ("action", "points"), [(Action.KILL, POINTS), (Action.STOP, WITH_RECORDS)], ids=["kill", "stop"]
+)
 def test_each_point(make: MakeOutboxes, action: Action, points: list[Point]) -> None:
     strike(make, points, action, nth=2)
 

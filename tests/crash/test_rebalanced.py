@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.crash.conftest import LONG_BY_LEASE, MakeFleet
+from tests.crash.conftest import LEASE_IN_SOAK, MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
 from tests.helpers.waiting import wait_until
@@ -131,7 +131,7 @@ def rebalance(fleet: Fleet, times: int) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("election", LONG_BY_LEASE)
+@pytest.mark.parametrize("election", LEASE_IN_SOAK)
 def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str) -> None:
     kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
     rebalance(make_fleet(kafka=kafka), 5)
@@ -148,7 +148,7 @@ def _instances(fleet: Fleet) -> dict[int, str]:
     return dict(rows)
 
 
-@pytest.mark.parametrize("election", LONG_BY_LEASE)
+@pytest.mark.parametrize("election", LEASE_IN_SOAK)
 def test_two_workers_of_one_name(
     make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str
 ) -> None:

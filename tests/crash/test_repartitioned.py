@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pytube.tubes.admin import Tubes
-from tests.crash.conftest import LONG_BY_LEASE, LONG_BY_NELI, MakeFleet
+from tests.crash.conftest import LEASE_IN_SOAK, NELI_IN_SOAK, MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.load import KEYS, Load
 
@@ -25,7 +25,7 @@ def repartition(fleet: Fleet, partitions: int) -> None:
     )
 
 
-@pytest.mark.parametrize("fleet", LONG_BY_NELI, indirect=True)
+@pytest.mark.parametrize("fleet", NELI_IN_SOAK, indirect=True)
 def test_repartition_under_load(fleet: Fleet) -> None:
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
@@ -63,7 +63,7 @@ def test_a_tube_that_is_dropped_and_made_again(make_fleet: MakeFleet) -> None:
     assert verdict.is_good, verdict
 
 
-@pytest.mark.parametrize("fleet", LONG_BY_LEASE, indirect=True)
+@pytest.mark.parametrize("fleet", LEASE_IN_SOAK, indirect=True)
 def test_a_tube_is_dropped_under_load(fleet: Fleet) -> None:
     """Its workers deliver just then. They lose their terms, and begin new ones in the tube that follows."""
     fleet.start(1, 2)

@@ -52,18 +52,17 @@ def live_on(fleet: Fleet) -> None:
     with Load(fleet.dsn):
         before = fleet.sink_lines()
         fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 60, "documents arrive")
-    fleet.query(
-        f"INSERT INTO public.items SELECT g, 0, 'new' FROM generate_series({KEYS + 1}, {KEYS + NEW}) g "
-        "RETURNING id"
+    fleet.change(
+        f"INSERT INTO public.items SELECT g, 0, 'new' FROM generate_series({KEYS + 1}, {KEYS + NEW}) g"
     )
-    fleet.query("DELETE FROM public.items WHERE id % 7 = 0 RETURNING id")
+    fleet.change("DELETE FROM public.items WHERE id % 7 = 0")
     fleet.wait_until_drained()
 
 
 def make_right(fleet: Fleet) -> None:
     """As the docs tell: touch the rows that are there, and the ids that were given out since."""
-    fleet.query(TOUCH_ALL)
-    fleet.query(TOUCH_LOST.format(last=KEYS + NEW))
+    fleet.change(TOUCH_ALL)
+    fleet.change(TOUCH_LOST.format(last=KEYS + NEW))
     fleet.wait_until_drained()
     assert fleet.terminate() == [0] * len(fleet.processes)
     verdict = fleet.judge()
@@ -105,7 +104,7 @@ def test_a_sink_that_is_ahead_stops_the_worker_until_the_rebase(
         40,
         "terms begin over the restored database",
     )
-    fleet.query(TOUCH_ALL)
+    fleet.change(TOUCH_ALL)
     fleet.wait_until(lambda: commands(fleet), 40, "a worker says what to run")
     lines = fleet.sink_lines()
     epoch = min(commands(fleet))

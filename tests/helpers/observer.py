@@ -1,4 +1,4 @@
-"""A session that tests look at a database by, while they wait for something."""
+"""A shared session for tests that poll a database."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from psycopg import sql
 from psycopg.abc import Params
 
 _AGE = 1.0
-"""Seconds after which the next look is by a new session, which goes to whom the DSN leads then."""
+"""Seconds after which a query opens a new session, so that it follows a failover."""
 
 
 class Observer:
-    """One session for many looks: one for each look costs the server more than the looks do.
+    """Reuses one session: opening a session costs the server more than most queries.
 
-    Where the server was killed or restarted since the last look, the session is opened again.
+    If the session is lost, another one is opened and the query is run again; so it should only read, or do
+    no harm when it is run twice.
     """
 
     def __init__(self, dsn: str) -> None:
-        """Opened at the first look."""
+        """Opens the session with the first query."""
         self._dsn = dsn
         self._session: psycopg.Connection[Any] | None = None
         self._opened = 0.0
 
     def rows(self, query: str | sql.Composed, parameters: Params | None = None) -> list[tuple[Any, ...]]:
-        """What a query finds; our schema is in the search path.
+        """The rows of a query; our schema is in the search path.
 
         Raises:
             psycopg.OperationalError: the server is not there.
@@ -34,7 +35,7 @@ class Observer:
         return self._run(query, parameters).fetchall()
 
     def do(self, statement: sql.Composed) -> None:
-        """Run a statement. Where the session is lost meanwhile, it is run again."""
+        """Run a statement that returns no rows."""
         self._run(statement, None)
 
     def _run(self, query: str | sql.Composed, parameters: Params | None) -> psycopg.Cursor[Any]:

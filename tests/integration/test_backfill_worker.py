@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from pytube.events import (
     Parked,
     SweepFinished,
 )
-from pytube.model import Id
 from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.sweepable import SweepableSink, install_sweepable
+from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until_async
 
 Connection = psycopg.Connection[Any]
@@ -118,32 +117,30 @@ async def test_from_start_to_sweep(items: Connection, folder: Path) -> None:
     assert sum(event.keys for event in events if isinstance(event, SweepFinished)) == 99
 
 
-async def test_what_a_sweep_touches_wakes_a_worker_that_fell_asleep_meanwhile(
+async def test_keys_that_a_sweep_touches_wake_a_sleeping_worker(
     items: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items.execute(f"ALTER DATABASE \"{items.info.dbname}\" SET pytube.wake = 'on'")
-    monkeypatch.setattr("pytube.worker.poller._DEEP_PAUSE", 3600.0)
+    items.execute(f'ALTER DATABASE "{items.info.dbname}" SET pytube.wake = on')
+    items.execute("SET pytube.wake = on")
     stale(folder, 5000, 5001, 5002, 5003)
-    scan = SweepableSink.scan
-
-    async def scan_when_asleep(
-        self: SweepableSink, tube: str, shard: int, below_seq: int
-    ) -> AsyncIterator[Sequence[Id]]:
-        terms = worker._hosts[0].database.terms.values()
-        (mine,) = [term for term in terms if term.term.partition == shard % 2]
-        await wait_until_async(lambda: mine.sleeps and not mine.woken, what="its partition sleeps")
-        async for page in scan(self, tube, shard, below_seq):
-            yield page
-
-    monkeypatch.setattr(SweepableSink, "scan", scan_when_asleep)
     worker = Worker(load(folder / "pytube.toml"))
     await worker.start()
     try:
-        await asyncio.to_thread(cli.run, "backfill", "start", "--tube", "items", folder=folder)
-        await finished(items)
+        terms = worker._hosts[0].database.terms
+        await wait_until_async(
+            lambda: len(terms) == 2 and all(term.sleeps and not term.woken for term in terms.values()),
+            what="both partitions sleep",
+        )
+        for pause in ("_FIRST_PAUSE", "_DEEP_PAUSE"):  # from now on, nothing but a wake-up makes it poll
+            monkeypatch.setattr(f"pytube.worker.poller.{pause}", 3600.0)
+        for shard in range(SHARDS):
+            items.execute(
+                "SELECT items_touch(%s, '{}', 'B', %s)",
+                (shard, json.dumps({"type": "sweep", "start_seq": "1"})),
+            )
+        await wait_until_async(lambda: held(folder) == {}, what="the stale documents are deleted")
     finally:
         await worker.stop()
-    assert held(folder) == rows(items)
 
 
 async def test_a_log_is_not_swept(items: Connection, folder: Path) -> None:

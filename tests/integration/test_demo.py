@@ -98,7 +98,7 @@ def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str)
 @pytest.mark.soak
 @pytest.mark.parametrize("sink", ["postgres", "redis", "kafka", "opensearch"])
 def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], sink: str) -> None:
-    """As the one before, but for parts that test_demo_copies.py tries."""
+    """Differs from the one before in what test_demo_copies.py tries, which `make test` runs."""
     demo = start("--seconds", "1", "--election", "lease", "--sink", sink)
     assert demo.end() == 0, demo.output
     out = demo.output

@@ -59,13 +59,15 @@ BY_OTHERS = {
     "keys": "SELECT tube_keys_put('queue', 1, 'U', '{1}')",
     "a fan-out": "SELECT tube_pods_insert('queue', 'SELECT 1::bigint, 1::bigint', 1)",
     "a control pod": 'SELECT queue_touch(1, \'{}\', \'B\', \'{"type": "sweep", "start_seq": "1"}\')',
-    # By the leader itself: its partition sleeps while what is at the sink is being scanned.
+    # By the leader itself, which goes back to sleep when the sweep ends.
     "a sweep": "SELECT tube_sweep_touch('queue', 2, 1, %(leader_id)s, 1, '{1}'::bigint[])",
 }
 
 
 @pytest.mark.parametrize("made", BY_OTHERS.values(), ids=BY_OTHERS.keys())
-def test_pods_that_no_trigger_makes_wake_it_too(conn: Conn, term: Term, connect: Connect, made: str) -> None:
+def test_pods_that_are_not_made_by_triggers_wake_it_too(
+    conn: Conn, term: Term, connect: Connect, made: str
+) -> None:
     maker = connect()
     listen(conn)
     conn.execute(SLEEP, term.args)
