@@ -74,11 +74,12 @@ sends = 2
 class Writer:
     """One session that changes all tables in turn, by single rows or by many at once."""
 
-    def __init__(self, dsn: str, tables: list[str], sizes: tuple[int, ...]) -> None:
-        """`sizes`: how many ids the pods have."""
+    def __init__(self, dsn: str, tables: list[str], sizes: tuple[int, ...], pause: float) -> None:
+        """`sizes`: how many ids the pods have; `pause`: seconds from one change of all tables to the next."""
         self._dsn = dsn
         self._tables = tables
         self._sizes = sizes
+        self._pause = pause
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -98,7 +99,7 @@ class Writer:
             while not self._stop.is_set():
                 for table in self._tables:
                     self._change(connection, sql.Identifier(table), draw)
-                self._stop.wait(0.05)
+                self._stop.wait(self._pause)
 
     def _change(
         self, connection: psycopg.Connection[Any], table: sql.Identifier, draw: random.Random

@@ -43,7 +43,8 @@ def strike(
 ) -> None:
     """All points at once, each at a worker of its own."""
     with Squad(dsn, folder, [point for point in Point if point in OF_TUBES], action, kafka, nth) as squad:
-        with Writer(dsn, squad.tubes, sizes):
+        # The tenth document that is refused has to come in time, too.
+        with Writer(dsn, squad.tubes, sizes, pause=0.01 if nth > 2 else 0.05):
             squad.start_victims()
             squad.wait_until_all_are_struck()
             squad.rescue()

@@ -26,6 +26,10 @@ type = "callable"
 target = "tests.crash.store_client:{function}"
 compares = {compares}
 batch_documents = 100
+
+# Of documents that are sent alone, some meet one fault after the other: only what is refused is to be parked.
+[tube.items]
+attempts = 100
 """
 
 
