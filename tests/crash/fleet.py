@@ -13,12 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-import psycopg
-
 from pytube.sinks.jsonl_replay import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
 from tests.crash.judge import Verdict, judge
 from tests.helpers.armed import module
+from tests.helpers.capture import open_session
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
 from tests.helpers.observer import Observer
@@ -198,7 +197,7 @@ class Fleet:
 
     def change(self, statement: str) -> None:
         """Run a statement that must run once."""
-        with psycopg.connect(self.dsn, autocommit=True, options="-c search_path=tube,public") as connection:
+        with open_session(self.dsn) as connection:
             connection.execute(statement.encode())
 
     def look_anew(self) -> None:

@@ -82,7 +82,7 @@ def test_a_machine_that_was_suspended_does_no_harm(make_fleet: MakeFleet, tmp_pa
         stopped = time.monotonic()
         fleet.wait_for_leaders({2})
         before = fleet.sink_lines(2)
-        fleet.wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 writes the keys anew")
+        fleet.wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 rewrites the keys")
     fleet.wait_until_drained()
     written = fleet.sink_lines(1)
     clocks.sleep(time.monotonic() - stopped)

@@ -23,7 +23,7 @@ def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fle
         fleet.signal(1, signal.SIGSTOP)
         fleet.wait_for_leaders({2})
         before = fleet.sink_lines(2)
-        wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 writes the keys anew")
+        wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 rewrites the keys")
     fleet.wait_until_drained()
     fleet.signal(1, signal.SIGCONT)
     fleet.wait_for_leaders({1, 2})

@@ -22,13 +22,7 @@ from tests.helpers.database import TestServer
 
 OF_PARKING = {Point.BEFORE_PARK, Point.AFTER_PARK}
 POINTS = sorted(OF_OUTBOXES | OF_TRANSACTIONS)
-WITHOUT_RECORDS = {
-    Point.AFTER_ACQUIRE,
-    Point.DURING_DRAIN,
-    Point.BEFORE_RESET,
-    Point.BEFORE_RELEASE,
-    Point.AFTER_RELEASE,
-}
+WITHOUT_RECORDS = {Point.AFTER_ACQUIRE, *AT_THE_END} - {Point.ON_REVOKE}
 WITH_RECORDS = [point for point in POINTS if point not in WITHOUT_RECORDS]
 """Points where a stopped worker may still have unsent records, and send them after SIGCONT."""
 

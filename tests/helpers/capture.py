@@ -25,6 +25,15 @@ def open_session(dsn: str, **options: Any) -> Conn:
     return psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public", **options)
 
 
+def let_writers_notify(conn: Conn) -> None:
+    """Have writers wake workers in this database, and in this session.
+
+    They do not where transactions may be prepared, as on most servers of tests.
+    """
+    conn.execute(sql.SQL("ALTER DATABASE {} SET pytube.wake = on").format(sql.Identifier(conn.info.dbname)))
+    conn.execute("SET pytube.wake = on")
+
+
 def make_item(conn: Conn, table: str = TABLE) -> None:
     """A table with a key, a value and a column that predicates like."""
     conn.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, value text, deleted boolean DEFAULT false)")

@@ -9,6 +9,8 @@ import psycopg
 from psycopg import sql
 from psycopg.abc import Params
 
+from tests.helpers.capture import open_session
+
 _AGE = 1.0
 """Seconds after which a query opens a new session, so that it follows a failover."""
 
@@ -46,7 +48,7 @@ class Observer:
                 if not self._session.closed:
                     raise
         self.close()
-        self._session = psycopg.connect(self._dsn, autocommit=True, options="-c search_path=tube,public")
+        self._session = open_session(self._dsn)
         self._opened = time.monotonic()
         return self._session.execute(query, parameters)
 

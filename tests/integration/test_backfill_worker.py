@@ -26,6 +26,7 @@ from pytube.sinks.jsonl_replay import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
+from tests.helpers.capture import let_writers_notify
 from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until_async
 
@@ -120,8 +121,7 @@ async def test_from_start_to_sweep(items: Connection, folder: Path) -> None:
 async def test_keys_that_a_sweep_touches_wake_a_sleeping_worker(
     items: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items.execute(f'ALTER DATABASE "{items.info.dbname}" SET pytube.wake = on')
-    items.execute("SET pytube.wake = on")
+    let_writers_notify(items)
     stale(folder, 5000, 5001, 5002, 5003)
     worker = Worker(load(folder / "pytube.toml"))
     await worker.start()

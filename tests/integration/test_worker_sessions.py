@@ -19,6 +19,7 @@ from pytube.model import OK, Batch, Id, Result
 from pytube.sources import queries
 from pytube.worker import Worker
 from tests.conftest import Connect
+from tests.helpers.capture import let_writers_notify
 from tests.integration.test_worker_faults import Conn, Running
 
 TUBES = [f"t{number:02}" for number in range(20)]
@@ -126,8 +127,7 @@ def is_asleep(worker: Worker) -> bool:
 @pytest.fixture
 def waking(conn: Conn) -> Conn:
     """A session to a database whose writers wake workers."""
-    conn.execute(f'ALTER DATABASE "{conn.info.dbname}" SET pytube.wake = on')
-    conn.execute("SET pytube.wake = on")
+    let_writers_notify(conn)
     return conn
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Connect
+from tests.helpers.capture import let_writers_notify
 from tests.helpers.terms import TUBE, Claim, Conn, Term, acquire, make_tube, marked_seqs, release, scalar
 from tests.isolation.conftest import NewSession
 from tests.isolation.settling import Settling
@@ -16,9 +17,7 @@ TOUCH = "SELECT tube.queue_touch(%s::integer, '{1}', 'U')"
 @pytest.fixture
 def term(conn: Conn) -> Term:
     make_tube(conn, partitions=2)
-    # Writers make no NOTIFY by themselves where transactions may be prepared, as they may here.
-    conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
-    conn.execute("SET pytube.wake = 'on'")
+    let_writers_notify(conn)
     return acquire(conn, Claim(partitions=2, partition=1))
 
 

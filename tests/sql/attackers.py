@@ -158,7 +158,7 @@ def seal_of(world: World, owner: str = MALLORY) -> str:
 
 
 def plant_in_vault(world: World) -> None:
-    """Have whoever plans a query over bank.vault, which was given to mallory, run her code."""
+    """Make any role that plans a query over bank.vault run mallory's code; the table was given to her."""
     world.run(
         MALLORY,
         "INSERT INTO bank.vault SELECT g, g FROM generate_series(1, 10) g",
