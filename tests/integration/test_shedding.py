@@ -76,10 +76,13 @@ class Fleet:
         return lambda: (len(self.ill.leads(self.tube)), len(self.well.leads(self.tube))) == (ill, well)
 
     async def write(self) -> None:
-        """Five rows of each partition every tenth of a second, until cancelled."""
+        """Five rows of each partition every second, until cancelled.
+
+        More than the slow one takes, and so little that the other one keeps up on a busy machine.
+        """
         while True:
             await asyncio.to_thread(self._insert)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1.0)
 
     def _insert(self) -> None:
         self.conn.execute(
