@@ -19,7 +19,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # Without bytecode each of the many processes that tests and demo start would compile its libraries anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests wait for time-outs and servers more than they compute, so more of them than there are cores.
+# Tests wait for time-outs and servers more than they compute, so more of them than there are cores. Those that share
+# a server that is slow to start, or a file, are run by one process (tests/conftest.py).
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
@@ -38,7 +39,7 @@ demo: venv
 
 test: venv
 	@bash .ci/system
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 soak: venv
 	@$(CHAOS) --minutes $(or $(MINUTES),60) --report docs/reliability.md

@@ -59,6 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         layer = item.path.relative_to(TESTS).parts[0]
         item.add_marker(layer)
+        item.add_marker(pytest.mark.xdist_group(_shared(item, layer)))
         older = item.get_closest_marker("older_server")
         depends = item.get_closest_marker("every_server")
         if older and not config.option.all_servers and not (depends and not older.kwargs.get("between")):
@@ -67,6 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+
+
+def _shared(item: pytest.Item, layer: str) -> str:
+    """What the test shares with others, so that one process runs them all: a slow server, or its file."""
+    if layer == "spark":
+        return layer
+    fixtures = getattr(item, "fixturenames", ())
+    return (
+        "opensearch"
+        if "opensearch" in fixtures or "real_opensearch" in fixtures
+        else f"{layer}/{item.path.stem}"
+    )
 
 
 class Servers:
