@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,6 +16,12 @@ from pydantic import (
 )
 
 from pytube.config.environment import FromEnvironment
+
+
+def _number(annotation: Any) -> type | None:
+    """What a field holds that is a number or a flag, though it may be left out; None for other fields."""
+    kinds = set(get_args(annotation) or [annotation]) - {NoneType}
+    return kinds.pop() if len(kinds) == 1 and kinds <= {int, float, bool} else None
 
 
 class Section(BaseModel):
@@ -34,8 +41,8 @@ class Section(BaseModel):
     def _number_from_environment(cls, value: Any, info: ValidationInfo) -> Any:
         """Environment variables are text: read them as the number or flag that is expected."""
         if isinstance(value, FromEnvironment) and info.field_name is not None:
-            kind = cls.model_fields[info.field_name].annotation
-            if kind in (int, float, bool):
+            kind = _number(cls.model_fields[info.field_name].annotation)
+            if kind is bool or (kind is not None and value != "off"):
                 return TypeAdapter(kind).validate_python(str(value), strict=False)
         return value
 

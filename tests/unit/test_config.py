@@ -107,6 +107,33 @@ class TestGood:
         )
         assert config.tube("t").sink.options == {"path": "x"}
 
+    @pytest.mark.parametrize(
+        ("section", "value"),
+        [
+            ("[worker]\npartitions", 4),
+            ("[worker]\nshed_after", 4.0),
+            ("[kafka]\nbootstrap_servers = 'b'\nshared_partitions", 4),
+            ("[tube.t]\npark_limit", 4),
+            ("[tube.t.sink]\nrate", 4.0),
+            ("[tube.t.sink]\nrequests", 4),
+            ("[tube.t.backfill]\nreplica_behind", 4),
+            ("[tube.t.backfill]\nreplica_lag", 4.0),
+            ("[postgres.hosts.a]\ndsn = 'host=a'\npool_size", 4),
+        ],
+    )
+    def test_a_number_that_may_be_left_out_comes_from_a_variable(self, section: str, value: object) -> None:
+        start = "" if "hosts" in section else minimal()
+        sink = "" if "sink" in section else "[tube.t.sink]\n"
+
+        def parsed(text: str) -> Config:
+            return parse(f"{start}{section} = {text}\n{sink}type = 'jsonl'\n", environment={"N": "4"})
+
+        assert parsed('"${N}"') == parsed('"${M:-4}"') == parsed(str(value))
+
+    def test_a_limit_may_be_off_by_a_variable(self) -> None:
+        text = minimal("[worker]\nshed_after = '${LIMIT}'")
+        assert parse(text, environment={"LIMIT": "off"}).worker.shed_after is None
+
     def test_dollar_brace_can_be_written(self) -> None:
         text = minimal('[tube.t]\nsink = { type = "jsonl", path = "$${HOME}" }')
         assert good(text).tube("t").sink.options == {"path": "${HOME}"}
