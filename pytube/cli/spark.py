@@ -40,7 +40,7 @@ _TUBE = click.option("--tube", "tubes", multiple=True, required=True, metavar="N
 _JOB = click.option(
     "--job",
     metavar="NAME",
-    help="What is run again under the same name writes only what lacks. Default: a new one.",
+    help="What is run again under the same name writes only what is missing. Default: a new one.",
 )
 _OP = click.option(
     "--op", type=click.Choice(list("IUDTB")), default="T", show_default=True, help="B: at low priority."

@@ -39,7 +39,7 @@ class PartFailed(PytubeError):
         reasons = "; ".join(f"{name}: {reason.removeprefix(name + ': ')}" for name, reason in hosts.items())
         super().__init__(
             f"not all of job {job_id!r} is written: {reasons}. Run it again with the same job_id, "
-            "and only what lacks is written"
+            "and only what is missing is written"
         )
         self.job_id = job_id
         self.hosts = dict(hosts)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -15,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from pytube import events
-from pytube.cli.program import EXIT_CODES
+from pytube.cli.program import EXIT_CODES, Later, cli
 from pytube.config.models import Config, OutboxConfig, PostgresConfig
 from pytube.config.tubes import TubeConfig
 from pytube.db.connect import connection_string
@@ -310,6 +313,27 @@ def test_loggers_are_those_of_the_standard_library() -> None:
 
 
 # --- what a worker tells ------------------------------------------------------------------------
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
+    """Each command that does something, and the first sentence of its help."""
+    command = command.load() if isinstance(command, Later) else command
+    if not isinstance(command, click.Group):
+        yield f"`{' '.join(path)}`", command.get_short_help_str(limit=200)
+        return
+    for name, each in command.commands.items():
+        yield from commands(each, *path, name)
+
+
+def test_every_command_is_listed() -> None:
+    rows = table_rows(BY_NAME["docs/cli.md"].text)
+    assert sorted(rows) == sorted([name, summary] for name, summary in commands(cli, "pytube"))
+
+
+def test_every_extra_is_listed() -> None:
+    rows = table_rows(OPERATIONS.section("Install, upgrade, uninstall"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {row[0].strip("`") for row in rows} == project["optional-dependencies"].keys()
 
 
 def test_the_exit_codes() -> None:
