@@ -39,7 +39,7 @@ demo: venv
 
 test: venv
 	@bash .ci/system
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 soak: venv
 	@$(CHAOS) --minutes $(or $(MINUTES),60) --report docs/reliability.md

@@ -59,7 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         layer = item.path.relative_to(TESTS).parts[0]
         item.add_marker(layer)
-        item.add_marker(pytest.mark.xdist_group(_shared(item, layer)))
         older = item.get_closest_marker("older_server")
         depends = item.get_closest_marker("every_server")
         if older and not config.option.all_servers and not (depends and not older.kwargs.get("between")):
@@ -70,16 +69,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
-def _shared(item: pytest.Item, layer: str) -> str:
-    """What the test shares with others, so that one process runs them all: a slow server, or its file."""
-    if layer == "spark":
-        return layer
-    fixtures = getattr(item, "fixturenames", ())
-    return (
-        "opensearch"
-        if "opensearch" in fixtures or "real_opensearch" in fixtures
-        else f"{layer}/{item.path.stem}"
-    )
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once."""
+    from xdist.scheduler import LoadScopeScheduling  # late: this hook is called if xdist is there
+
+    class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            if file.startswith("tests/spark/"):
+                return "spark"
+            return "opensearch" if "opensearch" in file or "reindex" in file else file
+
+    return ByWhatIsShared(config, log)
 
 
 class Servers:
