@@ -202,7 +202,10 @@ def test_operations(shell: Shell) -> None:
     # The program of the page delivers, as the role of the page.
     (shell.folder / "pytube.toml").write_text(SETTINGS)
     shell.psql("INSERT INTO public.orders VALUES (4711, 1)")
-    (program,) = page.blocks("python")
+    program, by_hand = page.blocks("python")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTUBE_DSN", shell.dsn)
+        exec(by_hand.text, {})  # noqa: S102 - that is the test
     deliver(shell, program, make_conninfo(shell.dsn, user="pytube_worker"))
 
 

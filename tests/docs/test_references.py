@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from pytube import events
+from pytube import admin, events
 from pytube.cli.program import EXIT_CODES, Later, cli
 from pytube.config.models import Config, OutboxConfig, PostgresConfig
 from pytube.config.tubes import TubeConfig
@@ -328,6 +328,11 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
 def test_every_command_is_listed() -> None:
     rows = table_rows(BY_NAME["docs/cli.md"].text)
     assert sorted(rows) == sorted([name, summary] for name, summary in commands(cli, "pytube"))
+
+
+def test_every_function_for_operators_is_listed() -> None:
+    cells = [row[1] for row in table_rows(OPERATIONS.section("Pods by hand"))]
+    assert {name for name in admin.__all__ if name.islower()} <= set(re.findall(r"`(\w+)`", " ".join(cells)))
 
 
 def test_every_extra_is_listed() -> None:
