@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pytube.errors import BrokerUnavailable
 from pytube.events import Event, MeterRead, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.faults import Point, fault
 from pytube.model import PodClass
@@ -34,6 +35,8 @@ _CHUNKS_AT_ONCE = 4
 """Chunks that are handed over before the event loop has its turn."""
 _CAUTIOUS = 100
 """Records of the first mark, when it is not known yet how large they are."""
+_OPEN_PAUSE = 0.5
+"""Seconds between tries to begin while no broker answers; each try has its own time limit, too."""
 _FIRST_LOOK = 0.0002
 _LONGEST_LOOK = 0.004
 """Seconds between looks for reports of librdkafka, while there is nothing else to do; doubled with each."""
@@ -123,11 +126,11 @@ class OutboxWorker:
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
-            BrokerUnavailable: the transactional id can't be had, or librdkafka hangs.
+            BrokerUnavailable: librdkafka hangs.
         """
         await self._source.load()
-        for sent in await self._outgoing.open(self._source.earlier):
-            await self._source.purge_sent(sent)
+        if not await self._open():
+            return
         try:
             while self._active_term.goes_on():
                 await self._round()
@@ -136,6 +139,25 @@ class OutboxWorker:
             self._hold(self._resume_refused(await self._exchange.finish()))  # for `drain` to give back
         finally:
             await self._exchange.cancel()
+
+    async def _open(self) -> bool:
+        """Begin the way to Kafka; whether it has begun when the claim is revoked, or the partition paused.
+
+        The term goes on while no broker answers: its renewals tell everybody why nothing is sent.
+        """
+        while self._active_term.goes_on():
+            self._active_term.check_trust()
+            try:
+                earlier = await self._outgoing.open(self._source.earlier)
+            except BrokerUnavailable as error:
+                self._note_down(str(error))
+                await asyncio.sleep(_OPEN_PAUSE)
+            else:
+                for sent in earlier:
+                    await self._source.purge_sent(sent)
+                self._note_up()
+                return True
+        return False
 
     async def _round(self) -> None:
         self._active_term.check_trust()
@@ -284,8 +306,7 @@ class OutboxWorker:
         if reason is None:
             if not failures:
                 self._acknowledged_at = now
-                self._active_term.troubles.end("sink")
-                self._active_term.tell_up("sink", lambda seconds: SinkUp(*self._where, seconds))
+                self._note_up()
         elif self._acknowledged_at < begun:  # else it answers for other topics
             self._note_down(reason)
 
@@ -293,6 +314,10 @@ class OutboxWorker:
         if self.sink_is_up:
             self._active_term.troubles.begin("sink", reason)
             self._active_term.tell_down("sink", SinkDown(*self._where, reason))
+
+    def _note_up(self) -> None:
+        self._active_term.troubles.end("sink")
+        self._active_term.tell_up("sink", lambda seconds: SinkUp(*self._where, seconds))
 
     def _tell_of_topics(self) -> None:
         for change in self.machine.changes():

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.events import Event, RecordParked, SinkDown, TopicDown, TopicUp
+from pytube.events import Event, LeaderRevoked, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.message import ENQUEUED
 from pytube.outbox.partitions import kafka_partition
@@ -301,6 +301,29 @@ async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
     seen = read(kafka_real.bootstrap, large_topic, committed=mode == "transactions")
     check_complete(seen, stashed)
     CHECKS[mode](seen)
+
+
+async def test_a_term_that_begins_while_no_broker_answers_tells_so_and_goes_on(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    """As one does whose predecessor's transaction was under way when the broker went."""
+    stashed = stash(conn, topic, ["a", "b"])
+    config = configured(tmp_path, dsn, kafka_real.bootstrap, f"{MODES['transactions']}\nmessage_timeout = 2")
+    freeze(kafka_real.pid)
+    try:
+        async with running(config) as events:
+
+            def told(kind: type[Event]) -> bool:
+                return any(isinstance(event, kind) for event in events)
+
+            await wait_until_async(lambda: told(SinkDown), what="it says that no broker answers")
+            thaw(kafka_real.pid)
+            await until_waiting(conn)
+            assert told(SinkUp)
+            assert not told(LeaderRevoked), "the term went on"
+    finally:
+        thaw(kafka_real.pid)
+    check_complete(read(kafka_real.bootstrap, topic, committed=True), stashed)
 
 
 # --- zombies, and workers that are killed -------------------------------------------------------
