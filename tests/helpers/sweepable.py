@@ -12,8 +12,24 @@ import pytest
 from pytube.model import Id
 from pytube.sinks.base import PAGE
 from pytube.sinks.jsonl import JsonlSink
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl_replay import Replay
 from tests.helpers.database import ROOT
+
+
+class OfOneShard(Replay):
+    """What the keys of one shard hold.
+
+    Lines of other shards are not parsed: of millions of lines that would keep Python from all else, and the
+    worker would lose its terms, one after the other, before any scan has ended.
+    """
+
+    def __init__(self, path: str | Path, shard: int) -> None:
+        super().__init__([path])
+        self._mark = f'"shard":{shard},'.encode()
+
+    def _take(self, raw: bytes) -> None:
+        if self._mark in raw:
+            super()._take(raw)
 
 
 class SweepableSink(JsonlSink):
@@ -25,10 +41,11 @@ class SweepableSink(JsonlSink):
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The documents of the shard that the file holds with a lower stamp."""
-        held = await asyncio.to_thread(replay, [self.path])
+        held = OfOneShard(self.path, shard)
+        await asyncio.to_thread(held.finish)
         old = [
             line.id
-            for line in held.values()
+            for line in held.lines.values()
             if (line.tube, line.shard) == (tube, shard) and line.seq < below_seq and not line.is_delete
         ]
         for start in range(0, len(old), PAGE):
