@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -25,10 +26,10 @@ class OfOneShard(Replay):
 
     def __init__(self, path: str | Path, shard: int) -> None:
         super().__init__([path])
-        self._mark = f'"shard":{shard},'.encode()
+        self._may_be = re.compile(rb'"shard": ?%d\b' % shard).search
 
     def _take(self, raw: bytes) -> None:
-        if self._mark in raw:
+        if self._may_be(raw):
             super()._take(raw)
 
 
