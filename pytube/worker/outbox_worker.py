@@ -145,17 +145,20 @@ class OutboxWorker:
 
         The term goes on while no broker answers: its renewals tell everybody why nothing is sent.
         """
+        has_failed = False
         while self._active_term.goes_on():
             self._active_term.check_trust()
             try:
                 earlier = await self._outgoing.open(self._source.earlier)
             except BrokerUnavailable as error:
+                has_failed = True
                 self._note_down(str(error))
                 await asyncio.sleep(_OPEN_PAUSE)
             else:
                 for sent in earlier:
                     await self._source.purge_sent(sent)
-                self._note_up()
+                if has_failed:  # else nobody may have been asked yet
+                    self._note_up()
                 return True
         return False
 
