@@ -69,9 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once."""
-    from xdist.scheduler import LoadScopeScheduling  # late: this hook is called if xdist is there
+    from xdist.scheduler import LoadScopeScheduling  # late: xdist may be switched off
 
     class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

@@ -7,9 +7,9 @@
 --
 -- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
 --
--- Other owners can create functions in that schema, too. To keep a call by name from resolving to one of theirs, or from
--- becoming ambiguous, the last argument of passes and agent is a seal: a NULL of a type that only the table's owner and we
--- can use in a function's signature.
+-- Other owners can create functions in that schema, too. The last argument of passes and agent is therefore a seal, a NULL of
+-- a type that only the table's owner and we can use in a function's signature: a call by name resolves to no other function,
+-- and none makes it ambiguous.
 
 -- tube_private_function_name: the name of a function of an attachment, unquoted.
 --

@@ -312,7 +312,7 @@ def test_loggers_are_those_of_the_standard_library() -> None:
     assert not re.search(r"logging\.(debug|info|warning|error)\(", imported)
 
 
-# --- what a worker tells ------------------------------------------------------------------------
+# --- commands, functions for operators, extras ----------------------------------------------------
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
@@ -339,6 +339,9 @@ def test_every_extra_is_listed() -> None:
     rows = table_rows(OPERATIONS.section("Install, upgrade, uninstall"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {row[0].strip("`") for row in rows} == project["optional-dependencies"].keys()
+
+
+# --- what a worker tells ------------------------------------------------------------------------
 
 
 def test_the_exit_codes() -> None:
