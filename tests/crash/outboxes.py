@@ -312,17 +312,18 @@ class Outboxes:
         """What a consumer of an outbox finds; of transactions only what is committed."""
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
-    def judge(self, *, crowded: bool = False, events: Sequence[Event] = ()) -> dict[str, int]:
+    def judge(self, events: Sequence[Event] = ()) -> dict[str, int]:
         """Check what the consumer finds against the promises of each mode; how many records came late.
 
         Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
         must be none; else a consumer that drops repeats by id has all in order, with them and without.
 
+        Where a worker has told that the broker answered too late, it has given its producer up, and what that
+        one had on the wire comes in between what the next one sends: then only the order of first occurrences
+        is looked at in windowed mode. Many workers at once are enough for that.
+
         Args:
-            crowded: so many processes run that the broker may answer late. Where a worker process has given a
-                producer up for that, what it had on the wire comes in between what the next one sends: then
-                only the order of first occurrences is looked at in windowed mode.
-            events: what a worker in this process has told of: the same holds for it.
+            events: what a worker in this process has told of.
         """
         late: dict[str, int] = {}
         for mode in MODES:
@@ -330,7 +331,7 @@ class Outboxes:
             timely, lates = split_late(seen)
             late[mode] = len(lates)
             stashed = self.stashed(mode)
-            overdue = (crowded and self._was_overdue(mode)) or was_overdue(mode, events)
+            overdue = self._was_overdue(mode) or was_overdue(mode, events)
             check_complete(seen, stashed)
             check_complete(timely, stashed)
             if mode == TRANSACTIONS:
