@@ -3076,15 +3076,17 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_base_type(type oid) RETURNS oid
-    LANGUAGE sql STABLE
-    AS $_$
-    WITH RECURSIVE down (oid, base, depth) AS (
-        SELECT t.oid, t.typbasetype, 0 FROM pg_type AS t WHERE t.oid = $1
-        UNION ALL
-        SELECT t.oid, t.typbasetype, d.depth + 1 FROM down AS d JOIN pg_type AS t ON t.oid = d.base
-    )
-    SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
-$_$;
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    result oid := type;
+BEGIN
+    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = result) LOOP
+        result := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = result);
+    END LOOP;
+    RETURN result;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_base_type_sql(type oid) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -4645,45 +4647,55 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $_$
-    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
-        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
+DECLARE
+    ending text := '_' || kind || '_\1';
+BEGIN
+    IF kind = 'passes' THEN
+        ending := '_p\1_' || left(md5(att.row_filter || (
             SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
-            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
-        ELSE '_' || kind || '_\1' END)
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
+    END IF;
+    RETURN regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', ending);
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAULT 'TG_RELID'::text) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $_$
-    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
-            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
-        || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
-            tube_private_schema(), att.trigger_function, rel)
-    FROM (
-        SELECT p.name, CASE
-            WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
-                CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
-                || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
-                    ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
-            END AS is_type
-        FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
-                FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
-            -- There may be others by that name: constructors of a type that somebody made of the seal.
-            format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
-                ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
-                ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
-                p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
-                p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
-        UNION ALL
-        SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
-        FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
-    ) AS c
-    HAVING count(*) > 0
+BEGIN
+    IF att.row_filter IS NULL AND att.columns IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
+                ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
+            || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
+                ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
+                tube_private_schema(), att.trigger_function, rel)
+        FROM (
+            SELECT p.name, CASE
+                WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+                ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
+                    CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
+                    || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
+                        ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
+                END AS is_type
+            FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
+                    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
+                -- There may be others by that name: constructors of a type that somebody made of the seal.
+                format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                    ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
+                    ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
+                    ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
+                    p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
+                    p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
+            UNION ALL
+            SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
+            FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
+        ) AS c);
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
@@ -5183,6 +5195,7 @@ BEGIN
         LOOP
             EXECUTE statement;
         END LOOP;
+        EXIT WHEN NOT FOUND;
     END LOOP;
 END
 $$;
@@ -5275,9 +5288,9 @@ CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regcla
     LANGUAGE sql STABLE
     AS $$
     SELECT c.oid::regclass, c.relkind FROM pg_class AS c
-    WHERE c.oid = tbl OR (
-        c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
-        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
+    -- An array, which is looked up by the index, however many tables there are.
+    WHERE c.oid = ANY (tbl::oid || ARRAY(
+        SELECT t.relid::oid FROM pg_partition_tree(tbl) AS t WHERE (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl)))
 $$;
 
 CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
@@ -5516,32 +5529,31 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
     AS $$
-    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal '
-            || tube_private_seal(tube_private_owner_of(att.tbl)),
+#variable_conflict use_column
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    body CONSTANT text := tube_private_capture_body(att);
+BEGIN
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(owner),
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
+        tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL FROM tube_private_agents(att) AS a
-    WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine)
-    UNION ALL
-    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
+    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
+        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
-    UNION ALL
-    SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
-    UNION ALL
-    SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
+        CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
+        body, owner, '{}') AS d;
+    RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
@@ -5623,13 +5635,18 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text DEFAULT ''::text) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $$
-    SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-        ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
-    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
-    HAVING att.row_filter IS NOT NULL
+BEGIN
+    IF att.row_filter IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
+            CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
+            ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS SETOF text
@@ -5645,11 +5662,14 @@ DECLARE
     types text;
     bound text;
 BEGIN
+    IF att.row_filter IS NULL THEN
+        RETURN;
+    END IF;
     SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
         concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
         concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
-    IF att.row_filter IS NULL OR EXISTS (
+    IF EXISTS (
         SELECT FROM pg_proc AS p
         WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
             AND p.proowner = owner AND p.proargtypes::text = bound
@@ -5783,9 +5803,15 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) RETURNS TABLE(attnum smallint, name name, type oid, bound oid, fault text)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
+#variable_conflict use_column
+BEGIN
+    IF predicate IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
     SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
         WHEN t.oid >= 16384 -- initdb has not made it
             AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
@@ -5801,7 +5827,8 @@ CREATE FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text
         AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
             THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
             ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
-    ORDER BY a.attnum
+    ORDER BY a.attnum;
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
@@ -6566,13 +6593,16 @@ CREATE FUNCTION tube.tube_private_schema() RETURNS name
     RETURN 'tube'::name;
 
 CREATE FUNCTION tube.tube_private_seal(owner regrole) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $$
-    SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
-    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
-        AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
-        AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-            WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
+BEGIN
+    RETURN (
+        SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
+        WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
+            AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
+            AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+                WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner));
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
@@ -7147,15 +7177,17 @@ CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS 
     LANGUAGE sql STABLE
     AS $$
     SELECT s.statement, t.rel
-    FROM tube_private_trigger_names(att) AS t
+    FROM (
+        SELECT n.*, bool_or(n.is_there) FILTER (WHERE n.place = 5) OVER (PARTITION BY n.rel) AS has_row_trigger
+        FROM tube_private_trigger_names(att) AS n
+    ) AS t
     LEFT JOIN tube_private_trigger_kinds() AS k USING (place)
-    LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
         (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
             t.name, t.rel, tube_private_function(att, 'capture'))),
         (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
-        (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
+        (3, t.wanted AND t.place = 4 AND att.replica AND NOT t.has_row_trigger,
             format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
     ) AS s (place, is_needed, statement)
     WHERE s.is_needed

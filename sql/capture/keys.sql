@@ -84,13 +84,15 @@ $$;
 
 -- tube_private_base_type: what a domain is made of, however deep; any other type itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type(type oid) RETURNS oid
-LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE down (oid, base, depth) AS (
-        SELECT t.oid, t.typbasetype, 0 FROM pg_type AS t WHERE t.oid = $1
-        UNION ALL
-        SELECT t.oid, t.typbasetype, d.depth + 1 FROM down AS d JOIN pg_type AS t ON t.oid = d.base
-    )
-    SELECT d.oid FROM down AS d ORDER BY d.depth DESC LIMIT 1
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    result oid := type;
+BEGIN
+    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = result) LOOP
+        result := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = result);
+    END LOOP;
+    RETURN result;
+END
 $$;
 
 -- tube_private_key_is_unique: whether no statement can write two rows with one key.

@@ -16,12 +16,17 @@
 -- That of a predicate has a digest of it: a statement that is under way still calls the one before. The seal of the table's
 -- owner is in it, too: what another one has made of a predicate never goes on with the rights of the next.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', CASE kind
-        WHEN 'passes' THEN '_p\1_' || left(md5(att.row_filter || (
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    ending text := '_' || kind || '_\1';
+BEGIN
+    IF kind = 'passes' THEN
+        ending := '_p\1_' || left(md5(att.row_filter || (
             SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
-            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6)
-        ELSE '_' || kind || '_\1' END)
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
+    END IF;
+    RETURN regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', ending);
+END
 $$;
 
 -- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
@@ -46,12 +51,15 @@ LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.
 --
 -- It is a type that none but that owner and we may use, whatever they are called now.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_seal(owner regrole) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
-    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
-        AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
-        AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-            WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
+        WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
+            AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
+            AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
+                WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner));
+END
 $$;
 
 -- tube_private_broken_seals: owners whose seal somebody else has a function with, which was given away.
@@ -204,6 +212,7 @@ BEGIN
         LOOP
             EXECUTE statement;
         END LOOP;
+        EXIT WHEN NOT FOUND;
     END LOOP;
 END
 $$;
@@ -321,29 +330,28 @@ $$;
 --   statement changes, for those that the owner's agent can do instead; else NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
-    SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d
-    UNION ALL
-    SELECT d, NULL FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal '
-            || tube_private_seal(tube_private_owner_of(att.tbl)),
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
+#variable_conflict use_column
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    body CONSTANT text := tube_private_capture_body(att);
+BEGIN
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(owner),
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), tube_private_owner_of(att.tbl), ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d
-    UNION ALL
+        tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL FROM tube_private_agents(att) AS a
-    WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine)
-    UNION ALL
-    SELECT d, NULL FROM tube_private_capture_body(att) AS b (body), tube_private_function_ddl(
-        tube_private_function(att, 'capture'), '', 'trigger',
+    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
+        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(b.body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        b.body, tube_private_owner_of(att.tbl), '{}') AS d
-    UNION ALL
-    SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t
-    UNION ALL
-    SELECT d, NULL FROM tube_private_touch_ddl(att) AS d
+        CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
+        body, owner, '{}') AS d;
+    RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
+END
 $$;
 
 -- tube_private_members: the tables that an attached table consists of.
@@ -352,9 +360,9 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_members(tbl regclass) RETURNS TABLE (rel regclass, kind "char")
 LANGUAGE sql STABLE AS $$
     SELECT c.oid::regclass, c.relkind FROM pg_class AS c
-    WHERE c.oid = tbl OR (
-        c.oid IN (SELECT t.relid FROM pg_partition_tree(tbl) AS t)
-        AND (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl))
+    -- An array, which is looked up by the index, however many tables there are.
+    WHERE c.oid = ANY (tbl::oid || ARRAY(
+        SELECT t.relid::oid FROM pg_partition_tree(tbl) AS t WHERE (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl)))
 $$;
 
 -- tube_private_trigger_kinds: the triggers that a table may have: what their names end in, and how they are made.
@@ -416,15 +424,17 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_ddl(att :"schema".tube
 RETURNS TABLE (statement text, rel regclass)
 LANGUAGE sql STABLE AS $$
     SELECT s.statement, t.rel
-    FROM tube_private_trigger_names(att) AS t
+    FROM (
+        SELECT n.*, bool_or(n.is_there) FILTER (WHERE n.place = 5) OVER (PARTITION BY n.rel) AS has_row_trigger
+        FROM tube_private_trigger_names(att) AS n
+    ) AS t
     LEFT JOIN tube_private_trigger_kinds() AS k USING (place)
-    LEFT JOIN tube_private_trigger_names(att) AS r ON r.rel = t.rel AND r.place = 5
     CROSS JOIN LATERAL (VALUES
         (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
         (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
             t.name, t.rel, tube_private_function(att, 'capture'))),
         (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
-        (3, t.wanted AND t.place = 4 AND att.replica AND NOT r.is_there,
+        (3, t.wanted AND t.place = 4 AND att.replica AND NOT t.has_row_trigger,
             format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
     ) AS s (place, is_needed, statement)
     WHERE s.is_needed

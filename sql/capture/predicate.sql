@@ -93,7 +93,13 @@ $$;
 --   can't be in a predicate, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
 RETURNS TABLE (attnum smallint, name name, type oid, bound oid, fault text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    IF predicate IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
     SELECT a.attnum, a.attname, a.atttypid, t.oid, CASE
         WHEN t.oid >= 16384 -- initdb has not made it
             AND (NOT (t.typtype = 'e' OR t.typcategory = 'A' AND e.typtype = 'e')
@@ -109,7 +115,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
             THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
             ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
-    ORDER BY a.attnum
+    ORDER BY a.attnum;
+END
 $$;
 
 -- tube_private_try_predicate: refuses a predicate that doesn't fit a table.
@@ -168,11 +175,14 @@ DECLARE
     types text;
     bound text;
 BEGIN
+    IF att.row_filter IS NULL THEN
+        RETURN;
+    END IF;
     SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
         concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
         concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
     INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
-    IF att.row_filter IS NULL OR EXISTS (
+    IF EXISTS (
         SELECT FROM pg_proc AS p
         WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
             AND p.proowner = owner AND p.proargtypes::text = bound
@@ -212,12 +222,17 @@ AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 -- Domains are cast to what they are made of, by its name in full: so the types are just those of the function, and no other
 -- one of the same name could be taken for it, nor a type of the writer's for that of the cast.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text = '') RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
-        CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-        ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
-    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
-    HAVING att.row_filter IS NOT NULL
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF att.row_filter IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
+            CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
+            ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+END
 $$;
 
 -- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
@@ -229,32 +244,37 @@ $$;
 -- Arguments: rel: the name of a variable that holds the table's number.
 -- Result: SQL text; NULL where it is not needed.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment, rel text = 'TG_RELID') RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
-            ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
-        || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-            ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
-            tube_private_schema(), att.trigger_function, rel)
-    FROM (
-        SELECT p.name, CASE
-            WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-            ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
-                CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
-                || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
-                    ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
-            END AS is_type
-        FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
-                FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
-            -- There may be others by that name: constructors of a type that somebody made of the seal.
-            format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
-                ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
-                ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
-                p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
-                p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
-        UNION ALL
-        SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
-        FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
-    ) AS c
-    HAVING count(*) > 0
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF att.row_filter IS NULL AND att.columns IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
+                ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
+            || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
+                ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
+                tube_private_schema(), att.trigger_function, rel)
+        FROM (
+            SELECT p.name, CASE
+                WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
+                ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
+                    CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
+                    || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
+                        ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
+                END AS is_type
+            FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
+                    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
+                -- There may be others by that name: constructors of a type that somebody made of the seal.
+                format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
+                    ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
+                    ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
+                    ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
+                    p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
+                    p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
+            UNION ALL
+            SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
+            FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
+        ) AS c);
+END
 $$;

@@ -235,6 +235,15 @@ def test_detached_from_the_tube(db: Conn) -> None:
     assert triggers(db, "log_7") == []
 
 
+def test_a_catalogue_of_many_tables_is_not_read_for_each(db: Conn) -> None:
+    db.execute("SET enable_seqscan = off")
+    for table in ("log", "log_1"):
+        plan = db.execute(
+            f"EXPLAIN SELECT * FROM tube.tube_private_members('public.{table}')".encode()
+        ).fetchall()
+        assert not [line for (line,) in plan if "Seq Scan" in line], plan
+
+
 def test_replica_is_for_the_leaves(db: Conn) -> None:
     db.execute("SELECT tube_table_ensure_attached(%s, 'log', 0, replica => true)", (TUBE,))
     db.execute("SET session_replication_role = replica")
