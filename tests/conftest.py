@@ -79,7 +79,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if file.startswith("tests/spark/"):
                 return "spark"
-            return "opensearch" if "opensearch" in file or "reindex" in file else file
+            by_opensearch = ("opensearch", "reindex", "sink_check")
+            return "opensearch" if any(name in file for name in by_opensearch) else file
 
     return ByWhatIsShared(config, log)
 

@@ -35,6 +35,7 @@ async def wait_until_async(
 
 def _looks(predicate: Callable[[], object], timeout: float, what: What) -> Iterator[float]:
     """Look until it is true; the pauses between."""
+    timeout = min(timeout, LIMIT)
     deadline = time.monotonic() + timeout
     began = time.monotonic()
     while not predicate():

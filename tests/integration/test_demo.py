@@ -79,7 +79,7 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
 
 @pytest.mark.parametrize("election", ["neli", pytest.param("lease", marks=pytest.mark.soak)])
 def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str) -> None:
-    demo = start("--seconds", "4", "--election", election)
+    demo = start("--seconds", "1", "--election", election)
     demo.until("the load starts")
     assert demo.end() == 0, demo.output
     assert demo.is_all_gone()

@@ -76,8 +76,8 @@ class TestLeaders:
     def test_no_tube_at_all(self, dsn: str) -> None:
         assert one(dsn, "leaders", Level.OK, "").finding == "there is no tube and no outbox yet"
 
-    def test_of_an_outbox(self, dsn: str, conn: Conn) -> None:
-        more = '[outbox.orders]\nbootstrap_servers = "127.0.0.1:1"\n'
+    def test_of_an_outbox(self, dsn: str, conn: Conn, kafka_mock: str) -> None:
+        more = f'[outbox.orders]\nbootstrap_servers = "{kafka_mock}"\n'
         outbox_sql.make_outbox(conn)
         one(dsn, "leaders of orders", Level.WARN, more)
         outbox_sql.stash(conn)

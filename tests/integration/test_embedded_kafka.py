@@ -48,6 +48,7 @@ def topic() -> str:
     return f"t-{uuid.uuid4().hex}"
 
 
+@pytest.mark.soak
 def test_mock_balances_a_group_over_two_processes(kafka_mock: str, topic: str) -> None:
     produce(kafka_mock, topic, b"x")
     assert len(Producer(options(kafka_mock)).list_topics(topic).topics[topic].partitions) == PARTITIONS
@@ -95,6 +96,7 @@ def test_clients_of_a_door_never_go_round_it(kafka_real: RealKafka, kafka_proxy:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.soak
 def test_real_broker_keeps_topics_over_kill_and_restart(kafka_real: RealKafka, topic: str) -> None:
     address = kafka_real.bootstrap
     produce(address, topic, b"one")

@@ -18,26 +18,11 @@ from pytube.errors import SinkUnavailable
 from pytube.sinks.jsonl import JsonlSink
 from pytube.sinks.jsonl_replay import Replay, replay
 from pytube.testing import batch
+from tests.helpers.database import ROOT
+from tests.helpers.forked import Program, start
 from tests.helpers.waiting import LIMIT, wait_until
 
-WRITER = """
-import asyncio, sys
-from pytube.sinks.jsonl import JsonlSink
-from pytube.testing import batch
-
-async def main(path, shard, rounds, documents, size):
-    sink = JsonlSink(path, client=f"writer-{shard}")
-    await sink.open()
-    print("open", file=sys.stderr, flush=True)
-    body = b'{"text":"%b"}' % (b"x" * size)
-    values = {(shard, id_): body for id_ in range(documents)}
-    for round_ in range(1, rounds + 1):
-        await sink.send(batch(values, token=(1, round_)))
-        print(round_, file=sys.stderr, flush=True)
-    await sink.close()
-
-asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
-"""
+PROGRAM = "tests.helpers.jsonl_writer"
 
 
 class Writer:
@@ -49,9 +34,14 @@ class Writer:
         self.shard = shard
         self.documents, size = shape
         self.log = log / f"log-{shard}"
-        command = [sys.executable, "-c", WRITER, str(path), *map(str, (shard, rounds, self.documents, size))]
+        arguments = [str(path), *map(str, (shard, rounds, self.documents, size))]
         with self.log.open("wb") as log_file:
-            self.process = subprocess.Popen(command, stderr=log_file, stdout=stdout)
+            self.process: Program
+            if stdout is None:
+                self.process = start(PROGRAM, arguments, environment=os.environ, output=log_file)
+            else:
+                command = [sys.executable, "-m", PROGRAM, *arguments]
+                self.process = subprocess.Popen(command, stderr=log_file, stdout=stdout, cwd=ROOT)
 
     def kill(self) -> None:
         """End it, wherever it is in its write."""

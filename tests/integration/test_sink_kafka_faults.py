@@ -126,19 +126,19 @@ async def test_a_full_queue_holds_the_sender_up(kafka_real: RealKafka, topic: st
 
 @both
 async def test_the_event_loop_goes_on(kafka_real: RealKafka, topic: str, options: dict[str, object]) -> None:
-    """A batch of 20,000 documents does not hold it up for a tenth of the time that the batch takes."""
+    """Of a batch of 20,000 documents, no turn of the loop computes for half of the time that all take."""
     async with opened(kafka_real.bootstrap, topic, **options) as sink:
         await sink.send(batch({1: {}}))
         documents = batch({key: {"n": key} for key in range(20_000)}, token=(1, 2))
-        waits, last = [0.0], time.monotonic()
+        turns, last = [0.0], time.thread_time()  # without the time for which others have the core
         sending = asyncio.create_task(sink.send(documents))
         while not sending.done():
             await asyncio.sleep(0)
-            now = time.monotonic()
-            waits.append(now - last)
+            now = time.thread_time()
+            turns.append(now - last)
             last = now
         assert set(await sending) == {OK}
-    assert max(waits) < sum(waits) / 2
+    assert max(turns) < sum(turns) / 2
 
 
 # --- the broker is gone -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pytube.election.lease import LeaseClaim
 from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderFenced, LeaderRevoked, TrustLapsed
 from pytube.model import OK, Batch, Id, Result
 from pytube.sources import queries
-from pytube.worker import Worker
+from pytube.worker import Worker, database
 from tests.conftest import Connect
 from tests.helpers.capture import let_writers_notify
 from tests.integration.test_worker_faults import Conn, Running
@@ -194,8 +194,11 @@ async def test_no_session_of_an_earlier_server_is_used_again(
         await run.until("all sessions are others", lambda: not before & set(sessions(waking)))
 
 
-async def test_a_sequence_that_went_back_hides_no_pods(dsn: str, waking: Conn, tmp_path: Path) -> None:
+async def test_a_sequence_that_went_back_hides_no_pods(
+    dsn: str, waking: Conn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As when the database is restored in one transaction, under the sessions of a worker."""
+    monkeypatch.setattr(database, "_SETTLE_AT_LEAST", 0.5)
     make_tubes(waking, "t00")
     async with asleep(tmp_path, dsn, "t00") as run:
         rows = insert(waking, 1, 100, "t00")

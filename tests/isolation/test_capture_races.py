@@ -223,7 +223,7 @@ def marked(conn: Conn, partitions: int) -> dict[int, set[int]]:
     return found
 
 
-@pytest.mark.parametrize("number", [8, 2, 3])
+@pytest.mark.parametrize("number", [3, *(pytest.param(number, marks=pytest.mark.soak) for number in (2, 8))])
 def test_a_repartition_waits_for_no_writer_of_many(conn: Conn, connect: Connect, number: int) -> None:
     set_up(conn, partitions=4, shards=16)
     old = acquire(conn, Claim(TUBE, 4, 1))

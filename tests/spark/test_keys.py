@@ -54,6 +54,14 @@ TEXT_KIND = Kind(
 )
 
 
+LONG = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(UUID_KIND, id="uuid"), pytest.param(TEXT_KIND, id="text", marks=pytest.mark.soak)],
+    indirect=True,
+)
+"""For what takes seconds, and differs by the type of the keys in one place only."""
+
+
 @pytest.fixture(params=[UUID_KIND, TEXT_KIND], ids=["uuid", "text"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
@@ -224,6 +232,7 @@ def test_tubes_of_different_types(spark: SparkSession, dsn: str, db: Conn, kind:
 # --- formats --------------------------------------------------------------------------------------
 
 
+@LONG
 def test_written_read_and_streamed(
     spark: SparkSession, dsn: str, db: Conn, kind: Kind, tmp_path: Path
 ) -> None:
@@ -246,6 +255,7 @@ def test_written_read_and_streamed(
     assert sorted(seen) == all_of(kind)
 
 
+@LONG
 def test_written_keys_that_cant_be(spark: SparkSession, dsn: str, db: Conn, kind: Kind) -> None:
     register(spark, dsn)
     ways = {
@@ -299,6 +309,7 @@ def test_a_backfill_that_was_interrupted_goes_on(
 # --- reconcile ------------------------------------------------------------------------------------
 
 
+@LONG
 def test_what_differs_is_touched(spark: SparkSession, dsn: str, db: Conn, kind: Kind, table: str) -> None:
     """The sink writes uuids in forms of its own."""
     sink = spark.range(0, N + 1, 1, 2).where("id <> 3")

@@ -209,5 +209,6 @@ SEEDS = [
         "                session.cut_off()\n",
         "                del session\n",
         ("integration/test_worker_sessions.py::test_no_session_of_an_earlier_server_is_used_again",),
+        slow=True,
     ),
 ]

@@ -71,7 +71,7 @@ def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
                     for name, value in os.environ.items()
                     if name != "CI" and not name.startswith("PYTEST_")
                 },
-                "PYTUBE_TEST_LIMIT": "30",
+                "PYTUBE_TEST_LIMIT": "15",
             },
             output=output,
             folder=tree,
