@@ -2906,7 +2906,7 @@ BEGIN
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
         -- As far as its text tells: it divides or casts.
-        IF new.row_filter ~ '[/*]|::|\m[cC][aA][sS][tT]\M' THEN
+        IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
@@ -4611,7 +4611,7 @@ DECLARE
     each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
     signature CONSTANT text := format('%s(%s)', name,
-        (SELECT string_agg(regexp_replace(a, '^\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+        (SELECT string_agg(regexp_replace(a, E'^\\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
     made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may regrole[];
 BEGIN
@@ -4650,10 +4650,10 @@ CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind t
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
-    ending text := '_' || kind || '_\1';
+    ending text := '_' || kind || E'_\\1'; -- E: whatever the session takes a backslash for
 BEGIN
     IF kind = 'passes' THEN
-        ending := '_p\1_' || left(md5(att.row_filter || (
+        ending := E'_p\\1_' || left(md5(att.row_filter || (
             SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
     END IF;
@@ -5052,7 +5052,7 @@ BEGIN
                     AND (p.payload IS NULL OR p.ids <> '{}')
                 ORDER BY p.seq LIMIT %s
             ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
-            SELECT least(%s, regexp_replace(s.count, '\D', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
+            SELECT least(%s, regexp_replace(s.count, '[^0-9]', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
             FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
             most, reg.tube) END);
 END
@@ -5276,8 +5276,8 @@ CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
     SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
-        '://[^/\s]*@', '://********@', 'g'),
-        '((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
+        '://[^/[:space:]]*@', '://********@', 'g'),
+        '((?:password|passwd|secret|token|api[_-]?key)["'']?[[:space:]]*[=:][[:space:]]*)[^[:space:],;&]+', E'\\1********', 'gi'), 500)
 $_$;
 
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
@@ -5545,7 +5545,7 @@ BEGIN
         tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
     RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl)) -- owner by itself would be the agent's
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
@@ -5825,7 +5825,7 @@ BEGIN
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
     WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped
         AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
-            THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
+            THEN predicate COLLATE "C" ~* format(E'\\m%s\\M', a.attname)
             ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
     ORDER BY a.attnum;
 END
@@ -6503,7 +6503,7 @@ CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TAB
     AS $_$
     SELECT p.oid, k.kind
     FROM tube_private_function_name(att, 'agent') AS agent,
-        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') AS passes,
+        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', E'_p\\1') AS passes,
         LATERAL (VALUES
             ('capture', att.trigger_function::name, att.trigger_function::name),
             ('agent', agent::name, agent::name),
@@ -7166,11 +7166,14 @@ END
 $_$;
 
 CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $_$
-    SELECT coalesce(
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    RETURN coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
-        'tube_touch_' || left(md5(gen_random_uuid()::text), 12))
+        'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
+END
 $_$;
 
 CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
@@ -7439,7 +7442,7 @@ BEGIN
             THEN format('it has %s bytes, and %s are allowed', octet_length(name), longest)
         WHEN name LIKE '%,%' THEN 'it has a comma'
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN name LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;

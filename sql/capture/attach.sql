@@ -73,7 +73,7 @@ BEGIN
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
         -- As far as its text tells: it divides or casts.
-        IF new.row_filter ~ '[/*]|::|\m[cC][aA][sS][tT]\M' THEN
+        IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';

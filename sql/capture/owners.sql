@@ -18,10 +18,10 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    ending text := '_' || kind || '_\1';
+    ending text := '_' || kind || E'_\\1'; -- E: whatever the session takes a backslash for
 BEGIN
     IF kind = 'passes' THEN
-        ending := '_p\1_' || left(md5(att.row_filter || (
+        ending := E'_p\\1_' || left(md5(att.row_filter || (
             SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
     END IF;
@@ -96,7 +96,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_at
 LANGUAGE sql STABLE AS $$
     SELECT p.oid, k.kind
     FROM tube_private_function_name(att, 'agent') AS agent,
-        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', '_p\1') AS passes,
+        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', E'_p\\1') AS passes,
         LATERAL (VALUES
             ('capture', att.trigger_function::name, att.trigger_function::name),
             ('agent', agent::name, agent::name),
@@ -162,7 +162,7 @@ DECLARE
     each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
     names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
     signature CONSTANT text := format('%s(%s)', name,
-        (SELECT string_agg(regexp_replace(a, '^\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+        (SELECT string_agg(regexp_replace(a, E'^\\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
     made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
     may regrole[];
 BEGIN
@@ -343,7 +343,7 @@ BEGIN
         tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
     RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl))
+        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl)) -- owner by itself would be the agent's
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.

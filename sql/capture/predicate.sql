@@ -113,7 +113,7 @@ BEGIN
     LEFT JOIN pg_type AS e ON e.oid = t.typelem
     WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped
         AND CASE WHEN a.attname::text COLLATE "C" ~ '^[a-z_][a-z0-9_]*$'
-            THEN predicate COLLATE "C" ~* format('\m%s\M', a.attname)
+            THEN predicate COLLATE "C" ~* format(E'\\m%s\\M', a.attname)
             ELSE strpos(predicate, quote_ident(a.attname)) > 0 END
     ORDER BY a.attnum;
 END

@@ -95,11 +95,16 @@ $$;
 --
 -- Drawn once, and the same for all tubes of a table with one type of keys: a restored table has another number, and a
 -- renamed one another name.
+--
+-- Locks: as tube_private_provide_touch: of two tubes that get a table at once, the second one finds the name of the first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
-LANGUAGE sql AS $$
-    SELECT coalesce(
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    RETURN coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
-        'tube_touch_' || left(md5(gen_random_uuid()::text), 12))
+        'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
+END
 $$;
 
 -- tube_private_provide_touch: makes, mends or drops our function behind a table's {table}_touch.

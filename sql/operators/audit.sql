@@ -59,8 +59,8 @@ COMMENT ON FUNCTION :"schema".tube_audit_list IS 'Lists what was done by hand, t
 CREATE OR REPLACE FUNCTION :"schema".tube_private_masked(text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT left(regexp_replace(regexp_replace(regexp_replace($1, '[[:cntrl:]]', ' ', 'g'),
-        '://[^/\s]*@', '://********@', 'g'),
-        '((?:password|passwd|secret|token|api[_-]?key)["'']?\s*[=:]\s*)[^\s,;&]+', '\1********', 'gi'), 500)
+        '://[^/[:space:]]*@', '://********@', 'g'),
+        '((?:password|passwd|secret|token|api[_-]?key)["'']?[[:space:]]*[=:][[:space:]]*)[^[:space:],;&]+', E'\\1********', 'gi'), 500)
 $$;
 
 -- tube_private_some_keys: the first ten keys, each cut to 100 characters, for the details of an action.

@@ -131,7 +131,7 @@ BEGIN
                     AND (p.payload IS NULL OR p.ids <> '{}')
                 ORDER BY p.seq LIMIT %s
             ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
-            SELECT least(%s, regexp_replace(s.count, '\D', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
+            SELECT least(%s, regexp_replace(s.count, '[^0-9]', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
             FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
             most, reg.tube) END);
 END

@@ -135,7 +135,7 @@ BEGIN
             THEN format('it has %s bytes, and %s are allowed', octet_length(name), longest)
         WHEN name LIKE '%,%' THEN 'it has a comma'
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
-        WHEN name LIKE 'pg\_%' THEN 'such names belong to Postgres'
+        WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;

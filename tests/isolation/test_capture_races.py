@@ -58,6 +58,7 @@ def test_two_tubes_get_the_same_table(conn: Conn, session: NewSession) -> None:
     first.begin()
     first.run(ATTACH, (TUBE, TABLE))
     late = second.start(ATTACH, ("other", TABLE))
+    assert late.blocked(by=first)
     first.commit()
     late.rows()
     conn.execute("SELECT public.item_touch('{1}')")

@@ -556,6 +556,22 @@ def test_a_trigger_that_is_renamed_or_dropped(db: Conn, follow: Follow) -> None:
     assert ops(db) == [("D", 3)]
 
 
+def test_row_triggers_of_the_owners_by_our_function_keep_none_of_ours_away(db: Conn) -> None:
+    function = scalar(db, "SELECT format('tube_capture.%I', trigger_function) FROM tube_attachment")
+    before = triggers(db)
+    for name in ("one", "two"):
+        db.execute(
+            f"CREATE TRIGGER {name} AFTER INSERT OR UPDATE OR DELETE ON item"
+            f" FOR EACH ROW EXECUTE FUNCTION {function}()".encode()
+        )
+    insert = next(name for name in before if "insert" in name)
+    db.execute(f'DROP TRIGGER "{insert}" ON item'.encode())
+    db.execute("SELECT tube_sync()")
+    assert triggers(db) == before
+    db.execute("INSERT INTO item VALUES (3, 'c')")
+    assert ops(db) == [("I", 3)]
+
+
 def test_rows_that_are_rewritten_are_told_of_and_not_touched(db: Conn) -> None:
     warnings = warnings_of(db)
     db.execute("ALTER TABLE item ALTER value TYPE integer USING length(value)")

@@ -242,6 +242,7 @@ def test_a_catalogue_of_many_tables_is_not_read_for_each(db: Conn) -> None:
             f"EXPLAIN SELECT * FROM tube.tube_private_members('public.{table}')".encode()
         ).fetchall()
         assert not [line for (line,) in plan if "Seq Scan" in line], plan
+        assert any("pg_class_oid_index" in line for (line,) in plan), plan
 
 
 def test_replica_is_for_the_leaves(db: Conn) -> None:

@@ -678,6 +678,18 @@ def test_a_touch_function_serves_writers_and_the_owner_of_now(goods: Conn, any_d
     assert scalar(goods, "SELECT tube_sync()") == 0
 
 
+def test_what_others_may_call_has_a_path_of_its_own_or_needs_none(conn: Conn) -> None:
+    """PL/pgSQL takes the types of its variables by the path of the first call in a session."""
+    found = conn.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang"
+        " WHERE p.pronamespace = 'tube'::regnamespace AND l.lanname = 'plpgsql'"
+        " AND NOT EXISTS (SELECT FROM unnest(p.proconfig) AS s WHERE s LIKE 'search_path=%')"
+        " AND EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a"
+        " WHERE a.grantee <> p.proowner)"
+    ).fetchall()
+    assert found == []
+
+
 def test_two_owners_who_attach_at_once_wait_for_each_other(dsn: str, conn: Conn) -> None:
     """Grants on our schemas at the same time would fail each other."""
     make_tube(conn)
