@@ -78,7 +78,7 @@ DECLARE
         WHERE NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = prefix || '_' || k.kind) ORDER BY k.place);
     wanted text;
 BEGIN
-    IF prefix = '' OR prefix LIKE 'pg\_%' OR octet_length(prefix) > 55 THEN
+    IF prefix = '' OR starts_with(prefix, 'pg_') OR octet_length(prefix) > 55 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_name',
             MESSAGE = format('the roles can''t be named after %L', prefix),
             HINT = 'Give another beginning of their names, of 1 to 55 bytes: psql -v roles=NAME.';

@@ -5129,6 +5129,10 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_lock_touch(tbl regclass) RETURNS void
+    LANGUAGE sql
+    AS $$ SELECT pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint)) $$;
+
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -5535,22 +5539,22 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
     AS $$
 #variable_conflict use_column
 DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    table_owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     body CONSTANT text := tube_private_capture_body(att);
 BEGIN
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(owner),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(table_owner),
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
+        tube_private_agent_body(att), table_owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
     RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl)) -- owner by itself would be the agent's
+        WHERE NOT (a.sealed AND a.owner = table_owner)
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
         CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        body, owner, '{}') AS d;
+        body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
@@ -5653,11 +5657,11 @@ CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS S
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
-    name CONSTANT text := tube_private_function_name(att, 'passes');
-    quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    seal CONSTANT text := tube_private_seal(owner);
+    name text;
+    quoted text;
+    seal text;
     arguments text;
     types text;
     bound text;
@@ -5665,6 +5669,9 @@ BEGIN
     IF att.row_filter IS NULL THEN
         RETURN;
     END IF;
+    name := tube_private_function_name(att, 'passes');
+    quoted := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
+    seal := tube_private_seal(owner);
     SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
         concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
         concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
@@ -5891,7 +5898,7 @@ DECLARE
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
+    PERFORM tube_private_lock_touch(att.tbl);
     IF body IS NULL THEN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
@@ -7169,7 +7176,7 @@ CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RET
     LANGUAGE plpgsql
     AS $_$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    PERFORM tube_private_lock_touch(tbl);
     RETURN coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
         'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
@@ -9105,6 +9112,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_lock_job(job_id text, alone boolean, of
 REVOKE ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_lock_touch(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 

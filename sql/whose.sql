@@ -14,7 +14,7 @@ DECLARE
     owner CONSTANT text := roles || '_owner';
     wrong record;
 BEGIN
-    IF ours = '' OR ours IN ('public', 'information_schema') OR ours LIKE 'pg\_%' OR octet_length(ours) > 63 THEN
+    IF ours = '' OR ours IN ('public', 'information_schema') OR starts_with(ours, 'pg_') OR octet_length(ours) > 63 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),
             HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';

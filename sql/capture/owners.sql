@@ -333,22 +333,22 @@ RETURNS TABLE (statement text, rel regclass)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 #variable_conflict use_column
 DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    table_owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     body CONSTANT text := tube_private_capture_body(att);
 BEGIN
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(owner),
+        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(table_owner),
         'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
+        tube_private_agent_body(att), table_owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
     -- That of the owner before. What somebody has made of it keeps it: a view, say.
     RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = tube_private_owner_of(att.tbl)) -- owner by itself would be the agent's
+        WHERE NOT (a.sealed AND a.owner = table_owner)
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
         -- Values that are compared as texts must not depend on the writer's settings.
         CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        body, owner, '{}') AS d;
+        body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END

@@ -166,11 +166,11 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    name CONSTANT text := tube_private_function_name(att, 'passes');
-    quoted CONSTANT text := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
     tag CONSTANT text := 'predicate: ' || att.row_filter;
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    seal CONSTANT text := tube_private_seal(owner);
+    name text;
+    quoted text;
+    seal text;
     arguments text;
     types text;
     bound text;
@@ -178,6 +178,9 @@ BEGIN
     IF att.row_filter IS NULL THEN
         RETURN;
     END IF;
+    name := tube_private_function_name(att, 'passes');
+    quoted := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
+    seal := tube_private_seal(owner);
     SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
         concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
         concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)

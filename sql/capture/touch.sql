@@ -91,16 +91,22 @@ LANGUAGE sql STABLE AS $$
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $$;
 
+-- tube_private_lock_touch: lets one transaction at a time name, make or drop our function behind a table's {table}_touch.
+--
+-- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_touch(tbl regclass) RETURNS void
+LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint)) $$;
+
 -- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
 --
 -- Drawn once, and the same for all tubes of a table with one type of keys: a restored table has another number, and a
 -- renamed one another name.
 --
--- Locks: as tube_private_provide_touch: of two tubes that get a table at once, the second one finds the name of the first.
+-- Locks: tube_private_lock_touch: of two tubes that get a table at once, the second one finds the name of the first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint));
+    PERFORM tube_private_lock_touch(tbl);
     RETURN coalesce(
         (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
         'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
@@ -113,7 +119,7 @@ $$;
 -- the table's owner may call ours. There is one for each type of keys.
 --
 -- Arguments: att: its table may be gone; attaching: whether it is about to be stored.
--- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
+-- Locks: tube_private_lock_touch.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
     att :"schema".tube_attachment, attaching boolean = false
 ) RETURNS void
@@ -124,7 +130,7 @@ DECLARE
     body CONSTANT text := coalesce(tube_private_table_touch_body(att.tbl, key_type),
         CASE WHEN attaching THEN E'\n-- Made by tube_private_table_touch_body.\nBEGIN\nEND\n' END);
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', att.tbl::oid::bigint));
+    PERFORM tube_private_lock_touch(att.tbl);
     IF body IS NULL THEN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE

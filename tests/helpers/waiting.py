@@ -35,7 +35,7 @@ async def wait_until_async(
 
 def _looks(predicate: Callable[[], object], timeout: float, what: What) -> Iterator[float]:
     """Look until it is true; the pauses between."""
-    timeout = min(timeout, LIMIT)
+    timeout = min(timeout, LIMIT)  # of a planted bug, also where a test allows more
     deadline = time.monotonic() + timeout
     began = time.monotonic()
     while not predicate():

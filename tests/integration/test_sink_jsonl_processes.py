@@ -39,7 +39,7 @@ class Writer:
             self.process: Program
             if stdout is None:
                 self.process = start(PROGRAM, arguments, environment=os.environ, output=log_file)
-            else:
+            else:  # with an output of its own, which a fork of the zygote has not
                 command = [sys.executable, "-m", PROGRAM, *arguments]
                 self.process = subprocess.Popen(command, stderr=log_file, stdout=stdout, cwd=ROOT)
 

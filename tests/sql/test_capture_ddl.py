@@ -564,9 +564,9 @@ def test_row_triggers_of_the_owners_by_our_function_keep_none_of_ours_away(db: C
             f"CREATE TRIGGER {name} AFTER INSERT OR UPDATE OR DELETE ON item"
             f" FOR EACH ROW EXECUTE FUNCTION {function}()".encode()
         )
-    insert = next(name for name in before if "insert" in name)
+    (insert,) = (name for name in before if "_insert_" in name)
     db.execute(f'DROP TRIGGER "{insert}" ON item'.encode())
-    db.execute("SELECT tube_sync()")
+    sync(db)
     assert triggers(db) == before
     db.execute("INSERT INTO item VALUES (3, 'c')")
     assert ops(db) == [("I", 3)]

@@ -160,17 +160,16 @@ def test_allowed(db: Conn) -> None:
 
 
 def test_a_session_that_takes_backslashes_for_escapes_attaches_like_any_other(any_dsn: str) -> None:
-    db = open_session(any_dsn)
-    db.execute("SET standard_conforming_strings = off")
-    set_up(db, predicate="value <> ''")
-    db.execute("SET standard_conforming_strings = on")
-    assert scalar(db, "SELECT tube_sync()") == 0
-    names = db.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'tube_capture'::regnamespace")
-    for (name,) in names.fetchall():
-        assert re.search(r"_p?[0-9a-f]{8}(_[0-9a-f]{6})?$", name), name
-    db.execute(f"INSERT INTO {TABLE} (id, value) VALUES (1, ''), (2, 'a')")
-    assert ops(db) == [("I", 2)]
-    db.close()
+    with open_session(any_dsn) as db:
+        db.execute("SET standard_conforming_strings = off")
+        set_up(db, predicate="value <> ''")
+        db.execute("SET standard_conforming_strings = on")
+        assert scalar(db, "SELECT tube_sync()") == 0
+        names = db.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'tube_capture'::regnamespace")
+        for (name,) in names.fetchall():
+            assert re.search(r"_p?[0-9a-f]{8}(_[0-9a-f]{6})?$", name), name
+        db.execute(f"INSERT INTO {TABLE} (id, value) VALUES (1, ''), (2, 'a')")
+        assert ops(db) == [("I", 2)]
 
 
 def test_the_meaning_does_not_depend_on_the_writers_settings(db: Conn) -> None:
