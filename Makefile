@@ -11,6 +11,7 @@
 #   make points                every fault point alone, tests that take minutes, the SQL on all versions of Postgres
 #   make bench                 all benchmarks, in half an hour; writes docs/performance.md
 #   make bench ARGS=spark      what Spark does; writes docs/performance-spark.md
+#   make lowest [ARGS=…]       tests with the lowest versions that pyproject.toml allows
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
 #   make lock                  renew requirements.lock from pyproject.toml
@@ -21,10 +22,10 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for time-outs and servers more than they compute, so more of them than there are cores. Those that share
 # a server that is slow to start, or a file, are run by one process (tests/conftest.py).
-JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test soak chaos points bench check format lock venv clean
+.PHONY: help demo test lowest soak chaos points bench check format lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -40,6 +41,9 @@ demo: venv
 test: venv
 	@bash .ci/system
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
+
+lowest: venv
+	@bash .ci/lowest $(ARGS)
 
 soak: venv
 	@$(CHAOS) --minutes $(or $(MINUTES),60) --report docs/reliability.md
@@ -74,4 +78,4 @@ lock:
 	@! grep -nE 'https?://' requirements.lock
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo
+	rm -rf .venv .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from bench.frame.page import Section, Target
 from bench.frame.server import Server, connect
+from pytube.db.database import Database
 from pytube.health.fleet import MOST
 from pytube.health.watcher import FleetWatcher
-from pytube.health.watcher import Target as Database
 
 TUBES = 50
 PARTITIONS = 4

@@ -16,7 +16,7 @@ from bench.frame.page import Section
 from bench.frame.rounds import interleave
 from bench.frame.sends import show, target
 from bench.frame.server import Server
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import OpenSearch
 from pytube.model import OK, Batch, Documents, Token
 from pytube.sinks.opensearch import OpenSearchSink
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,10 @@ FEW_KEYS_RECORDS = {"windowed": 100_000, "transactions": 100_000, "strict": 20_0
 ONE_BY_ONE = 8_000
 """So many of the full table's records; its speed does not change over the rest."""
 ONE_BY_ONE_FEW_KEYS = 1_000
+WAITING = (2_000, 200_000)
+STRICT_PART = {FEW_KEYS: 8_000, KEYS: 60_000}
+"""So many of the waiting records at most; the speed does not change over the rest."""
+STRICT_TO_ONE_BY_ONE = {FEW_KEYS: 3.0, KEYS: 6.0}
 TO_ONE_BY_ONE = 10.0
 TO_PRODUCER = 0.5
 WAL_LIMIT = 624.0
@@ -38,6 +43,7 @@ BACKLOGS = (50_000, 2_000_000)
 BACKLOG_SECONDS = 5.0
 MEMORY_RATIO = 1.5
 _BY_HAND = "public.by_hand"
+_ADOPTED = "public.adopted"
 
 
 def run(server: Server) -> Section:
@@ -61,10 +67,12 @@ def run(server: Server) -> Section:
     ):
         ground = Ground(server, dsn, admin, Topics(kafka.bootstrap), Path(name))
         many, few = ground.drains()
+        strict = {(keys, size): ground.strict(keys, size) for keys in STRICT_PART for size in WAITING}
         backlogs = [ground.backlog(size) for size in BACKLOGS]
     server.drop("bench_outbox")
     _show_many(section, many)
     _show_few(section, few)
+    _show_strict(section, strict)
     _show_backlogs(section, backlogs)
     return section
 
@@ -105,6 +113,18 @@ class Ground:
                 }
             )
         return many, few
+
+    def strict(self, keys: int, waiting: int) -> Taken:
+        """In strict mode, from a table of ours and an adopted one, with so many records waiting."""
+        part = min(waiting, STRICT_PART[keys])
+        by_hand = min(waiting, ONE_BY_ONE_FEW_KEYS if keys == FEW_KEYS else ONE_BY_ONE)
+        return self._in_turn(
+            {
+                "own": Waiting(self, "tube.own", waiting, keys, part),
+                "adopted": Waiting(self, _ADOPTED, waiting, keys, part),
+                "one by one": ByHand(self, waiting, keys, by_hand),
+            }
+        )
 
     def _in_turn(self, cases: Mapping[str, Case]) -> Taken:
         last: list[Case] = []
@@ -211,6 +231,53 @@ class Delivered:
 
 
 @dataclass
+class Waiting:
+    """By a worker of its own in strict mode, the first `part` of a full table."""
+
+    ground: Ground
+    table: str
+    count: int
+    keys: int
+    part: int
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _last: int = 0
+    """The id of the last record of that part."""
+
+    def prepare(self) -> None:
+        """An idle worker, and a transaction at whose commit the records are there."""
+        admin, topics = self.ground.admin, self.ground.topics
+        outbox = self.table.partition(".")[2]
+        admin.execute("SELECT outbox_ensure_absent(%s)", [outbox])
+        if self.table == _ADOPTED:
+            refill(admin, self.table)
+            admin.execute("SELECT outbox_adopt(%s, %s)", [outbox, self.table])
+        else:
+            admin.execute("SELECT outbox_ensure_exists(%s)", [outbox])
+        settings = {outbox: MODES["strict"]}
+        self._stack.enter_context(
+            delivering(self.ground.folder, self.ground.dsn, topics.bootstrap, settings, outbox)
+        )
+        wait_for(lambda: led(admin, outbox), "the worker leads")
+        admin.execute("BEGIN")
+        fill(admin, self.table, topics.make(), self.count, self.keys)
+        row = admin.execute(f"SELECT min(id) FROM {self.table}").fetchone()
+        assert row
+        self._last = row[0] + self.part - 1
+
+    def work(self) -> float:
+        """Until that part is deleted: keys take turns, so the ids are in order but for a few."""
+        self.ground.admin.execute("COMMIT")
+        first = f"SELECT id FROM {self.table} WHERE id <= %s ORDER BY id LIMIT 1"
+        while self.ground.admin.execute(first, [self._last]).fetchone() is not None:
+            time.sleep(0.01)
+        return self.part
+
+    def judge(self) -> None:
+        """The worker ends; `Delivered` has what a consumer reads."""
+        self._stack.close()
+
+
+@dataclass
 class Produced:
     """By the bare client, from memory."""
 
@@ -310,6 +377,26 @@ def _show_many(section: Section, many: Taken) -> None:
 def _show_few(section: Section, few: Taken) -> None:
     head = [f"{FEW_KEYS} keys", "records/s", "to one by one", "server's CPU, µs", "worker's CPU, µs"]
     section.table(head, _rows(few, "one by one"))
+
+
+def _show_strict(section: Section, strict: Mapping[tuple[int, int], Taken]) -> None:
+    section.say("In strict mode, from a table of ours and from an adopted one, whatever waits:")
+    rows = []
+    least = dict.fromkeys(STRICT_TO_ONE_BY_ONE, float("inf"))
+    for (keys, waiting), taken in strict.items():
+        to = {name: ratios(taken.rates(name), taken.rates("one by one")) for name in ("own", "adopted")}
+        least[keys] = min(least[keys], *(ratio.middle for ratio in to.values()))
+        names = ("own", "adopted", "one by one")
+        shown = [spread(taken.rates(name)).text(0) for name in names]
+        rows.append([f"{keys:,}", f"{waiting:,}", *shown, *(ratio.text(1) for ratio in to.values())])
+    section.table(
+        ["keys", "waiting", "own, records/s", "adopted", "one by one", "own to one by one", "adopted to it"],
+        rows,
+    )
+    section.targets += [
+        Target(f"outbox: strict to one by one, {keys:,} keys, the least", limit, least[keys])
+        for keys, limit in STRICT_TO_ONE_BY_ONE.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

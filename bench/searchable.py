@@ -17,7 +17,7 @@ from bench.frame.server import Server, connect
 from bench.frame.statistics import percentile, spread
 from bench.frame.tubes import fill
 from pytube.config import Config
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import OpenSearch
 from pytube.worker import Worker
 
 ROWS = 100_000

@@ -15,7 +15,7 @@ from bench.frame.page import Section
 from bench.frame.rounds import interleave
 from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all, show, target
 from bench.frame.server import Server
-from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import HOST, Port
 from pytube.model import Batch
 from pytube.sinks.redis import RedisSink
 

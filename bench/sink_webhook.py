@@ -15,8 +15,7 @@ from bench.frame.rounds import interleave
 from bench.frame.sends import AT_ONCE, BATCHES, DOCUMENTS, batches, send_all, show, target
 from bench.frame.server import Server
 from pytube.model import Batch
-from pytube.sinks.webhook import WebhookSink
-from pytube.sinks.webhook_message import body_of, lines
+from pytube.sinks.webhook import WebhookSink, body_of, lines
 
 ROUNDS = 7
 TO_BARE = 0.7

@@ -16,7 +16,7 @@ from bench.frame.server import Server, connect
 from bench.frame.spark import TASKS, jdbc_url, session
 from bench.frame.statistics import ratios, spread
 from pytube.spark import touch
-from pytube.spark.pods.make import HEADER, TRAILER, cut, encode
+from pytube.spark.pods import HEADER, TRAILER, cut, encode
 
 IDS = 5_000_000
 SHARDS = 16

@@ -16,7 +16,7 @@ from bench.frame.server import Server, connect
 from bench.frame.statistics import percentile, ratios, spread
 from pytube.config import Config, parse
 from pytube.delivered import Waiter
-from pytube.embedded.opensearch import OpenSearch
+from pytube.embedded.search_server import OpenSearch
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Documents, Token
 from pytube.sinks.opensearch import OpenSearchSink

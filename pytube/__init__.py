@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytube.collision import DISTRIBUTION as DISTRIBUTION
 from pytube.collision import refuse_collision
@@ -10,26 +10,30 @@ from pytube.collision import refuse_collision
 if TYPE_CHECKING:
     from pytube.config import Config
     from pytube.delivered import wait, wait_async
+    from pytube.errors import KeysParked, WaitTimeout
     from pytube.worker import Worker
 
-__all__ = ["Config", "Worker", "__version__", "wait", "wait_async"]
+__all__ = ["Config", "KeysParked", "WaitTimeout", "Worker", "__version__", "wait", "wait_async"]
 __version__ = "0.1.0"
 
 refuse_collision()
 
+_HOMES = {
+    "Config": "pytube.config",
+    "KeysParked": "pytube.errors",
+    "WaitTimeout": "pytube.errors",
+    "Worker": "pytube.worker",
+    "wait": "pytube.delivered",
+    "wait_async": "pytube.delivered",
+}
+"""What the package offers, imported when it is first used: it takes longer to load than the rest."""
 
-def __getattr__(name: str) -> Any:
-    """What the package offers, imported when it is first used: it takes longer to load than the rest."""
-    if name == "Worker":
-        from pytube.worker import Worker
+# Hidden from type checkers, which would take any name for one of ours.
+if not TYPE_CHECKING:
 
-        return Worker
-    if name == "Config":
-        from pytube.config import Config
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
-        return Config
-    if name in ("wait", "wait_async"):
-        from pytube import delivered
-
-        return getattr(delivered, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

@@ -7,8 +7,10 @@ guest that knows of it), and others take over meanwhile. Timers may be late by t
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from datetime import timedelta
 
 if sys.platform == "linux":
     _SLEPT_BEFORE = -time.monotonic() + time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -38,3 +40,14 @@ def for_people(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.1f} s"
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+
+
+def length_of(text: str) -> timedelta:
+    """The length of time that people write as `90s`, `10m`, `2h` or `1d`; else `ValueError`."""
+    found = re.fullmatch(r"([0-9]{1,6})\s*(s|min|m|h|d)", text.strip())
+    if found is None or int(found[1]) == 0:
+        raise ValueError(f"{text!r} is no length of time; write 90s, 10m, 2h or 1d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})

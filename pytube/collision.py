@@ -1,9 +1,9 @@
 """Another distribution has a package `pytube`, too: `pytube`, which downloads videos. We are `pytube-pg`.
 
 Installed in one environment, each overwrites `__init__.py` and `__main__.py` of the other, and whichever is
-uninstalled takes them away. What is left can be imported in part, and fails later with a riddle. So three
-modules look for the other distribution: `pytube`, `pytube.errors`, which nearly all others import, and the
-command line.
+uninstalled takes them away. What is left can be imported in part, and fails later with a riddle. So four
+modules look for the other distribution: `pytube`, `pytube.errors`, which nearly all others import, the
+command line, and `pytube.streams`, which theirs would import.
 """
 
 from __future__ import annotations

@@ -30,3 +30,8 @@ def name_partitions(numbers: Iterable[int]) -> str:
         for run in runs_of(chosen)
     )
     return f"partition {shown}" if len(chosen) == 1 else f"partitions {shown}"
+
+
+def printable(text: str) -> str:
+    """Without characters that do something to a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

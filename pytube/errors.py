@@ -274,6 +274,10 @@ class SinkTimeout(SinkError):
     """The sink did not answer in time: whether it took the batch is not known."""
 
 
+OUTAGES = (SinkUnavailable, SinkTimeout)
+"""What a sink raises on purpose while its server is down or slow: no fault of anybody's code."""
+
+
 class SinkContract(SinkError):
     """The sink broke its contract, e.g. answered fewer results than documents."""
 

@@ -86,7 +86,7 @@ class LeaderFenced(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TrustLapsed(PartitionEvent):
-    """No proof of leadership came in time: nothing is sent until one does."""
+    """No renewal of the term was answered in time: nothing is sent until one is."""
 
     leader_id: UUID
 
@@ -168,6 +168,27 @@ class TopicUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicParked(PartitionEvent):
+    """An operator had the records of a topic parked that took nothing for `seconds`."""
+
+    topic: str
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermsFail(PartitionEvent):
+    """Terms of the partition end by the same failure, one after the other.
+
+    Told once: with the third, or with the first that ends by a fault of pytube.
+    """
+
+    reason: str
+    terms: int
+    """How many have failed so."""
+
+
+@dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent):
     """The sink accepts no documents; the worker waits. Told once, not per attempt.
 
@@ -195,6 +216,21 @@ class SinkUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SinkEmptied(Event):
+    """The sink of a tube has lost its documents, or was replaced. Told once, by the worker that found it."""
+
+    tube: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRefilled(Event):
+    """Backfills have finished that filled a sink again that was found emptied."""
+
+    tube: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceDown(PartitionEvent):
     """Rows can't be read (a missing grant, a wrong query); the worker waits. Told once."""
 
@@ -205,6 +241,26 @@ class SourceDown(PartitionEvent):
 class SourceUp(PartitionEvent):
     """Rows can be read again after `seconds`."""
 
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocked(PartitionEvent):
+    """Somebody has locked a table, or records of an outbox, that the partition waits for. Told once."""
+
+    table: str
+    seconds: float
+    """For so long the worker has waited."""
+    pid: int | None
+    """Of the session that is in the way; None: it is not known."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableUnlocked(PartitionEvent):
+    """The partition waits for the table no more, after `seconds`."""
+
+    table: str
     seconds: float
 
 
@@ -239,6 +295,27 @@ class DatabaseUp(Event):
     """Postgres answers again after `seconds`."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged(Event):
+    """The database is on another timeline or server, or was restored: delivered commits may be gone.
+
+    Told by the first worker that finds it.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDiffers(Event):
+    """A scheduled sample has found keys that differ. Nothing is repaired by that."""
+
+    tube: str
+    checked: int
+    differing: int
+    reason: str
+    """The first of the keys."""
 
 
 @dataclass(frozen=True, slots=True)

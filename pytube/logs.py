@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 from uuid import UUID
 
-from pytube.errors import PytubeError
+from pytube.errors import OUTAGES, PytubeError
 from pytube.events import (
+    CopyDiffers,
     DatabaseDown,
     Event,
     LeaderFenced,
@@ -28,15 +29,21 @@ from pytube.events import (
     RecordParked,
     SinkDelays,
     SinkDown,
+    SinkEmptied,
+    SourceChanged,
     SourceDown,
     SweepFailed,
+    TableLocked,
+    TermsFail,
     TopicDown,
+    TopicParked,
     TrustLapsed,
     TubeStopped,
 )
 
 Format = Literal["auto", "human", "json"]
 _WARNINGS = (
+    CopyDiffers,
     DatabaseDown,
     LeaderFenced,
     LoadShed,
@@ -44,9 +51,13 @@ _WARNINGS = (
     RecordParked,
     SinkDelays,
     SinkDown,
+    SinkEmptied,
+    SourceChanged,
     SourceDown,
     SweepFailed,
+    TableLocked,
     TopicDown,
+    TopicParked,
     TrustLapsed,
 )
 _FIRST = ("host", "tube", "partition")
@@ -55,8 +66,14 @@ _LONGEST_TRACE = 8_000
 """Characters of a stack trace; of a longer one the beginning and the end are kept."""
 _QUIET = 60.0
 """Seconds for which the same fault of user code is not logged again."""
-_NOT_USERS = {"pytube", "asyncio", "concurrent", "importlib", "threading"}
-"""Packages that run user code: a stack with frames of these alone has none."""
+_NOT_USERS = frozenset(
+    {
+        *sys.stdlib_module_names,
+        *("pytube", "aiohttp", "confluent_kafka", "orjson", "psycopg", "pydantic"),
+        *("redis", "urllib3", "yarl"),
+    }
+)
+"""Packages that run user code, or that our own sinks call: a stack with frames of these alone has none."""
 _COLORS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 
 
@@ -125,7 +142,7 @@ def log_event(log: Logger, event: Event) -> None:
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if event.host is None:
         del fields["host"]
-    if isinstance(event, TubeStopped):
+    if isinstance(event, TubeStopped | TermsFail):
         level = logging.ERROR
     elif isinstance(event, _WARNINGS):
         level = logging.WARNING
@@ -142,22 +159,18 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | str | tuple | Mapping | None) else str(value)
 
 
-class Repeats:
-    """Tells which messages were logged last, so that trouble that goes on is logged once."""
+def is_news(told: dict[object, str], subject: object, message: str) -> bool:
+    """Whether `message` is another one than the last about `subject`, so that trouble is logged once.
 
-    def __init__(self) -> None:
-        self._last: dict[object, str] = {}
-
-    def is_new(self, subject: object, message: str) -> bool:
-        """Whether `message` is another one than the last about `subject`."""
-        if self._last.get(subject) == message:
-            return False
-        self._last[subject] = message
-        return True
-
-    def forget(self, subject: object) -> None:
-        """All is well with `subject`: the next message about it is new."""
-        self._last.pop(subject, None)
+    Args:
+        told: the last message about each subject that is not well.
+        subject: what the message is about.
+        message: is put there.
+    """
+    if told.get(subject) == message:
+        return False
+    told[subject] = message
+    return True
 
 
 class UserFaults:
@@ -185,8 +198,11 @@ class UserFaults:
             self._log.warning("user_code_raised", **fields, call=call, reason=reason, exc_info=error)
 
     def log_sink(self, call: str, error: Exception, **fields: object) -> None:
-        """Log `error`, unless it is one of ours without a cause in user code: such an error says it all."""
-        if _first_of_user(error) is not None:
+        """Log `error`, unless it is one of ours without a cause in user code: such an error says it all.
+
+        So does the word for an outage, whatever its cause. Who raises it means it, and `sink_down` tells why.
+        """
+        if not isinstance(error, OUTAGES) and _first_of_user(error) is not None:
             self.log(call, error, **fields)
 
 

@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias, cast, overload
-from uuid import UUID
 
 from pytube import clock
 
@@ -333,19 +332,3 @@ Result = Ok | Retry | Reject | Stale
 
 OK = Ok()
 """The one shared `Ok`, so that a whole batch is `[OK] * len(batch)`."""
-
-
-# --- heartbeats: what a leader says of itself on the leader topic -----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """One beat of one term: who leads, and how far it is."""
-
-    client_id: str
-    leader_id: UUID
-    epoch: int
-    purged_seq: int
-    """The highest seq that this term has purged; 0 when none."""
-    lag: float
-    """Seconds between the commit of the last purged pod and its purge; 0 when idle."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
-from pytube.config.environment import key_path
-from pytube.errors import ConfigError
+from pytube.config.section import key_path
+from pytube.errors import OUTAGES, ConfigError
 from pytube.logs import Logger, UserFaults
 from pytube.model import Document, Documents, Id, Key, Token
 from pytube.targets import import_target, is_async
@@ -164,7 +164,8 @@ class Transforms:
             try:
                 answer: object = function(change)
             except (Exception, SystemExit) as error:  # the latter would stop the event loop
-                self._faults.log("transform", error, partition=origin.partition)
+                if not isinstance(error, OUTAGES):  # raised on purpose: the reason of the parked document
+                    self._faults.log("transform", error, partition=origin.partition)
                 raise _Refused(f"transform {name} raised {type(error).__name__}: {error}") from error
             if answer is SKIP:
                 return SKIP

@@ -9,14 +9,7 @@ BEGIN
 END
 $$;
 
--- What calls owners' functions belongs to tube_nobody, who may do nothing else, and is called by tube_owner alone. Only a
--- member of tube_owner may give it away.
-GRANT CREATE ON SCHEMA :"schema" TO :"role_nobody";
-ALTER FUNCTION :"schema".tube_private_call_agent(text, text, regclass, name[], text) OWNER TO :"role_nobody";
-REVOKE CREATE ON SCHEMA :"schema" FROM :"role_nobody";
-GRANT EXECUTE ON FUNCTION :"schema".tube_private_call_agent(text, text, regclass, name[], text) TO :"role_owner";
-
--- The event triggers that wake tube_sync: made where the installing role may, which is a superuser on most servers.
+-- The event triggers: made where the installing role may, which is a superuser on most servers.
 -- Elsewhere workers look twice a minute.
 DO $$
 DECLARE
@@ -25,19 +18,11 @@ DECLARE
     step text;
 BEGIN
     FOR step IN
-        -- Those of version 0001 go.
-        SELECT format('DROP EVENT TRIGGER %I', e.evtname) FROM pg_catalog.pg_event_trigger AS e
-        WHERE starts_with(e.evtname::text, prefix || '_follow_ddl_')
-        UNION ALL
-        SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname IN ('tube_private_note_drops',
-            'tube_private_plan_ddl', 'tube_private_as_owner', 'tube_private_follow_ddl', 'tube_private_warn_rewrite')
-        UNION ALL
         SELECT format('CREATE EVENT TRIGGER %I ON %s EXECUTE FUNCTION %I.%I()',
             prefix || s.ending, s.event, ours, s.function)
         FROM (VALUES
             ('_ddl', 'ddl_command_end WHEN TAG IN (''ALTER TABLE'', ''CREATE TABLE'', ''CREATE FOREIGN TABLE'')',
-                'tube_private_see_ddl'),
+                'tube_private_follow_ddl'),
             ('_rewrites', 'table_rewrite', 'tube_private_see_rewrite')
         ) AS s (ending, event, function)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger AS e WHERE e.evtname = prefix || s.ending)
@@ -77,7 +62,7 @@ BEGIN
     FOR tube IN EXECUTE format('SELECT o.outbox FROM %I.tube_outbox AS o ORDER BY o.outbox', ours) LOOP
         EXECUTE format('SELECT %I.tube_private_provide_outbox($1)', ours) USING tube;
     END LOOP;
-    PERFORM set_config('pytube.own_ddl', 'off', true), set_config('pytube.install_report', format(
+    PERFORM set_config('pytube.install_report', format(
         E'%s in the schema %I, with the roles %I, %I, %I and %I\nevent triggers: %s',
         CASE WHEN before IN ('', version) THEN format('installed: version %s', version)
             ELSE format('upgraded: version %s (before: %s)', version, before) END,

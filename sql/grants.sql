@@ -4,14 +4,7 @@
 -- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
 -- until here, which is in the same transaction.
 
--- Who was granted functions that a migration had to make again; see migrations/0002_owners.sql.
-DO $$
-BEGIN
-    EXECUTE coalesce(nullif(current_setting('pytube.renewed_grants', true), ''), 'SELECT');
-END
-$$;
-
-REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor", :"role_nobody";
+REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
@@ -36,8 +29,9 @@ BEGIN
 END
 $$;
 
-GRANT USAGE ON SCHEMA :"schema" TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor", :"role_nobody";
-GRANT USAGE ON SCHEMA :"capture" TO :"role_admin", :"role_worker", :"role_nobody";
+-- What is in them is for those only who are granted it. An owner who got a table from another one writes on without any
+-- right of ours, so that all have this one.
+GRANT USAGE ON SCHEMA :"schema", :"capture" TO PUBLIC;
 -- Each command of ours asks which version is installed.
 GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 
@@ -47,8 +41,16 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
-    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_key_now, :"schema".tube_private_is_current,
-    :"schema".tube_private_shows_columns, :"schema".tube_private_shows_owner
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_fits, :"schema".tube_private_fits_elsewhere,
+    :"schema".tube_private_attached,
+    :"schema".tube_private_may_read, :"schema".tube_private_is_replaced,
+    :"schema".tube_shard_of(bigint, integer, integer),
+    :"schema".tube_shard_of(uuid, integer, integer), :"schema".tube_shard_of(text, integer, integer)
+TO PUBLIC;
+
+-- Whoever runs DDL. They do what would be done later, and only that, whoever calls them.
+GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_see_ddl, :"schema".tube_private_join
 TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
@@ -71,9 +73,8 @@ BEGIN
 END
 $$;
 GRANT EXECUTE ON FUNCTION
-    -- tube_private_notify: by a writer's statement under version 0001.
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
-    :"schema".tube_private_is_root, :"schema".tube_private_notify, :"schema".tube_private_provide,
+    :"schema".tube_private_is_root, :"schema".tube_private_provide, :"schema".tube_private_set_predicate,
     :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store,
     :"schema".tube_private_adopt, :"schema".tube_private_adoption_rights, :"schema".tube_private_drop_outbox,
     :"schema".tube_private_drop_parked, :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
@@ -93,7 +94,7 @@ TO :"role_admin", :"role_worker";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_sync, :"schema".tube_private_briefly, :"schema".tube_private_bring_in_line,
     :"schema".tube_private_capture_schema, :"schema".tube_private_has_predicate,
-    :"schema".tube_private_misfit_digest, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
+    :"schema".tube_private_misfit_digest, :"schema".tube_private_open_capture, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns, :"schema".tube_private_refuse_predicate,
     :"schema".tube_private_refuse_touch, :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,
     :"schema".tube_private_store_late, :"schema".tube_private_try_predicate
@@ -108,41 +109,47 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_backfill_pressure, :"schema".tube_backfill_range, :"schema".tube_backfill_split,
     :"schema".tube_backfill_step1, :"schema".tube_backfill_step2, :"schema".tube_backfill_step3,
     :"schema".tube_backfill_take, :"schema".tube_backfill_tidy, :"schema".tube_backfill_unlock,
-    :"schema".tube_channel, :"schema".tube_index_fit, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
+    :"schema".tube_channel, :"schema".tube_failing_note, :"schema".tube_index_fit, :"schema".tube_kafka_report, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
     :"schema".tube_leader_release, :"schema".tube_leader_renew, :"schema".tube_leader_wait,
     :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_lease_ticks,
     :"schema".tube_pause_reason, :"schema".tube_pods_delete, :"schema".tube_pods_fail, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
     :"schema".tube_pods_reset, :"schema".tube_pods_sql, :"schema".tube_pods_stop, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
-    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_sleep, :"schema".tube_step_end, :"schema".tube_step_take, :"schema".tube_stream_purge,
+    :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_settle_writers, :"schema".tube_sink_accept, :"schema".tube_sink_note,
+    :"schema".tube_sleep, :"schema".tube_step_end, :"schema".tube_step_take, :"schema".tube_stream_purge,
+    :"schema".tube_sampled, :"schema".tube_source_check,
     :"schema".tube_sweep_end, :"schema".tube_sweep_ready, :"schema".tube_sweep_touch, :"schema".tube_sync,
-    :"schema".tube_wake, :"schema".tube_wakes
+    :"schema".tube_verified, :"schema".tube_wake, :"schema".tube_wakes
 TO :"role_worker";
 
 -- Records of outboxes, which a worker changes with its own rights. These look at the term, and give it the statements.
 GRANT SELECT ON :"schema".tube_outbox_parked TO :"role_worker", :"role_monitor";
 GRANT SELECT ON :"schema".tube_outbox_retry TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
+    :"schema".outbox_identity, :"schema".outbox_topics_rest, :"schema".outbox_records_park_topic,
+    :"schema".outbox_records_mark_around,
     :"schema".outbox_records_mark, :"schema".outbox_records_park, :"schema".outbox_records_purge,
     :"schema".outbox_records_purge_sent,
     :"schema".outbox_records_reset
 TO :"role_worker";
 GRANT EXECUTE ON FUNCTION
+    :"schema".tube_private_begin_around,
     :"schema".tube_private_begin_change, :"schema".tube_private_begin_mark, :"schema".tube_private_lock_parked,
     :"schema".tube_private_put_parked
 TO :"role_admin", :"role_worker";
-GRANT EXECUTE ON FUNCTION :"schema".outbox_list, :"schema".outbox_parked, :"schema".outbox_stats
+GRANT EXECUTE ON FUNCTION :"schema".outbox_list, :"schema".outbox_parked, :"schema".outbox_resting, :"schema".outbox_stats
 TO :"role_worker", :"role_monitor";
-GRANT EXECUTE ON FUNCTION :"schema".tube_private_outbox_figures, :"schema".tube_private_outbox_parts
+GRANT EXECUTE ON FUNCTION :"schema".tube_private_outbox_figures, :"schema".tube_private_outbox_parts,
+    :"schema".tube_private_page_runs
 TO :"role_admin", :"role_worker", :"role_monitor";
 
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
-GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill TO :"role_worker", :"role_monitor";
+GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill, :"schema".tube_sample TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_id_column, :"schema".tube_job_list,
-    :"schema".tube_instances, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_backfill_waiting, :"schema".tube_failing_list,
+    :"schema".tube_hindered_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_instances, :"schema".tube_kafka_unreachable, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
     :"schema".tube_load, :"schema".tube_park_count,
     :"schema".tube_park_list, :"schema".tube_pause_list, :"schema".tube_pods_count, :"schema".tube_pods_list,
-    :"schema".tube_pods_of, :"schema".tube_stats, :"schema".tube_terms
+    :"schema".tube_pods_of, :"schema".tube_sink_list, :"schema".tube_stats, :"schema".tube_terms, :"schema".tube_unverified_list
 TO :"role_worker", :"role_monitor";
 
 -- Who writes may wait until it is delivered.
@@ -181,12 +188,6 @@ GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_wri
 
 -- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
 GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";
-
--- Who touches by shard has to know it.
-GRANT EXECUTE ON FUNCTION
-    :"schema".tube_shard_of(bigint, integer, integer), :"schema".tube_shard_of(uuid, integer, integer),
-    :"schema".tube_shard_of(text, integer, integer)
-TO :"role_worker", :"role_writer", :"role_monitor";
 
 -- Tubes: workers may read their pods, writers may add some, and touch. What is generated for attached tables is granted
 -- at the end, when it is brought in line.

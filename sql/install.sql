@@ -4,20 +4,19 @@
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
 --   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, …; default: the schema, or as before)
 --
--- One transaction of its own, but for changes of the tables of tubes, which come first, tube by tube; or
--- part of the caller's when there is one already. Stops at the first error. Tables come from migrations/,
--- each run once and recorded in tube_version, where Alembic finds it too; functions are always made again.
+-- One transaction of its own, or part of the caller's when there is one already. Stops at the first error.
+-- Tables come from migrations/, each run once and recorded in tube_version, where Alembic finds it too;
+-- functions are always made again.
 --
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
 -- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
 -- as :"name" or :'name', which are not put into quoted bodies.
-\set version 0006
+\set version 0001
 \ir psql/start.sql
 \ir names.sql
 
--- Refused if it is somebody else's. Then tables of tubes are changed, before anything relies on it. ----
+-- Refused if it is somebody else's. -------------------------------------------------------------------
 \ir whose.sql
-\ir reshape.sql
 \ir psql/begin.sql
 
 -- The roles, the schema and its owner. ----------------------------------------------------------------
@@ -29,27 +28,6 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \if :run_0001
 \ir migrations/0001_initial.sql
 \endif
-SELECT coalesce(max(version_num), '') < '0002' AS run_0002 FROM :"schema".tube_version \gset
-\if :run_0002
-\ir migrations/0002_owners.sql
-\endif
-SELECT coalesce(max(version_num), '') < '0003' AS run_0003 FROM :"schema".tube_version \gset
-\if :run_0003
-\ir migrations/0003_outbox.sql
-\endif
-SELECT coalesce(max(version_num), '') < '0004' AS run_0004 FROM :"schema".tube_version \gset
-\if :run_0004
-\ir migrations/0004_operators.sql
-\endif
-SELECT coalesce(max(version_num), '') < '0005' AS run_0005 FROM :"schema".tube_version \gset
-\if :run_0005
-\ir migrations/0005_agents.sql
-\endif
-SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_version \gset
-\if :run_0006
-\ir migrations/0006_agreed.sql
-\endif
-\ir reshape.sql
 
 -- Shared by all families. ----------------------------------------------------------------------------
 \ir tubes/shared.sql
@@ -59,7 +37,7 @@ SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_v
 \ir capture/put.sql
 \ir capture/predicate.sql
 \ir capture/body.sql
-\ir capture/agent.sql
+\ir capture/guard.sql
 \ir capture/touch.sql
 \ir capture/owners.sql
 \ir capture/store.sql
@@ -72,9 +50,13 @@ SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_v
 \ir tubes/tubes.sql
 \ir tubes/indexes.sql
 \ir tubes/stats.sql
+\ir tubes/sinks.sql
 \ir leader/terms.sql
+\ir leader/failing.sql
+\ir leader/hindered.sql
 \ir leader/lease.sql
 \ir leader/wakeup.sql
+\ir leader/kafka.sql
 \ir pods/marks.sql
 \ir pods/park.sql
 \ir pods/consume.sql
@@ -89,6 +71,8 @@ SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_v
 \ir outbox/stash.sql
 \ir outbox/records.sql
 \ir outbox/park.sql
+\ir outbox/locked.sql
+\ir outbox/resting.sql
 \ir outbox/stats.sql
 
 -- Backfill: all rows of a table. ----------------------------------------------------------------------------
@@ -107,6 +91,7 @@ SELECT coalesce(max(version_num), '') < '0006' AS run_0006 FROM :"schema".tube_v
 \ir operators/parked.sql
 \ir operators/pods.sql
 \ir operators/steps.sql
+\ir operators/verification.sql
 
 -- Rights, and the generated functions of tubes that were there before: attached tables are changed with
 -- the rights of the one who installs. ---------------------------------------------------------------------------

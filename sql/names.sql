@@ -12,7 +12,7 @@ BEGIN
             JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
             JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
             WHERE n.nspname = ours AND p.proname = 'tube_private_role'
-                AND (r.rolname LIKE '%\_owner' OR r.rolname LIKE '%\_admin') -- that of version 0001
+                AND r.rolname LIKE '%\_owner'
             LIMIT 1
         ), ours), false);
     END IF;

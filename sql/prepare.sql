@@ -3,10 +3,6 @@
 SET LOCAL pytube.install_version = :'version';
 -- A function may call one of a later file.
 SET LOCAL check_function_bodies = off;
--- For event triggers of version 0001.
-SET LOCAL pytube.own_ddl = 'on';
--- What migrations want to be run by grants.sql, and nothing that the session has left here.
-SET LOCAL pytube.renewed_grants = '';
 
 -- Refused: an old server, a schema that holds something else, an installation that is newer than these files. One
 -- installation into a schema at a time: the second one waits here.
@@ -59,12 +55,12 @@ $$;
 --
 -- tube_owner owns the schemas and everything of ours in them. It has no members, but for the installing role where that
 -- is no superuser, and no right on anybody's tables. tube_admin makes and drops tubes, and attaches its members'
--- tables; tube_worker serves them; tube_writer calls touch functions; tube_monitor looks on. tube_nobody may
--- only look up owners' functions, which are called as it. None may log in. They are named after the schema, or after
--- psql's variable "roles". They belong to the whole server, so that two databases share them unless they are given other names.
+-- tables; tube_worker serves them; tube_writer calls touch functions; tube_monitor looks on. None may log in. They are
+-- named after the schema, or after psql's variable "roles". They belong to the whole server, so that two databases share
+-- them unless they are given other names.
 --
--- Needs no superuser: CREATEROLE will do, or roles made beforehand, with the installing role in tube_owner and
--- tube_nobody. What is missing is in the hint.
+-- Needs no superuser: CREATEROLE will do, or roles made beforehand, with the installing role in tube_owner.
+-- What is missing is in the hint.
 DO $$
 DECLARE
     prefix CONSTANT text := current_setting('pytube.install_roles');
@@ -74,7 +70,7 @@ DECLARE
         CASE WHEN modern THEN ' WITH INHERIT TRUE, SET TRUE' ELSE '' END);
     missing CONSTANT text[] := ARRAY(
         SELECT prefix || '_' || k.kind
-        FROM unnest('{owner,admin,worker,writer,monitor,nobody}'::text[]) WITH ORDINALITY AS k (kind, place)
+        FROM unnest('{owner,admin,worker,writer,monitor}'::text[]) WITH ORDINALITY AS k (kind, place)
         WHERE NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = prefix || '_' || k.kind) ORDER BY k.place);
     wanted text;
 BEGIN
@@ -94,7 +90,7 @@ BEGIN
                 (SELECT string_agg(quote_ident(m), ', ') FROM unnest(missing) AS m), current_user),
             HINT = 'Somebody who may has to run: '
                 || (SELECT string_agg(format('CREATE ROLE %I NOLOGIN;', m), ' ') FROM unnest(missing) AS m)
-                || format(' GRANT %I, %I', owner, prefix || '_nobody') || to_me;
+                || format(' GRANT %I', owner) || to_me;
     END IF;
     FOREACH wanted IN ARRAY missing LOOP
         BEGIN
@@ -105,28 +101,25 @@ BEGIN
     END LOOP;
 
     -- Nobody else can make objects that the roles own, nor change them later.
-    FOREACH wanted IN ARRAY ARRAY[owner, prefix || '_nobody'] LOOP
-        CONTINUE WHEN pg_has_role(current_user, wanted, CASE WHEN modern THEN 'SET' ELSE 'MEMBER' END)
-            AND pg_has_role(current_user, wanted, 'USAGE');
+    IF NOT (pg_has_role(current_user, owner, CASE WHEN modern THEN 'SET' ELSE 'MEMBER' END) AND pg_has_role(current_user, owner, 'USAGE')) THEN
         BEGIN
-            EXECUTE format('GRANT %I', wanted) || to_me;
+            EXECUTE format('GRANT %I', owner) || to_me;
         EXCEPTION WHEN insufficient_privilege THEN
             -- What is missing is said below.
         END;
-        IF NOT pg_has_role(current_user, wanted, 'USAGE') THEN
-            RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-                MESSAGE = format('%I has not the rights of %I', current_user, wanted),
-                HINT = format('Somebody who may has to run: GRANT %I, %I', owner, prefix || '_nobody') || to_me
-                    || CASE WHEN modern THEN '' ELSE format(' ALTER ROLE %I INHERIT;', current_user) END;
-        END IF;
-    END LOOP;
+    END IF;
+    IF NOT pg_has_role(current_user, owner, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I has not the rights of %I', current_user, owner),
+            HINT = format('Somebody who may has to run: GRANT %I', owner) || to_me
+                || CASE WHEN modern THEN '' ELSE format(' ALTER ROLE %I INHERIT;', current_user) END;
+    END IF;
 END
 $$;
 
 -- The schemas: ours, and that of the functions that belong to owners of attached tables. Where they are there, what is
--- ours in them is given to tube_owner: after a restore that left owners out, or where an installation is of version
--- 0001, which belonged to tube_admin. Ours is what has a name that begins with tube_ or outbox_, the tables of tubes, and what was
--- generated; anything else stays whose it is.
+-- ours in them is given to tube_owner: after a restore that left owners out. Ours is what has a name that begins with tube_ or
+-- outbox_, the tables of tubes, and what was generated; anything else stays whose it is.
 --
 -- Errors: Postgres' own, when the installing role does not own what has to change hands.
 -- Locks: ACCESS EXCLUSIVE on each table that changes hands, until the transaction ends; had within attempts of 100 ms.
@@ -140,7 +133,6 @@ DECLARE
     tables text[];
     change text;
 BEGIN
-    -- Ours last: event triggers of version 0001 are to be called, and so compiled, before their owner loses it.
     FOREACH change IN ARRAY
         ARRAY[current_setting('pytube.install_capture'), current_setting('pytube.install_schema')]
     LOOP
@@ -154,11 +146,12 @@ BEGIN
     IF to_regclass(format('%s.tube_registry', ours::regnamespace)) IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(r.tube) FROM %s.tube_registry AS r', ours::regnamespace) INTO tubes;
     END IF;
-    SELECT array_agg(CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass ORDER BY c.oid)
+    SELECT array_agg(CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW ' ELSE 'TABLE ' END || c.oid::regclass ORDER BY c.oid)
     INTO tables
     FROM pg_class AS c
-    WHERE c.relnamespace = ours AND c.relkind IN ('r', 'S') AND c.relowner <> owner_oid
-        AND (c.relname LIKE 'tube\_%' OR c.relname = ANY (tubes))
+    WHERE c.relnamespace = ours AND c.relkind IN ('r', 'S', 'v') AND c.relowner <> owner_oid
+        AND (c.relname LIKE 'tube\_%' OR c.relname = ANY (tubes)
+            OR c.relkind = 'v' AND c.relname ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$')
         -- A sequence of a column follows its table.
         AND NOT EXISTS (SELECT FROM pg_depend AS d
             WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i'));
@@ -186,7 +179,7 @@ BEGIN
     FOR change IN
         SELECT format('TYPE %s', t.oid::regtype)
         FROM pg_type AS t
-        WHERE t.typnamespace = ours AND t.typowner <> owner_oid AND (t.typname = 'tube_shard' OR t.typname LIKE 'tube\_seal\_%')
+        WHERE t.typnamespace = ours AND t.typowner <> owner_oid AND t.typname = 'tube_shard'
         UNION ALL
         SELECT format('ROUTINE %s', p.oid::regprocedure)
         FROM pg_proc AS p WHERE p.pronamespace = ours AND p.proowner <> owner_oid
@@ -194,26 +187,6 @@ BEGIN
     LOOP
         EXECUTE format('ALTER %s OWNER TO %I', change, owner);
     END LOOP;
-
-    -- Of version 0001: touch functions of ours beside attached tables, and the rights that it had been granted there.
-    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attname = 'touch_function'
-        AND a.attrelid = to_regclass(format('%s.tube_attachment', ours::regnamespace)))
-    THEN
-        FOR change IN EXECUTE format($list$
-            SELECT DISTINCT s.statement
-            FROM %s.tube_attachment AS a
-            JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
-            CROSS JOIN LATERAL (
-                SELECT 'DROP FUNCTION ' || a.touch_function AS statement
-                WHERE to_regprocedure(a.touch_function) IS NOT NULL
-                UNION SELECT format('REVOKE CREATE ON SCHEMA %%I FROM %%I', n.nspname, $1)
-                UNION ALL SELECT format('REVOKE SELECT, TRIGGER ON %%s FROM %%I', t.relid, $1)
-                FROM (SELECT a.tbl AS relid UNION SELECT p.relid FROM pg_partition_tree(a.tbl) AS p) AS t
-            ) AS s$list$, ours::regnamespace) USING current_setting('pytube.install_roles') || '_admin'
-        LOOP
-            EXECUTE change;
-        END LOOP;
-    END IF;
 END
 $$;
 

@@ -80,20 +80,18 @@ BEGIN
     FOR step IN
         SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_catalog.pg_proc AS p
         WHERE p.pronamespace = to_regnamespace(quote_ident(ours)) AND p.proname SIMILAR TO '(tube|outbox)\_%'
-        UNION ALL
-        SELECT format('DROP TYPE %s', t.oid::regtype) FROM pg_catalog.pg_type AS t
-        WHERE t.typnamespace = to_regnamespace(quote_ident(ours)) AND t.typname LIKE 'tube\_seal\_%'
     LOOP
         EXECUTE step;
     END LOOP;
 END
 $$;
 DROP TABLE :"schema".tube_audit, :"schema".tube_attempt, :"schema".tube_parked_document, :"schema".tube_paused,
-    :"schema".tube_halted, :"schema".tube_step;
-DROP TABLE :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
+    :"schema".tube_halted, :"schema".tube_step, :"schema".tube_sink, :"schema".tube_sample, :"schema".tube_unverified,
+    :"schema".tube_source;
+DROP TABLE :"schema".tube_failing, :"schema".tube_outbox_resting, :"schema".tube_outbox_identity, :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
     :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
-    :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_trouble, :"schema".tube_term, :"schema".tube_leader,
-    :"schema".tube_agent, :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
+    :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_kafka, :"schema".tube_trouble, :"schema".tube_hindered, :"schema".tube_term, :"schema".tube_leader,
+    :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;
 DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";

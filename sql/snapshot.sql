@@ -86,6 +86,25 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
 
+CREATE FUNCTION tube.outbox_identity(outbox text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
+    found uuid := (SELECT i.identity FROM tube_outbox_identity AS i WHERE i.outbox = box.outbox);
+BEGIN
+    IF found IS NULL THEN
+        INSERT INTO tube_outbox_identity AS i (outbox) VALUES (box.outbox)
+        ON CONFLICT ON CONSTRAINT tube_outbox_identity_pkey DO UPDATE SET identity = i.identity
+        RETURNING i.identity INTO found;
+    END IF;
+    RETURN box.outbox || '/' || found;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_identity(outbox text) IS 'Returns what the header pytube-outbox names an outbox by.';
+
 CREATE FUNCTION tube.outbox_index_sql(outbox text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -150,6 +169,7 @@ CREATE FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigin
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET row_security TO 'off'
+    SET lock_timeout TO '5s'
     AS $_$
 DECLARE
     box CONSTANT record := tube_private_lock_parked(outbox, NULL, NULL, NULL);
@@ -162,7 +182,7 @@ $_$;
 
 COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; what waited behind them is sent again.';
 
-CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer DEFAULT 1000, floor bigint DEFAULT 0) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean)
+CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer DEFAULT 1000, floor bigint DEFAULT 0, settled_floor bigint DEFAULT NULL::bigint, long_writers xid8[] DEFAULT NULL::xid8[]) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -170,6 +190,7 @@ CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partit
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
     SET row_security TO 'off'
+    SET lock_timeout TO '250ms'
     AS $$
 DECLARE
     room integer := records_limit;
@@ -177,7 +198,7 @@ DECLARE
     todo record;
 BEGIN
     LOOP
-        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor);
+        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor, cardinality(long_writers) > 0);
         EXIT WHEN todo.ids IS NULL;
         RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
         GET DIAGNOSTICS marked = ROW_COUNT;
@@ -186,18 +207,66 @@ BEGIN
         room := room - marked;
     END LOOP;
     IF marked < room THEN
-        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, room - marked;
+        -- Ids of an adopted table may be 0 or less.
+        RETURN QUERY EXECUTE todo.mark
+        USING leader_id, CASE WHEN floor > 0 THEN floor ELSE (-9223372036854775808)::bigint END, outbox, room - marked,
+            CASE WHEN settled_floor > 0 THEN settled_floor ELSE (-9223372036854775808)::bigint END, long_writers;
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) IS 'Marks the next records of a partition for a term and returns them by id.';
+COMMENT ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) IS 'Marks the next records of a partition for a term and returns them by id.';
+
+CREATE FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[] DEFAULT '{}'::bigint[]) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean, locked boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    SET row_security TO 'off'
+    SET lock_timeout TO '1s'
+    AS $_$
+DECLARE
+    own CONSTANT record := tube_private_begin_around(outbox, partitions, partition, leader_id);
+    room integer := records_limit;
+    most bigint;
+    free bigint[];
+    chosen record;
+    barred_topics text[] := '{}';
+    barred_keys text[] := '{}';
+    first_locked bigint;
+    marked integer;
+BEGIN
+    EXECUTE format('DELETE FROM %1$s AS r WHERE r.id = ANY (ARRAY(SELECT r.id FROM %1$s AS r'
+        ' WHERE r.id = ANY ($2) AND r.leader_id = $1 FOR UPDATE SKIP LOCKED))', own.tbl) USING leader_id, ids;
+    RETURN QUERY EXECUTE own.locked || ' AND r.leader_id = $2' USING ids, leader_id;
+    WHILE room > 0 LOOP
+        EXECUTE format('SELECT max(r.id) FROM %s AS r', own.tbl) INTO most;
+        EXECUTE own.free INTO free USING leader_id, outbox, room, barred_topics, barred_keys;
+        -- Always from the first record on, by a later snapshot: what was committed before one of free is in it.
+        EXECUTE own.choose INTO chosen
+        USING leader_id, outbox, CASE WHEN cardinality(free) < room THEN most ELSE free[room] END, free;
+        RETURN QUERY EXECUTE own.mark USING leader_id, NULL::bigint, outbox, chosen.ids;
+        GET DIAGNOSTICS marked = ROW_COUNT;
+        first_locked := least(first_locked, chosen.first_locked);
+        EXIT WHEN cardinality(free) < room OR cardinality(chosen.ids) = room;
+        room := room - marked;
+        barred_topics := chosen.topics; -- at least one more: of what was free and not chosen
+        barred_keys := chosen.keys;
+    END LOOP;
+    RETURN QUERY EXECUTE own.locked USING ARRAY[first_locked];
+END
+$_$;
+
+COMMENT ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) IS 'Purges and marks records of a partition around those that others have locked.';
 
 CREATE FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET row_security TO 'off'
+    SET lock_timeout TO '250ms'
     AS $_$
 DECLARE
     box CONSTANT record := tube_private_lock_parked(outbox, partitions, partition, leader_id);
@@ -222,6 +291,32 @@ $_$;
 
 COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Sets failed records aside, each with its error, so that the partition can go on.';
 
+CREATE FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean DEFAULT false, records_limit integer DEFAULT 10000) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET row_security TO 'off'
+    SET lock_timeout TO '1s'
+    AS $_$
+DECLARE
+    box CONSTANT record := tube_private_lock_parked(outbox, partitions, partition, leader_id);
+    part CONSTANT text := (tube_private_begin_change(outbox, partitions, partition, leader_id, '{}')).part;
+    items jsonb;
+BEGIN
+    EXECUTE format('WITH free AS (UPDATE %1$s AS r SET leader_id = $1 WHERE r.id = ANY (ARRAY('
+        'SELECT r.id FROM %1$s AS r WHERE %2$s AND r.kafka_topic = $2 AND'
+        ' (r.leader_id IS DISTINCT FROM $1 OR r.id = ANY ($6)) AND NOT EXISTS ('
+        'SELECT FROM tube_outbox_parked AS k WHERE k.outbox = $4 AND k.id = r.id) ORDER BY r.id LIMIT $3'
+        ' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING r.id)'
+        ' SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', f.id, ''error'', $5::text, ''attempts'', 0)), ''[]'') FROM free AS f',
+        box.tbl, part)
+    INTO items USING leader_id, topic, records_limit, outbox, error, ids;
+    RETURN outbox_records_park(outbox, partitions, partition, leader_id, items, hold);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) IS 'Parks the records of a topic that wait in a partition, marked ones among them.';
+
 CREATE FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -230,6 +325,7 @@ CREATE FUNCTION tube.outbox_records_purge(outbox text, partitions integer, parti
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
     SET row_security TO 'off'
+    SET lock_timeout TO '250ms'
     AS $$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
@@ -248,6 +344,7 @@ CREATE FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, 
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET jit TO 'off'
     SET row_security TO 'off'
+    SET lock_timeout TO '250ms'
     AS $_$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
@@ -270,18 +367,32 @@ CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, parti
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
     SET row_security TO 'off'
-    AS $$
+    AS $_$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, ids);
     changed integer;
 BEGIN
-    EXECUTE format('UPDATE %s SET leader_id = NULL WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    EXECUTE format('UPDATE %1$s SET leader_id = NULL WHERE r.id = ANY (ARRAY('
+        'SELECT r.id FROM %1$s WHERE %2$s FOR NO KEY UPDATE SKIP LOCKED))', own.tbl, own.condition) USING leader_id, ids;
     GET DIAGNOSTICS changed = ROW_COUNT;
     RETURN changed;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
+
+CREATE FUNCTION tube.outbox_resting(in_outbox text DEFAULT NULL::text) RETURNS TABLE(outbox text, partition integer, topic text, reason text, records bigint, since timestamp with time zone, next_at timestamp with time zone, park boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT l.tube, l.partition, t.topic, t.reason, t.records, t.since, t.next_at, t.park
+    FROM tube_outbox_resting AS t JOIN tube_leader AS l ON l.leader_id = t.leader_id
+    WHERE (in_outbox IS NULL OR l.tube = in_outbox)
+        AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    ORDER BY l.tube, l.partition, t.topic
+$$;
+
+COMMENT ON FUNCTION tube.outbox_resting(in_outbox text) IS 'Lists the topics that take nothing now, and when they are tried again.';
 
 CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -388,6 +499,50 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.outbox_stats() IS 'Shows how much waits in each partition of each outbox.';
+
+CREATE FUNCTION tube.outbox_topic_park(outbox text, topic text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
+    asked integer;
+BEGIN
+    UPDATE tube_outbox_resting AS t SET park = true
+    FROM tube_leader AS l
+    WHERE l.tube = box.outbox AND t.leader_id = l.leader_id AND t.topic = outbox_topic_park.topic;
+    GET DIAGNOSTICS asked = ROW_COUNT;
+    IF asked > 0 THEN
+        PERFORM tube_audit_add('outbox park', box.outbox, jsonb_build_object('topic', topic, 'partitions', asked));
+    END IF;
+    RETURN asked;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_topic_park(outbox text, topic text) IS 'Has the records of a topic that rests parked by the leaders that hold them.';
+
+CREATE FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    DELETE FROM tube_outbox_resting AS t
+    WHERE t.leader_id = outbox_topics_rest.leader_id
+        AND t.topic NOT IN (SELECT g.one ->> 'topic' FROM jsonb_array_elements(topics) AS g (one));
+    RETURN QUERY
+    INSERT INTO tube_outbox_resting AS t (leader_id, topic, reason, records, since, next_at)
+    SELECT outbox_topics_rest.leader_id, g.topic, g.reason, g.records, clock_timestamp() - g.seconds * interval '1 second',
+        clock_timestamp() + g."left" * interval '1 second'
+    FROM jsonb_to_recordset(topics) AS g (topic text, reason text, records bigint, seconds float8, "left" float8)
+    ORDER BY g.topic
+    ON CONFLICT ON CONSTRAINT tube_outbox_resting_pkey DO UPDATE
+    SET reason = excluded.reason, records = excluded.records, since = excluded.since, next_at = excluded.next_at
+    RETURNING CASE WHEN t.park THEN t.topic END;
+END
+$$;
+
+COMMENT ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) IS 'Records which topics rest under a term, and returns those whose records an operator wants parked.';
 
 CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
     LANGUAGE plpgsql
@@ -896,7 +1051,7 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        PERFORM tube_private_put_schedule(in_tube, att.shard, att.tbl, column_name);
+        PERFORM tube_private_put_schedule(in_tube, att.shard, tube_private_table_name(att.tbl), column_name);
         added := added + 1;
     END LOOP;
     RETURN added;
@@ -1015,6 +1170,7 @@ CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition
 DECLARE
     payload jsonb;
     tbl regclass;
+    result bigint;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
@@ -1029,12 +1185,23 @@ BEGIN
     EXCEPTION WHEN invalid_parameter_value THEN
         tbl := NULL;
     END;
+    IF payload ? 'resync' THEN -- what a writer asked for is of the root table of the shard, whatever it is called by now
+        tbl := coalesce((SELECT a.tbl FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+            WHERE a.tube = $1 AND a.shard = $5 ORDER BY a.position LIMIT 1), tbl);
+    END IF;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
             MESSAGE = format('there is no table %s', coalesce(quote_literal(payload ->> 'tbl'), 'NULL')),
             HINT = 'A backfill_schedule names schema.table.';
     END IF;
-    RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
+    PERFORM tube_private_follow_columns(tube, tbl);
+    -- It goes by the ids, whatever their column is called by now.
+    result := tube_backfill_create(tube, tbl, CASE WHEN NOT payload ? 'resync' THEN payload ->> 'order_col' END, false, true);
+    -- Others that can be seen by now are answered by this one: it waits for all that wrote before.
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1'
+        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2', tube_private_qualify(tube))
+    USING shard, payload ->> 'tbl';
+    RETURN result;
 END
 $_$;
 
@@ -1081,6 +1248,59 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Unlocks a backfill that this session has locked.';
+
+CREATE FUNCTION tube.tube_backfill_waiting(backfill_id bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    backfill tube_backfill;
+    reg tube_registry;
+    most integer := 10000;
+    tag CONSTANT jsonb := jsonb_build_object('backfill', backfill_id);
+    ours CONSTANT text := 'p.payload @> $1 AND p.payload ->> ''type'' IS NULL';
+    class text;
+    looked_at bigint;
+    pods bigint;
+    size float8;
+    rows float8 := 0;
+    largest float8 := 0;
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_waiting.backfill_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_lock_backfill(backfill_id); -- raises TU122
+    ELSIF backfill.state NOT IN ('inserting', 'delivering') THEN
+        RETURN 0;
+    END IF;
+    reg := tube_private_require(backfill.tube);
+    FOR part IN 0 .. reg.partitions - 1 LOOP
+        class := format('FROM %s AS p WHERE %s AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = 1 AND p.seq > $2',
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods);
+        EXECUTE format('SELECT count(*), count(*) FILTER (WHERE %s) FROM (SELECT p.payload %s LIMIT $3) AS p', ours, class)
+        INTO looked_at, pods USING tag, backfill.start_seq, most + 1;
+        IF pods > 0 THEN
+            EXECUTE format('SELECT avg(cardinality(f.ids)) FROM (SELECT p.ids %s AND %s LIMIT 20) AS f', class, ours)
+            INTO size USING tag, backfill.start_seq;
+            rows := rows + pods * size;
+            largest := greatest(largest, size);
+        END IF;
+        most := most - looked_at;
+        EXIT WHEN most < 0;
+    END LOOP;
+    IF most < 0 THEN
+        EXECUTE (SELECT format('SELECT sum(s.weight) FROM (%s) AS s', string_agg(format('SELECT %s::float8 AS weight FROM %s AS p'
+            ' WHERE p.ctid >= ''(%s,0)'' AND p.ctid < ''(%s,0)'' AND p.op = ''B'' AND p.seq > $2 AND %s',
+            r.weight, tube_private_qualify(reg.tube), r.low, r.high, ours), ' UNION ALL '))
+            FROM tube_private_page_runs(tube_private_qualify(reg.tube), NULL) AS r)
+        INTO rows USING tag, backfill.start_seq;
+        rows := coalesce(rows, 0) * coalesce(nullif(largest, 0), 250); -- ids of a full pod
+    END IF;
+    RETURN least(backfill.rows_done, round(rows)::bigint);
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) IS 'Returns about how many rows of a backfill wait in the tube to be delivered.';
 
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
@@ -1165,12 +1385,56 @@ DECLARE
     att tube_attachment;
 BEGIN
     FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
-        PERFORM tube_private_bring_in_line(att, 'ordered');
+        PERFORM tube_private_bring_in_line(att, 'predicate');
     END LOOP;
+    PERFORM tube_private_set_predicate(tube, predicate);
 END
 $$;
 
 COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
+
+CREATE FUNCTION tube.tube_failing_list() RETURNS TABLE(tube text, partition integer, reason text, terms integer, since timestamp with time zone, failed_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT f.tube, f.partition, f.reason, f.terms, f.since, f.failed_at
+    FROM tube_failing AS f JOIN tube_registry AS r ON r.tube = f.tube AND f.partition < r.partitions
+    WHERE f.failed_at > clock_timestamp() - interval '5 minutes'
+    ORDER BY f.tube, f.partition
+$$;
+
+COMMENT ON FUNCTION tube.tube_failing_list() IS 'Lists the partitions whose terms end by the same failure, one after the other.';
+
+CREATE FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+BEGIN
+    IF coalesce(terms, 0) < 1 THEN
+        DELETE FROM tube_failing AS f WHERE f.tube = $1 AND f.partition = $2;
+        RETURN;
+    END IF;
+    INSERT INTO tube_failing AS f (tube, partition, reason, terms, since, failed_at)
+    SELECT r.tube, $2, $3, $4, clock_timestamp() - $5 * interval '1 second', clock_timestamp()
+    FROM tube_registry AS r WHERE r.tube = $1 AND $2 BETWEEN 0 AND r.partitions - 1
+    ON CONFLICT ON CONSTRAINT tube_failing_pkey DO UPDATE
+    SET reason = excluded.reason, terms = excluded.terms, since = excluded.since, failed_at = excluded.failed_at;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) IS 'Records that the terms of a partition fail one after the other, or that they no longer do.';
+
+CREATE FUNCTION tube.tube_hindered_list() RETURNS TABLE(tube text, partition integer, what text, reason text, since timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT l.tube, l.partition, h.what, h.reason, h.since
+    FROM tube_hindered AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+    WHERE l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    ORDER BY l.tube, l.partition, h.what
+$$;
+
+COMMENT ON FUNCTION tube.tube_hindered_list() IS 'Lists what slows down the partitions that are led: slow sinks and locked tables.';
 
 CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name) RETURNS TABLE(name name, is_key boolean, is_unique boolean, reason text)
     LANGUAGE sql STABLE
@@ -1219,27 +1483,32 @@ CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    lacking text;
+    lacking record;
     fitted integer := 0;
 BEGIN
     FOR lacking IN
-        SELECT r.tube FROM tube_registry AS r
-        WHERE r.kind = 'tube' AND NOT EXISTS (
-            SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
-        FOR NO KEY UPDATE SKIP LOCKED
+        SELECT r.kind, r.tube FROM tube_registry AS r LEFT JOIN tube_outbox AS o ON o.outbox = r.tube
+        WHERE CASE r.kind
+            WHEN 'tube' THEN NOT EXISTS (
+                SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
+            ELSE NOT o.adopted AND r.partitions > 1 AND NOT EXISTS (
+                SELECT FROM tube_private_outbox_indexes(o) AS i WHERE i.partitions = r.partitions AND i.valid)
+            END
+        FOR NO KEY UPDATE OF r SKIP LOCKED
     LOOP
         BEGIN
-            fitted := fitted + tube_private_fit_index(lacking)::integer;
+            fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
+                ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
         EXCEPTION WHEN OTHERS THEN
             -- One tube's trouble is no other's.
-            RAISE WARNING USING MESSAGE = format('tube %L does not get its index: %s', lacking, SQLERRM);
+            RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
         END;
     END LOOP;
     RETURN fitted;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_index_fit() IS 'Gives repartitioned tubes the index for their number of partitions, where that is quick.';
+COMMENT ON FUNCTION tube.tube_index_fit() IS 'Gives repartitioned tubes and outboxes the index for their number of partitions, where that is quick.';
 
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1473,6 +1742,52 @@ CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
 $_$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
+
+CREATE FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    me CONSTANT uuid := tube_kafka_report.instance_id;
+    label CONSTANT text := tube_kafka_report.client_id;
+BEGIN
+    IF me IS NULL OR label IS NULL OR unreachable IS NULL THEN
+        RAISE EXCEPTION 'instance_id, client_id and unreachable must be given' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    DELETE FROM tube_kafka AS k
+    WHERE k.instance_id = me AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(unreachable) AS u (tube text, use text, bootstrap_servers text)
+        WHERE (u.tube, u.use, u.bootstrap_servers) = (k.tube, k.use, k.bootstrap_servers));
+    DELETE FROM tube_kafka AS k
+    WHERE (k.instance_id, k.tube, k.use, k.bootstrap_servers) IN (
+        SELECT o.instance_id, o.tube, o.use, o.bootstrap_servers FROM tube_kafka AS o
+        WHERE o.instance_id <> me AND o.seen_at < clock_timestamp() - interval '1 hour'
+        FOR UPDATE SKIP LOCKED);
+    INSERT INTO tube_kafka AS k (instance_id, tube, use, bootstrap_servers, client_id, reason, since, seen_at)
+    SELECT me, u.tube, u.use, u.bootstrap_servers, label, u.reason,
+        clock_timestamp() - u.seconds * interval '1 second', clock_timestamp()
+    FROM jsonb_to_recordset(unreachable)
+        AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
+    ON CONFLICT ON CONSTRAINT tube_kafka_pkey
+    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
+        seen_at = excluded.seen_at;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) IS 'Says which Kafka clusters a worker process needs and can''t reach.';
+
+CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamp with time zone, seen_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT k.tube, k.use, k.bootstrap_servers, k.instance_id, k.client_id, k.reason, k.since, k.seen_at
+    FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
+    WHERE k.seen_at > clock_timestamp() - interval '30 seconds'
+    ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
+$$;
+
+COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists the Kafka clusters that workers need and can''t reach.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -1722,9 +2037,23 @@ BEGIN
         SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
             source_down = excluded.source_down, source_down_since = excluded.source_down_since
         WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
+            -- Another outage, with the same reason. The second is for answers that took their time.
+            OR excluded.sink_down_since > t.sink_down_since + interval '1 second'
+            OR excluded.source_down_since > t.source_down_since + interval '1 second'
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
         WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), hindered AS (
+        INSERT INTO tube_hindered AS h (leader_id, what, reason, since)
+        SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
+            clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        JOIN (VALUES ('locked'), ('slow')) AS w (what) ON e.value ? w.what
+        ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
+        WHERE h.reason IS DISTINCT FROM excluded.reason OR excluded.since > h.since + interval '1 second'
+    ), freed AS (
+        DELETE FROM tube_hindered AS h USING renewal AS r
+        WHERE h.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? h.what) IS NOT TRUE
     ), paused AS MATERIALIZED ( -- nearly always none, as of steps
         SELECT l.leader_id, o.reason
         FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
@@ -1876,6 +2205,7 @@ DECLARE
     class integer;
     pods integer;
     oldest timestamptz;
+    estimates bigint[];
 BEGIN
     IF in_most IS NULL OR in_most < 1 THEN
         RAISE EXCEPTION 'in_most is %', coalesce(in_most::text, 'NULL')
@@ -1885,7 +2215,12 @@ BEGIN
         tube := reg.tube;
         inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
         deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
+        estimates := NULL;
         FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+            IF pods = in_most THEN
+                estimates := coalesce(estimates, tube_private_stats_estimates(reg));
+                pods := least(2147483647, greatest(pods, estimates[partition * 2 + class + 1]));
+            END IF;
             IF class = 0 THEN
                 waiting := pods;
                 since := oldest;
@@ -2580,40 +2915,6 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
-CREATE FUNCTION tube.tube_private_admit_owner(owner regrole) RETURNS void
-    LANGUAGE plpgsql
-    AS $_$
-DECLARE
-    seal text;
-    other record;
-BEGIN
-    FOR seal IN SELECT b.seal FROM tube_private_broken_seals() AS b WHERE b.owner = $1 LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, owner);
-    END LOOP;
-    IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
-        AND tube_private_seal(owner) IS NOT NULL
-    THEN
-        RETURN;
-    END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
-    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    IF tube_private_seal(owner) IS NULL THEN
-        seal := tube_private_qualify('tube_seal_' || left(md5(gen_random_uuid()::text), 12));
-        EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
-        -- Default privileges may have given it to others.
-        FOR other IN SELECT a.grantee FROM pg_type AS t, aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-            WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner
-        LOOP
-            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, CASE other.grantee WHEN 0 THEN 'PUBLIC' ELSE other.grantee::regrole::text END);
-        END LOOP;
-        EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
-    END IF;
-END
-$_$;
-
 CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2720,7 +3021,9 @@ CREATE TABLE tube.tube_attachment (
     id_col name NOT NULL,
     "position" bigint NOT NULL,
     row_filter text,
+    misfit text,
     trigger_function text NOT NULL,
+    touch_name text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
     seen_oid oid,
@@ -2729,125 +3032,17 @@ CREATE TABLE tube.tube_attachment (
     members oid[],
     waiting oid[],
     as_root boolean,
-    misfit text,
-    touch_name text,
+    captured_by oid,
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
-
-CREATE FUNCTION tube.tube_private_agent(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT tube_private_signature(a.routine) FROM tube_private_agents(att) AS a WHERE a.sealed
-    ORDER BY a.owner <> tube_private_owner_of(att.tbl) LIMIT 1
-$$;
-
-CREATE FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
-    AS $_$
-    SELECT tube_private_fill($body$
-#variable_conflict use_variable
-DECLARE
-    kinds CONSTANT text[] := <kinds>;
-    stretch CONSTANT bigint := 500;
-    pages bigint;
-    page bigint := 0;
-    key text;
-    statement text;
-BEGIN
-    FOR n IN 1..5 LOOP
-        CONTINUE WHEN triggers IS NULL OR triggers[n] IS NULL;
-        EXECUTE format('CREATE TRIGGER %I ' || kinds[n] || ' EXECUTE FUNCTION %s()', triggers[n], rel, <capture>);
-        IF n = 5 THEN
-            EXECUTE format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I, ENABLE REPLICA TRIGGER %I', rel, triggers[4], triggers[5]);
-        END IF;
-    END LOOP;
-    IF op IS NULL THEN
-        RETURN true;
-    END IF;
-    key := <schema>.tube_private_key_now(<name>, rel, <key>);
-    IF key IS NULL THEN
-        RETURN true;
-    ELSIF NOT has_table_privilege(rel, 'SELECT') OR row_security_active(rel)
-        -- To plan a query is to run code of its tables' owners: of a partition, or of a table that was given away. A role
-        -- that has the rights of those would lend them its own.
-        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner <> quote_ident(current_user)::regrole)
-        OR NOT <schema>.tube_private_shows_owner(rel)
-    THEN
-        PERFORM <put>(op, NULL);
-        RETURN false;
-    END IF;
-    statement := concat(<touch>, key, <from_only>, rel, ' WHERE ctid >= $2 AND ctid < $3 AND (',
-        CASE WHEN <guard> THEN <passes> ELSE 'true' END, ')) AS t');
-    pages := pg_relation_size(rel) / current_setting('block_size')::bigint;
-    WHILE page < pages LOOP
-        EXECUTE statement USING op, format('(%s,0)', page)::tid, format('(%s,0)', page + stretch)::tid;
-        page := page + stretch;
-    END LOOP;
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        PERFORM <put>(op, NULL);
-        RETURN false;
-    END IF;
-    RETURN true;
-END
-$body$, jsonb_build_object(
-        'kinds', (SELECT format('%L::text[]', array_agg(k.definition ORDER BY k.place)) FROM tube_private_trigger_kinds() AS k),
-        'capture', quote_literal(tube_private_function(att, 'capture')),
-        'put', tube_private_function(att, 'put'),
-        'schema', quote_ident(tube_private_schema()),
-        'name', quote_literal(att.trigger_function),
-        'key', quote_literal(quote_ident(att.id_col)),
-        'touch', quote_literal(format('SELECT %s($1, coalesce(array_agg(t.id), ''{}'')) FROM (SELECT %I.tube_private_key_%s(',
-            tube_private_function(att, 'put'), tube_private_schema(), tube_private_key_type(att.tube))),
-        'from_only', quote_literal(') AS id FROM ONLY '),
-        'guard', coalesce(tube_private_guard(att, 'rel'), 'true'),
-        'passes', quote_literal(coalesce(tube_private_passes_call(att), 'true'))))
-$_$;
-
-CREATE FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql
-    SET lock_timeout TO '1s'
-    AS $$
-DECLARE
-    part record;
-BEGIN
-    -- Those of a partitioned table have no place for TRUNCATE.
-    FOR part IN
-        SELECT t.rel, array_agg(CASE WHEN t.wanted AND NOT t.is_there THEN t.name END ORDER BY t.place) AS names
-        FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND t.rel <> att.tbl AND tube_private_agent(att) IS NOT NULL
-        GROUP BY t.rel HAVING NOT bool_and(t.is_there)
-    LOOP
-        BEGIN
-            PERFORM tube_private_as_agreed(att, part.rel, part.names, NULL);
-        EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', part.rel, att.tube, SQLERRM),
-                HINT = format('Do it as its owner: SELECT %I.tube_sync();', tube_private_schema());
-        END;
-    END LOOP;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_agents(att tube.tube_attachment) RETURNS TABLE(routine oid, owner regrole, sealed boolean)
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
-    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'agent' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
-$$;
-
-CREATE FUNCTION tube.tube_private_as_agreed(att tube.tube_attachment, rel regclass, triggers name[], op text) RETURNS boolean
-    LANGUAGE sql
-    AS $$
-    SELECT tube_private_call_agent(coalesce(tube_private_agent(att), tube_private_function(att, 'agent') || '()'),
-        (SELECT g.digest FROM tube_agent AS g WHERE g.tube = att.tube AND g.tbl = att.tbl), rel, triggers, op)
-$$;
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    PERFORM tube_private_put_schedule(att.tube, att.shard, att.tbl, att.id_col);
+    -- Of a root table, it does for what writers ask for: see tube_private_resync.
+    PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.id_col, tube_private_is_root(att));
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $$;
@@ -2857,15 +3052,21 @@ CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text)
     AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it', att.tbl, owner, att.tube);
-    detail CONSTANT text := (SELECT d.statement FROM tube_private_owner_ddl(att) AS d LIMIT 1);
+    todo record;
+    its_owner regrole;
+    message text;
 BEGIN
+    SELECT d.* INTO todo FROM tube_private_owner_ddl(att, false) AS d LIMIT 1;
+    its_owner := tube_private_owner_of(coalesce(todo.rel, att.tbl));
+    message := format('%s belongs to %s, who has to agree to what tube %L does with it',
+        CASE its_owner WHEN owner THEN att.tbl ELSE todo.rel END, its_owner, att.tube);
     IF mode = 'late' THEN
-        RAISE WARNING USING MESSAGE = message, DETAIL = detail,
-            HINT = format('Until then its writes are captured at a higher cost, or not from new partitions. Run as %s: SELECT %I.tube_sync();',
-                owner, tube_private_schema());
+        RAISE WARNING USING MESSAGE = message, DETAIL = todo.statement,
+            HINT = format('Until then its writes may ask for backfills, or not be captured. Run as %s: SELECT %I.tube_sync();',
+                CASE its_owner WHEN owner THEN owner::text ELSE format('a role with the rights of %s and %s', owner, its_owner) END,
+                tube_private_schema());
     ELSE
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = detail,
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = todo.statement,
             HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
@@ -2929,6 +3130,11 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_attached(name text) RETURNS regclass
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$ SELECT a.tbl FROM tube_attachment AS a WHERE a.trigger_function = name $$;
+
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     AS $_$
@@ -2971,6 +3177,14 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_attachments_with(tube text, predicate text) RETURNS SETOF tube.tube_attachment
+    LANGUAGE sql
+    AS $_$
+    SELECT w.* FROM tube_attachment AS a
+    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate, 'misfit', NULL)) AS w
+    WHERE a.tube = $1 AND w.tube IS NOT NULL ORDER BY a.position
+$_$;
+
 CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
     AS $$
@@ -3002,6 +3216,9 @@ BEGIN
         state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
         ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
     WHERE b.backfill_id = $1 AND b.state = 'delivering';
+    IF ends = 0 THEN
+        PERFORM tube_private_verified_by_backfills(backfill.tube);
+    END IF;
 END
 $_$;
 
@@ -3088,19 +3305,37 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_base_type_sql(type oid) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
+CREATE FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
 DECLARE
-    result text := 'a.atttypid';
+    box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
+    key CONSTANT text := tube_private_outbox_key(box.adopted);
+    waiting text;
 BEGIN
-    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = type) LOOP
-        result := format('(SELECT t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid OPERATOR(pg_catalog.=) %s)', result);
-        type := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = type);
-    END LOOP;
-    RETURN result;
+    PERFORM pg_advisory_xact_lock_shared(tube_private_parked_lock(outbox));
+    tbl := tube_private_outbox_table(box);
+    waiting := format('%s AS r WHERE %s AND r.leader_id IS DISTINCT FROM $1'
+        ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $2 AND k.id = r.id)', tbl,
+        tube_private_outbox_part(box.adopted, partitions, partition), tube_private_qualify('tube_outbox_parked'));
+    free := format('SELECT ARRAY(SELECT r.id::bigint FROM %s'
+        ' AND NOT EXISTS (SELECT FROM unnest($4, $5) AS b (topic, name) WHERE b.topic = r.kafka_topic AND b.name = %s)'
+        ' ORDER BY r.id LIMIT $3 FOR NO KEY UPDATE OF r SKIP LOCKED)', waiting, key);
+    choose := format('WITH first AS MATERIALIZED (SELECT r.id::bigint, r.kafka_topic::text AS topic, %s AS key,'
+        ' f.id IS NOT NULL AS free FROM (SELECT r.* FROM %s AND r.id <= $3) AS r LEFT JOIN unnest($4) AS f (id) ON f.id = r.id),'
+        ' barred AS MATERIALIZED (SELECT f.topic, f.key, min(f.id) AS id FROM first AS f'
+        ' WHERE NOT f.free AND f.key IS NOT NULL GROUP BY 1, 2)'
+        ' SELECT ARRAY(SELECT f.id FROM first AS f LEFT JOIN barred AS b ON b.topic = f.topic AND b.key = f.key'
+        ' WHERE f.free AND (b.id IS NULL OR f.id < b.id)) AS ids, ARRAY(SELECT b.topic FROM barred AS b ORDER BY b.id) AS topics,'
+        ' ARRAY(SELECT b.key FROM barred AS b ORDER BY b.id) AS keys,'
+        ' (SELECT min(f.id) FROM first AS f WHERE NOT f.free) AS first_locked', key, waiting);
+    locked := format('SELECT r.id::bigint, NULL::timestamptz, r.kafka_topic::text, NULL::text, NULL::bytea, NULL::text[],'
+        ' NULL::text[], NULL::text, false, false, true FROM %s AS r WHERE r.id = ANY ($1)', tbl);
+    mark := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($4) RETURNING %s, false)'
+        ' SELECT * FROM marked ORDER BY 1', tbl, tube_private_record_columns(box, true, false));
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3125,8 +3360,7 @@ BEGIN
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = $1 AND a.tbl = $2 RETURNING a.position INTO wanted.position;
+        wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
     END IF;
     differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
         IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
@@ -3147,7 +3381,7 @@ BEGIN
     part := tube_private_outbox_part(box.adopted, partitions, partition);
     condition := 'r.leader_id = $1 AND ' || CASE
         WHEN ids IS NULL THEN part || ' AND $2 IS NULL'
-        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
+        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id::numeric - least_id < 64 * cardinality(ids)
             THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
         ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;
 END
@@ -3182,7 +3416,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean DEFAULT false, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3190,6 +3424,9 @@ DECLARE
     box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
     tbl CONSTANT text := tube_private_outbox_table(box);
     part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
+    -- Looked up once a statement, in its snapshot: an abort counts as an end.
+    low CONSTANT text := CASE WHEN passed THEN '(SELECT CASE WHEN EXISTS (SELECT FROM unnest($6) AS w (xid)'
+        ' WHERE pg_visible_in_snapshot(w.xid, pg_current_snapshot())) THEN $5 ELSE $2 END)' ELSE '$2' END;
     parks boolean := true;
     no_parked text := format(
         ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'));
@@ -3202,10 +3439,10 @@ BEGIN
         RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
     END IF;
-    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
-        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > %5$s AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > %5$s AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
-        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false), low);
     IF parks THEN
         mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
     END IF;
@@ -3359,7 +3596,9 @@ BEGIN
     END IF;
     now := tube_private_attachment_now(att);
     IF now.tube IS NOT NULL THEN
+        PERFORM tube_private_close_capture();
         PERFORM tube_private_provide(now);
+        PERFORM tube_private_follow_columns(tube, tbl);
         RETURN now;
     END IF;
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
@@ -3375,6 +3614,13 @@ BEGIN
     RETURN NULL;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_bound_sql(row_name text, col name, type oid, bound oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN type = bound THEN format('%s.%I', row_name, col)
+        ELSE format('COALESCE(%s.%I, NULL::%s)', row_name, col, tube_private_type_sql(bound)) END
+$$;
 
 CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     LANGUAGE plpgsql
@@ -3401,16 +3647,20 @@ CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode t
     AS $$
 DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
-    missing text[];
+    missing record;
+    refused regclass[] := '{}';
 BEGIN
     IF mode <> 'late' THEN -- tube_private_begin_sync has done so
         PERFORM tube_private_provide(att);
+    END IF;
+    IF is_owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
+        PERFORM tube_private_open_capture(att.tbl);
     END IF;
     IF is_owner AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
-            IF mode = 'ordered' THEN
+            IF mode <> 'late' AND mode <> 'install' THEN
                 RAISE;
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
@@ -3422,149 +3672,98 @@ BEGIN
     END IF;
     -- Partitions may be made until the locks are there, so it looks again until none is new.
     FOR look IN 1..20 LOOP
-        missing := ARRAY(SELECT d.statement FROM tube_private_owner_ddl(att) AS d WHERE is_owner OR d.rel IS NOT NULL);
-        EXIT WHEN missing = '{}' OR NOT is_owner;
-        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)],
-            format('%s is attached to tube %L', att.tbl, att.tube), CASE mode WHEN 'late' THEN 20 ELSE 100 END);
+        EXIT WHEN NOT is_owner;
+        FOR missing IN
+            SELECT p.part, array_agg(d.statement ORDER BY d.place) AS statements
+            FROM tube_private_owner_ddl(att, true) WITH ORDINALITY AS d (statement, rel, place)
+            CROSS JOIN LATERAL (SELECT CASE WHEN mode = 'late' AND d.rel <> att.tbl THEN d.rel END AS part) AS p
+            WHERE (p.part = ANY (refused)) IS NOT TRUE GROUP BY p.part ORDER BY p.part NULLS FIRST
+        LOOP
+            BEGIN
+                PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing.statements)],
+                    format('%s is attached to tube %L', att.tbl, att.tube),
+                    CASE WHEN mode <> 'late' THEN 100 WHEN missing.part IS NULL THEN 20 ELSE 1 END);
+            EXCEPTION WHEN OTHERS THEN
+                IF missing.part IS NULL THEN
+                    RAISE;
+                END IF;
+                -- Somebody else may own it, have taken the names that triggers need, or hold its lock.
+                refused := refused || missing.part;
+                RAISE WARNING 'the part % of % is not followed by tube %: %', missing.part, att.tbl, quote_literal(att.tube), SQLERRM;
+            END;
+        END LOOP;
+        EXIT WHEN NOT FOUND;
     END LOOP;
     IF mode = 'late' THEN
         PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
-    ELSE
+    ELSIF mode <> 'predicate' THEN
         PERFORM tube_private_store(att, mode);
     END IF;
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_broken_seals() RETURNS TABLE(seal text, owner regrole)
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT DISTINCT tube_private_qualify(t.typname), a.grantee::regrole
-    FROM pg_type AS t
-    CROSS JOIN LATERAL aclexplode(t.typacl) AS a
-    JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
-    JOIN pg_proc AS p ON p.oid = d.objid
-    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g'
-        AND a.grantee <> t.typowner
-        AND CASE WHEN p.proowner IN (a.grantee, t.typowner) THEN false ELSE NOT tube_private_is_constructor(p.oid) END
-$$;
-
-CREATE FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
-DECLARE
-    before CONSTANT jsonb := (SELECT jsonb_object_agg(s.name, s.setting) FROM pg_settings AS s);
-    left_before CONSTANT bigint[] := ARRAY[(SELECT count(*) FROM pg_cursors), (SELECT count(*) FROM pg_prepared_statements),
-        (SELECT count(*) FROM pg_depend AS d
-            WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = pg_my_temp_schema())];
-    made record;
-    result boolean;
-BEGIN
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        -- An older snapshot would show the agent as it was, and the call is of what it is.
-        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
-            MESSAGE = 'partitions are followed at READ COMMITTED only', HINT = 'A worker does it within half a minute.';
-    END IF;
-    -- Where there is none, the call would find one of its name by other arguments; a result of another type would be cast
-    -- with the rights of nobody.
-    SELECT p.oid, p.oid::regproc AS name, format_type(p.proargtypes[3], NULL) AS seal, p.xmin AS version INTO made
-    FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.oid = to_regprocedure(agent) AND p.prosecdef AND p.prokind = 'f' AND p.prorettype = 'boolean'::regtype
-        AND NOT p.proretset AND l.lanname = 'plpgsql' AND p.proconfig = '{"search_path=pg_catalog, pg_temp"}'
-        AND md5(p.prosrc) = agreed;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s is not what its owner has agreed to', agent), HINT = 'Call tube_sync as its owner.';
-    END IF;
-    EXECUTE format('SELECT %s($1, $2, $3, NULL::%s)', made.name, made.seal) INTO result USING rel, triggers, op;
-    IF EXISTS (SELECT FROM pg_catalog.pg_settings AS s
-        WHERE (before OPERATOR(pg_catalog.->>) s.name) OPERATOR(pg_catalog.<>) s.setting)
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = pg_catalog.format('%s has changed settings', agent);
-    END IF;
-    PERFORM FROM pg_catalog.pg_proc AS p
-    WHERE p.oid OPERATOR(pg_catalog.=) made.oid AND p.xmin OPERATOR(pg_catalog.=) made.version;
-    IF NOT FOUND OR left_before OPERATOR(pg_catalog.<>) ARRAY[(SELECT pg_catalog.count(*) FROM pg_catalog.pg_cursors),
-        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
-        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend AS d
-            WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
-                AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())]
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = pg_catalog.format('%s was replaced meanwhile, or has left something in the session', agent);
-    END IF;
-    RETURN result;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) RETURNS text
+CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
     few CONSTANT integer := CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END;
-    guard CONSTANT text := tube_private_guard(att);
-    doubtful CONSTANT boolean := att.row_filter IS NOT NULL
-        AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    is_partitioned CONSTANT boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    image CONSTANT text := 'ROW(' || (SELECT string_agg(format('r.%I', c), ', ') FROM unnest(att.columns) AS c) || ')';
     body text := $body$
 #variable_conflict use_column
 DECLARE
-    cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
-    cap_changed pg_catalog.bool := false;
-    cap_key pg_catalog.text;
+    cap_fits pg_catalog.bool; -- NULL: the owner may neither use the door nor call put
+    cap_done pg_catalog.bool;
+    cap_new <key>[];
     cap_put pg_catalog.record;
-BEGIN<row_body>
-    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
-        -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
-        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text, NULL::<seal>);
-        RETURN NULL;
-    ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
+BEGIN<one_id>
+    IF TG_OP OPERATOR(pg_catalog.<>) 'TRUNCATE' AND pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
+    ELSIF TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid<or_part> THEN
+        cap_fits := <fits>;
+    ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
+        cap_fits := <fits_elsewhere>;
     END IF;
-    <if_changed>
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-            SELECT CASE<nothing_changed>
-                WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one> THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)<one_side>
-            END INTO cap_done
-            FROM <missing>,
-                LATERAL (SELECT ARRAY<old_ids> AS ids<old_image> OFFSET 0) AS o,
-                LATERAL (SELECT ARRAY<new_ids> AS ids<new_image> OFFSET 0) AS n
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
-                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><of_few_rows><of_same_keys>;
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY<new_ids> AS ids OFFSET 0) AS n
-            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
-        ELSE
-            SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY<old_ids> AS ids OFFSET 0) AS o
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
+    IF cap_fits IS NOT TRUE THEN
+        IF NOT cap_fits THEN
+            PERFORM <put>('U', NULL);
         END IF;
-        IF cap_done THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    IF NOT cap_changed AND cap_done IS NULL THEN
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-            <for_each_array><changed_sides><loop>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-            <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS "the row" WHERE (<passes>)<loop>
-        ELSE
-            <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)<loop>
-        END IF;
-    END IF;
-    IF cap_changed OR NOT cap_done THEN
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
-        IF cap_key IS NOT NULL AND (cap_changed OR cap_key OPERATOR(pg_catalog.<>) <key_literal>) THEN
-            IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table UNION ALL SELECT ', <now_id>, ' FROM new_table) AS x');
-            ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM new_table) AS x');
-            ELSE
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table) AS x');
+        RETURN NULL;
+    END IF;<row_body>
+    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
+        IF <schema>.tube_private_may_read(TG_RELID) THEN
+            FOR cap_put IN EXECUTE pg_catalog.concat(<truncated>, TG_RELID::pg_catalog.regclass, <of_truncated>) LOOP
+                PERFORM <put>('D', cap_put.ids);
+            END LOOP;
+            IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed' THEN
+                RETURN NULL;
             END IF;
         END IF;
+        PERFORM <put>('D', NULL); -- rows are hidden from the owner, or from the snapshot: a sweep finds them
+        RETURN NULL;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<unchanged>
+        SELECT CASE WHEN o.ids OPERATOR(pg_catalog.=) n.ids THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)
+            WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+            WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids) END INTO cap_done
+        FROM (SELECT <old_ids> AS ids OFFSET 0) AS o, (SELECT <new_ids> AS ids OFFSET 0) AS n
+        WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few> AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><arrays_count>;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
+        FROM (SELECT <new_ids> AS ids OFFSET 0) AS n WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
+    ELSE
+        SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
+        FROM (SELECT <old_ids> AS ids OFFSET 0) AS o WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
+    END IF;
+    IF cap_done THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        <for_each_array><changed_sides><loop>
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS r WHERE <passes><loop>
+    ELSE
+        <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS r WHERE <passes><loop>
     END IF;
     RETURN NULL;
 END
@@ -3572,82 +3771,90 @@ $body$;
 BEGIN
     -- First what depends on the options, and holds nothing of users; then names and texts of users.
     body := tube_private_fill(body, jsonb_build_object(
-        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF (<guard>) IS NOT TRUE THEN\n        cap_changed := true;\n    ELSE' END,
-        'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
-        'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
-        'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
-                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END,
-        'of_few_rows', CASE WHEN att.columns IS NULL AND NOT doubtful THEN '' ELSE $sql$
-                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
-        'of_same_keys', CASE WHEN NOT doubtful THEN '' ELSE $sql$
-                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END,
-        'changed_sides', CASE WHEN att.columns IS NULL THEN $sql$
-                SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)
-                UNION ALL SELECT <id>, 2 FROM new_table AS "the row" WHERE (<passes>)$sql$ ELSE $sql$
-                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM old_table AS "the row"),
-                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM new_table AS "the row")
-                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
-                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$ END
-            || CASE WHEN NOT doubtful THEN '' ELSE $sql$
-                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d
-                WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)$sql$ END,
+        'or_part', CASE WHEN is_partitioned
+            THEN E'\n        OR pg_catalog.pg_partition_root(TG_RELID) OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid' ELSE '' END,
+        'one_id', CASE WHEN is_root THEN tube_private_one_id_body(att, is_partitioned) ELSE '' END,
+        'old_ids', 'ARRAY(SELECT <id> FROM old_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
+        'new_ids', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
+        'unchanged', CASE WHEN image IS NULL THEN '' ELSE $sql$
+        IF NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)
+            AND (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
+                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
+        THEN
+            RETURN NULL;
+        END IF;$sql$ END,
+        -- Else it goes by sets.
+        'arrays_count', CASE WHEN image IS NOT NULL THEN ' AND false'
+            WHEN is_partitioned AND att.row_filter IS NOT NULL THEN E'\n            AND <same_keys>' ELSE '' END,
+        'changed_sides', CASE WHEN image IS NULL THEN $sql$
+                SELECT <id> AS id, 1 AS side FROM old_table AS r WHERE <passes>
+                UNION ALL SELECT <id>, 2 FROM new_table AS r WHERE <passes>$sql$ ELSE $sql$
+                SELECT s.id, s.side
+                FROM (<images_of_old>) AS o
+                FULL JOIN (<images_of_new>) AS n ON o.id OPERATOR(pg_catalog.=) n.id,
+                    LATERAL (VALUES (o.id, 1), (n.id, 2)) AS s (id, side)
+                WHERE s.id IS NOT NULL
+                    AND (o.id IS NULL OR n.id IS NULL OR o.images OPERATOR(pg_catalog.*<>) n.images)$sql$ END
+            || CASE WHEN is_partitioned AND att.row_filter IS NOT NULL THEN $sql$
+                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table AS r EXCEPT SELECT <id> FROM new_table AS r) AS d
+                WHERE d.id IS NOT NULL AND EXISTS (SELECT <id> FROM new_table AS r EXCEPT SELECT <id> FROM old_table AS r)$sql$
+                ELSE '' END,
         'for_each_array', $sql$FOR cap_put IN
-                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+            SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+            FROM (
+                SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                    OPERATOR(pg_catalog./) <few> AS part
                 FROM (
-                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
-                        OPERATOR(pg_catalog./) <few> AS part
-                    FROM (
-                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                        FROM <missing>, LATERAL ($sql$,
+                    SELECT x.id, <op_of_sides> AS op
+                    FROM ($sql$,
         'loop', $sql$) AS x
-                        GROUP BY x.id
-                    ) AS k
-                ) AS p
-                GROUP BY p.op, p.part
-            LOOP
-                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
-            END LOOP;$sql$)
-        || CASE WHEN att.columns IS NULL THEN '{"nothing_changed": "", "of_one": "", "old_image": "", "new_image": ""}'
-            ELSE jsonb_build_object(
-                'nothing_changed', E'\n                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true',
-                'of_one', ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1',
-                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>)'
-                    ' AS image',
-                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>)'
-                    ' AS image')
-            END);
-    RETURN tube_private_fill(body, jsonb_build_object(
+                    GROUP BY x.id
+                ) AS k
+            ) AS p
+            GROUP BY p.op, p.part
+        LOOP
+            PERFORM <put>(cap_put.op, cap_put.ids);
+        END LOOP;$sql$));
+    body := tube_private_fill(body, jsonb_build_object(
+        'images_of_old', 'SELECT x.id, ROW(pg_catalog.array_agg(x.image ORDER BY x.image USING OPERATOR(pg_catalog.*<))) AS images'
+            ' FROM (SELECT <id> AS id, <image> AS image FROM old_table AS r WHERE <passes>) AS x GROUP BY x.id',
+        'images_of_new', 'SELECT x.id, ROW(pg_catalog.array_agg(x.image ORDER BY x.image USING OPERATOR(pg_catalog.*<))) AS images'
+            ' FROM (SELECT <id> AS id, <image> AS image FROM new_table AS r WHERE <passes>) AS x GROUP BY x.id',
+        'same_keys', 'ARRAY(SELECT <id> FROM old_table AS r LIMIT <few_and_one>) OPERATOR(pg_catalog.=)'
+            ' ARRAY(SELECT <id> FROM new_table AS r LIMIT <few_and_one>)',
+        'op_of_sides', tube_private_op_of_sides()));
+    RETURN tube_private_fill(body, tube_private_guard(att) || jsonb_build_object(
         'row_body', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
-        'guard', guard,
-        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
-        'put', tube_private_function(att, 'put'),
-        'agent', tube_private_function(att, 'agent'),
-        'seal', tube_private_seal(tube_private_owner_of(att.tbl)),
+        'oid', att.tbl::oid,
         'schema', quote_ident(tube_private_schema()),
-        'passes', coalesce(tube_private_passes_call(att), 'true'),
-        'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
-        'named_values', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
-            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        'key', tube_private_type_sql(key_type),
+        'key_column', quote_ident(att.id_col),
+        'id', tube_private_key_sql('r.' || quote_ident(att.id_col), key_type),
+        'passes', tube_private_passes_sql(att, 'r'),
+        'row_passes', coalesce(tube_private_passes_call(att, 'r'), 'true'), -- put leaves NULLs out
+        'image', image,
         'few', few,
         'few_and_one', few + 1,
-        -- Where the column is not there any more, this one is found by its name.
-        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col),
-        'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col)),
-        'now', quote_literal(format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (SELECT ',
-            tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type)));
+        'put', tube_private_function(att, 'put'),
+        'door', tube_private_function(att, 'door'),
+        'flag', tube_private_flag_sql(att.tube),
+        'shard', tube_private_shard_expression('a.n[1]', att.shard, att.shards),
+        'truncated', quote_literal(format('SELECT pg_catalog.array_agg(x.id) AS ids FROM (SELECT %s AS id,'
+            ' (pg_catalog.row_number() OVER ()) OPERATOR(pg_catalog./) %s AS part FROM ONLY ',
+            tube_private_key_sql('r.' || quote_ident(att.id_col), key_type), few)),
+        'of_truncated', quote_literal(format(' AS r WHERE %s) AS x GROUP BY x.part', tube_private_passes_sql(att, 'r')))));
 END
 $_$;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE
-    AS $$
-    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
-    FROM pg_class AS c WHERE c.oid = tbl
-$$;
+    AS $_$
+    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || d.digest)
+    FROM pg_class AS c, generate_series(0, 9) AS n, left(md5(concat_ws(' ', tube, tbl::oid, nullif(n, 0))), 8) AS d (digest)
+    WHERE c.oid = tbl AND NOT EXISTS (SELECT FROM tube_attachment AS a
+        WHERE right(a.trigger_function, 8) = d.digest AND (a.tube, a.tbl) <> ($1, $2))
+    ORDER BY n LIMIT 1
+$_$;
 
 CREATE FUNCTION tube.tube_private_capture_schema() RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
@@ -3772,7 +3979,6 @@ CREATE TABLE tube.tube_registry (
     last_epoch bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
-    shape text DEFAULT '0001'::text NOT NULL,
     number bigint NOT NULL,
     kind text DEFAULT 'tube'::text NOT NULL,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
@@ -3930,29 +4136,23 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_column_now(rel oid, attnum integer) RETURNS text
-    LANGUAGE sql STABLE
+CREATE FUNCTION tube.tube_private_close_capture() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT CASE WHEN c.name LIKE '........pg.dropped.%' THEN '' ELSE coalesce(c.name, '') END
-    FROM (SELECT (pg_identify_object_as_address('pg_class'::regclass, rel, attnum)).object_names[3] AS name) AS c
+DECLARE
+    other record;
+BEGIN
+    FOR other IN
+        SELECT a.grantee::regrole AS role FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        WHERE n.nspname = tube_private_capture_schema() AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+    LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(),
+            CASE WHEN other.role::oid = 0 THEN 'PUBLIC' ELSE other.role::text END);
+    END LOOP;
+END
 $$;
-
-CREATE FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text DEFAULT ''::text) RETURNS text[]
-    LANGUAGE sql STABLE
-    AS $_$
-    SELECT array_agg(format(CASE
-        WHEN a.atttypid = ANY ('{boolean, smallint, integer, bigint, oid, uuid, date, time, timestamp, timestamptz, bytea}'::regtype[])
-            THEN '%1$s'
-        -- The text of these is the same under all settings.
-        WHEN a.atttypid = ANY ('{text, varchar, numeric, json, jsonb}'::regtype[]) THEN '(%1$s::pg_catalog.text COLLATE pg_catalog."C")'
-        WHEN a.atttypid = 'float8'::regtype THEN 'pg_catalog.float8send(%1$s)'
-        WHEN a.atttypid = 'float4'::regtype THEN 'pg_catalog.float4send(%1$s)'
-        -- By its output function, without a cast that somebody may have made.
-        ELSE '(pg_catalog.concat(pg_catalog.num_nulls(%1$s), %1$s) COLLATE pg_catalog."C")'
-        END, row_name || quote_ident(a.attname)) ORDER BY a.attnum)
-    FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v'
-$_$;
 
 CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
     LANGUAGE plpgsql
@@ -4026,11 +4226,47 @@ BEGIN
         ARRAY[format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
             ' HAVING count(*) > 0', tube)]
         || CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', queue), format('SELECT tube_private_refuse_loss(%L)', tube)] END
-        || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
+        || 'SELECT tube_private_drop_former(NULL, NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
     EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_drop_former(stored tube.tube_attachment, wanted tube.tube_attachment, trigger_function text) RETURNS void
+    LANGUAGE plpgsql
+    SET client_min_messages TO 'warning'
+    SET lock_timeout TO '50ms'
+    AS $_$
+DECLARE
+    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+|[0-9a-f]{12})$';
+    kept text[];
+    former text;
+BEGIN
+    SELECT array_agg(tube_private_function(a, k)) INTO kept
+    FROM unnest(ARRAY[stored, wanted]) AS a, unnest('{door,put,passes}'::text[]) AS k WHERE a.tube IS NOT NULL;
+    FOR former IN SELECT d.statement FROM (
+        SELECT format('DROP VIEW %s', o.name), c.relname, o.name
+        FROM pg_class AS c, format('%I.%I', tube_private_schema(), c.relname) AS o (name)
+        WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relkind = 'v'
+            AND c.relname ~ ('_door' || ending)
+        UNION ALL
+        SELECT format('DROP ROUTINE %s', o.name), p.proname, o.name
+        FROM pg_proc AS p, format('%s.%I', p.pronamespace::regnamespace, p.proname) AS o (name)
+        WHERE (p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname ~ ('_put' || ending)
+                OR p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proname ~ ('_passes' || ending))
+        ) AS d (statement, bare, name)
+        WHERE (d.name = ANY (kept)) IS NOT TRUE AND (trigger_function IS NOT NULL OR NOT EXISTS (
+            SELECT FROM tube_attachment AS a WHERE right(a.trigger_function, 8)
+                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+|[0-9a-f]{12})$')))
+    LOOP
+        BEGIN
+            EXECUTE former;
+        EXCEPTION WHEN lock_not_available OR dependent_objects_still_exist OR ambiguous_function THEN
+            -- At the next look.
+        END;
+    END LOOP;
 END
 $_$;
 
@@ -4097,14 +4333,21 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_drop_routine(routine oid) RETURNS void
+CREATE FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment, owner regrole) RETURNS void
     LANGUAGE plpgsql
-    AS $$
+    SET client_min_messages TO 'warning'
+    AS $$ -- for each trigger there would be a NOTICE
+DECLARE
+    statements text[] := ARRAY(
+        -- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
+        SELECT format('DROP ROUTINE %s CASCADE', CASE (SELECT count(*) FROM tube_private_routines(att) AS o WHERE o.name = r.name) WHEN 1 THEN r.name
+            ELSE tube_private_signature(r.routine) END)
+        FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proowner IS DISTINCT FROM owner::oid ORDER BY p.proname);
 BEGIN
-    EXECUTE format('DROP ROUTINE %s CASCADE', (
-        SELECT CASE count(*) WHEN 1 THEN min(format('%s.%I', p.pronamespace::regnamespace, p.proname))
-            ELSE tube_private_signature(routine) END
-        FROM pg_proc AS p, pg_proc AS o WHERE p.oid = routine AND o.proname = p.proname AND o.pronamespace = p.pronamespace));
+    IF statements <> '{}' THEN
+        PERFORM tube_private_patiently(statements, format('functions for %s that are not its owner''s are dropped', att.tbl), 20);
+    END IF;
 END
 $$;
 
@@ -4121,6 +4364,20 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS void
+    LANGUAGE plpgsql
+    SET quote_all_identifiers TO 'off'
+    AS $_$
+DECLARE
+    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
+BEGIN
+    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl));
+    RAISE WARNING USING
+        MESSAGE = format('%s has another owner, and tube %L does not capture its writes until they agree', att.tbl, tube),
+        HINT = format('Run as %s: SELECT %I.tube_sync();', tube_private_owner_of(att.tbl), tube_private_schema());
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) RETURNS void
     LANGUAGE plpgsql
@@ -4273,7 +4530,13 @@ BEGIN
     DELETE FROM tube_trouble AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
+    DELETE FROM tube_hindered AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_halted AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
+    DELETE FROM tube_outbox_resting AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
@@ -4328,9 +4591,7 @@ BEGIN
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
-        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = tube;
-        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
-        WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
+        RETURN QUERY SELECT w.* FROM tube_private_attachments_with(tube, wanted) AS w;
     END IF;
 END
 $$;
@@ -4444,6 +4705,88 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_fits(tbl regclass, door regclass, flag regclass, put text, query text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
+    AS $$
+DECLARE
+    fits boolean;
+BEGIN
+    IF NOT (has_table_privilege(door, 'INSERT') AND has_function_privilege(put, 'EXECUTE')
+        AND has_sequence_privilege(flag, 'SELECT') AND has_sequence_privilege('tube_seq', 'USAGE'))
+    THEN
+        RETURN NULL;
+    END IF;
+    EXECUTE format(query, tbl) INTO fits;
+    RETURN fits IS TRUE;
+EXCEPTION WHEN syntax_error_or_access_rule_violation OR invalid_text_representation THEN
+    RETURN false;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_fits_elsewhere(rel oid, name text, door regclass, flag regclass, put text, query text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
+    AS $$
+DECLARE
+    tbl CONSTANT regclass := tube_private_attached(name);
+BEGIN
+    IF rel = tbl OR pg_partition_root(rel) = tbl THEN
+        RETURN tube_private_fits(tbl, door, flag, put, query);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_flag_sql(tube text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || r.number)) FROM tube_registry AS r WHERE r.tube = $1
+$_$;
+
+CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    att tube_attachment;
+    now tube_attachment;
+BEGIN
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    now := tube_private_attachment_now(att);
+    IF now.tube IS NULL OR (now.id_col, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
+        IS NOT DISTINCT FROM (att.id_col, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    THEN
+        RETURN;
+    END IF;
+    UPDATE tube_attachment AS a SET id_col = now.id_col, columns = now.columns, seen_oid = now.seen_oid,
+        seen_attnums = now.seen_attnums, seen_names = now.seen_names,
+        captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
+    WHERE a.tube = $1 AND a.tbl = $2;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND now.id_col <> att.id_col;
+    IF now.id_col = att.id_col AND now.seen_oid = att.seen_oid AND now.seen_attnums[1] <> att.seen_attnums[1] THEN
+        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, now.id_col));
+    END IF;
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY coalesce(tube_private_see_ddl(tg_tag), '{}') LOOP
+        EXECUTE statement;
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -4454,8 +4797,6 @@ DECLARE
         -- Those that have their triggers now.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
-    -- An older snapshot shows neither all rows nor the agent as it is.
-    reads CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
     rel regclass;
 BEGIN
     FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
@@ -4464,30 +4805,13 @@ BEGIN
                 rel, att.tbl, att.tube),
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
-    FOREACH rel IN ARRAY come LOOP
-        IF NOT (CASE WHEN reads THEN tube_private_as_agreed(att, rel, NULL, 'I') ELSE false END)
-            AND pg_relation_size(rel) > 0
-        THEN
-            PERFORM tube_private_ask_backfill(att, format('not all rows of %s, which has come to %s, may be seen', rel, att.tbl));
-        END IF;
-    END LOOP;
-    FOR rel IN
-        SELECT c.oid FROM pg_class AS c
-        WHERE c.oid = ANY (known) AND c.relkind = 'r' AND c.oid NOT IN (SELECT m.rel FROM tube_private_members(att.tbl) AS m)
-    LOOP
-        IF reads THEN
-            PERFORM tube_private_as_agreed(att, rel, NULL, 'D');
-        ELSE
-            PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
-        END IF;
-    END LOOP;
-    IF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)
-            WHERE NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = m.rel))
-        -- Unless it has been empty since it was made: no file was cut, or put in place of its own.
-        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = ANY (come)
-            AND NOT (pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1))
+    SELECT c INTO rel FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
+    IF FOUND THEN
+        PERFORM tube_private_ask_backfill(att, format('%s has come to %s, maybe with rows', rel, att.tbl));
+    ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
+        WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
     THEN
-        PERFORM tube_private_sweep(att.tube, att.shard, att.shards);
+        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true);
     END IF;
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
@@ -4522,16 +4846,12 @@ $_$;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
-    SET client_min_messages TO 'warning'
     AS $_$
 DECLARE
     gone tube_attachment;
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
-        PERFORM tube_private_drop_routine(r.routine) FROM tube_private_routines(gone) AS r;
-        PERFORM tube_private_drop_routine(p.oid) FROM pg_proc AS p
-        WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname = tube_private_function_name(gone, 'put');
-        DELETE FROM tube_agent AS g WHERE g.tube = gone.tube AND g.tbl = gone.tbl;
+        PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -4597,11 +4917,22 @@ CREATE FUNCTION tube.tube_private_full_xid(xid xid) RETURNS xid8
 $$;
 
 CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
-        tube_private_function_name(att, kind))
-$$;
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    stem CONSTANT text := regexp_replace(att.trigger_function, '_capture_[0-9a-f]{8}$', '');
+    ending CONSTANT text := '_' || kind || right(att.trigger_function, 9);
+BEGIN
+    RETURN CASE
+        WHEN kind = 'capture' THEN format('%I.%I', tube_private_capture_schema(), att.trigger_function)
+        WHEN kind = 'passes' THEN format('%I.%I', tube_private_capture_schema(), tube_private_name(stem, ending || '_' || left(md5(coalesce(att.row_filter, '') || (
+            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 12)))
+        ELSE format('%I.%I', tube_private_schema(),
+            tube_private_name(stem, format('%s_%s_%s', ending, att.shard, att.shards)))
+    END;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -4646,55 +4977,70 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) RETURNS text
+CREATE FUNCTION tube.tube_private_grant_door(att tube.tube_attachment, owner regrole) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    door CONSTANT text := tube_private_function(att, 'door');
+    other oid;
+BEGIN
+    -- Two grants at once on one schema or sequence would fail each other.
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    FOR other IN
+        SELECT DISTINCT a.grantee FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+        WHERE c.oid = to_regclass(door) AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', door, CASE other WHEN 0 THEN 'PUBLIC' ELSE other::regrole::text END);
+    END LOOP;
+    EXECUTE format('GRANT INSERT ON %s TO %s', door, owner);
+    -- Everybody has this, until somebody takes it away; then this owner's table is written to as before.
+    EXECUTE format('GRANT USAGE ON SCHEMA %I, %I TO %s', tube_private_schema(), tube_private_capture_schema(), owner);
+    -- Defaults of the tube are computed with the rights of who inserts.
+    EXECUTE format('GRANT USAGE ON SEQUENCE %s TO %s', tube_private_qualify('tube_seq'), owner);
+    EXECUTE format('GRANT SELECT ON SEQUENCE %s TO %s',
+        tube_private_qualify('tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = att.tube)), owner);
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
-    ending text := '_' || kind || E'_\\1'; -- E: whatever the session takes a backslash for
+    passes CONSTANT text := quote_literal(tube_private_function(att, 'passes')) || '::regproc';
+    put CONSTANT text := tube_private_function(att, 'put');
+    conditions text[];
+    query text;
+    rest text;
 BEGIN
-    IF kind = 'passes' THEN
-        ending := E'_p\\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
-            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
+    SELECT array_agg(CASE WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
+            a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
+        -- A key may have any of the types that keys have: it is written out whichever it is.
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE
+            WHEN a.attname <> att.id_col THEN ARRAY[t.oid]
+            WHEN tube_private_key_type(att.tube) = 'bigint'::regtype THEN '{21,23,20}'
+            WHEN tube_private_key_type(att.tube) = 'text'::regtype THEN '{25,1043}'
+            ELSE '{2950}' END) END ORDER BY a.attnum)
+    INTO conditions
+    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (t.oid < 16384 OR t.typtype = 'd')
+        AND (a.attname = att.id_col OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    IF att.row_filter IS NOT NULL THEN
+        conditions := conditions || (
+            SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, concat_ws('','', NULL::text%2$s))', passes,
+                string_agg(format(', format_type(pg_typeof(%s), NULL)', tube_private_bound_sql('r', c.name, c.type, c.bound)), '' ORDER BY c.attnum))
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
     END IF;
-    RETURN regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', ending);
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text DEFAULT 'TG_RELID'::text) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $_$
-BEGIN
-    IF att.row_filter IS NULL AND att.columns IS NULL THEN
-        RETURN NULL;
+    IF att.columns IS NOT NULL THEN
+        conditions := conditions || (SELECT format('num_nulls(%s) > 0', string_agg(format('r.%I', c), ', ')) FROM unnest(att.columns) AS c);
     END IF;
-    RETURN (
-        SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
-                ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
-            || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-                ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
-                tube_private_schema(), att.trigger_function, rel)
-        FROM (
-            SELECT p.name, CASE
-                WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-                ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
-                    CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
-                    || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
-                        ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
-                END AS is_type
-            FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
-                    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
-                -- There may be others by that name: constructors of a type that somebody made of the seal.
-                format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                    ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
-                    ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
-                    ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
-                    p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
-                    p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
-            UNION ALL
-            SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
-            FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
-        ) AS c);
+    query := replace(format('SELECT %s FROM (SELECT (NULL::', array_to_string(conditions, ' AND ')), '%', '%%') || '%s).*) AS r';
+    rest := format('%L::pg_catalog.regclass, %s, %L, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
+        format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))), query);
+    RETURN jsonb_build_object(
+        'fits', format('%1$I.tube_private_fits(''%2$s''::pg_catalog.regclass, %3$s)'
+            ' AND (true OR %4$s(NULL, NULL) OR %5$L::pg_catalog.regclass IS NULL)',
+            tube_private_schema(), att.tbl::oid, rest, put, tube_private_qualify('tube_seq')),
+        'fits_elsewhere', format('%1$I.tube_private_fits_elsewhere(TG_RELID, %2$L, %3$s)', tube_private_schema(), att.trigger_function, rest));
 END
 $_$;
 
@@ -4775,6 +5121,33 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_holders(tube text) RETURNS TABLE(holder text, xid xid8)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    near CONSTANT bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+BEGIN
+    IF tube IS NOT NULL THEN
+        PERFORM tube_private_require_any(tube);
+    END IF;
+    RETURN QUERY
+        WITH locks AS MATERIALIZED (SELECT k.* FROM pg_locks AS k WHERE k.granted)
+        SELECT k.virtualtransaction, (near + min(
+            (x.transactionid::text::bigint - near + 2147483648 & 4294967295) - 2147483648))::text::xid8
+        FROM locks AS k
+        LEFT JOIN locks AS x ON x.virtualtransaction = k.virtualtransaction AND x.locktype = 'transactionid'
+            AND x.mode = 'ExclusiveLock' -- who waits for its end asks for another one
+        WHERE k.locktype = 'relation'
+          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+          AND k.relation IN (
+              SELECT to_regclass(quote_ident(r.tube)) FROM tube_registry AS r
+              WHERE tube_private_holders.tube IS NULL OR r.tube = tube_private_holders.tube)
+          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND k.pid IS DISTINCT FROM pg_backend_pid()
+        GROUP BY k.virtualtransaction;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boolean
     LANGUAGE sql
     AS $$
@@ -4835,23 +5208,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_is_constructor(routine oid) RETURNS boolean
+CREATE FUNCTION tube.tube_private_is_fresh(rel oid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = routine AND d.deptype = 'i')
-$$;
-
-CREATE FUNCTION tube.tube_private_is_current(function_name text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT coalesce(bool_and(tube_private_column_now(a.seen_oid, s.attnum) = s.name), true)
-    FROM tube_attachment AS a, unnest(a.seen_attnums, a.seen_names) AS s (attnum, name)
-    WHERE a.trigger_function = function_name AND a.seen_oid = a.tbl
+    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
 CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
-    LANGUAGE sql STABLE
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT xmax <> '0'::xid AND CASE WHEN x.id >= pg_snapshot_xmax(pg_current_snapshot()) THEN true
         ELSE coalesce(pg_xact_status(x.id), 'aborted') <> 'aborted' END
@@ -4867,6 +5232,19 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
 $$;
+
+CREATE FUNCTION tube.tube_private_join(tube text, tbl oid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || c.come) AS m ORDER BY m)
+    FROM tube_attachment AS b, LATERAL (
+        SELECT array_agg(t.rel::oid) AS come FROM tube_private_trigger_names(b) AS t
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND t.rel::oid <> ALL (b.members) AND tube_private_is_fresh(t.rel)
+            AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel)
+    ) AS c
+    WHERE b.tube = $1 AND b.tbl = $2 AND a.tube = b.tube AND a.tbl = b.tbl AND c.come IS NOT NULL
+$_$;
 
 CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) RETURNS text
     LANGUAGE plpgsql
@@ -4954,35 +5332,6 @@ CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURN
             AND i.indpred IS NULL AND a.attname = att.id_col)
 $$;
 
-CREATE FUNCTION tube.tube_private_key_now(function_name text, rel regclass, was_key text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    was CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = function_name);
-    result text := was.id_col;
-    sees_all CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
-BEGIN
-    IF was.tube IS NULL THEN
-        RETURN was_key; -- the attachment is too new for this snapshot
-    ELSIF tube_private_column_now(was.seen_oid, was.seen_attnums[1]) <> result AND NOT (sees_all AND EXISTS (
-        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result))
-    THEN
-        result := nullif(tube_private_column_now(was.seen_oid, was.seen_attnums[1]), '');
-    END IF;
-    IF result IS NULL OR sees_all AND NOT EXISTS (
-        SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = result
-            AND tube_private_key_fits(a.atttypid, tube_private_key_type(was.tube)))
-    THEN
-        RAISE WARNING USING
-            MESSAGE = format('tube %L does not follow %s any more: its key is gone', was.tube, rel),
-            HINT = 'Attach it again by another column: id_col => COLUMN.';
-        RETURN NULL;
-    END IF;
-    RETURN quote_ident(result);
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -5014,6 +5363,13 @@ CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
 CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
+
+CREATE FUNCTION tube.tube_private_last_replayed() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce('; the last commit that it has is of '
+        || to_char(pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"'), '')
+$$;
 
 CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql
@@ -5284,6 +5640,37 @@ CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
         '((?:password|passwd|secret|token|api[_-]?key)["'']?[[:space:]]*[=:][[:space:]]*)[^[:space:],;&]+', E'\\1********', 'gi'), 500)
 $_$;
 
+CREATE FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT count(*) = 2 AND bool_and(CASE WHEN alone THEN o.grantees = ARRAY[owner::oid] ELSE owner::oid = ANY (o.grantees) END)
+        AND has_sequence_privilege(owner, tube_private_qualify('tube_seq'), 'USAGE')
+        AND bool_and(has_sequence_privilege(owner, tube_private_qualify('tube_sleeps_' || r.number), 'SELECT'))
+    FROM tube_registry AS r, (
+        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(c.relacl) AS a
+            WHERE a.grantee <> c.relowner AND a.privilege_type = 'INSERT') AS grantees
+        FROM pg_class AS c WHERE c.oid = to_regclass(tube_private_function(att, 'door'))
+        UNION ALL
+        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
+        FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube)))
+    ) AS o
+    WHERE r.tube = att.tube
+$$;
+
+CREATE FUNCTION tube.tube_private_may_read(rel oid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT has_table_privilege(rel, 'SELECT') AND NOT row_security_active(rel)
+        AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND c.relowner = quote_ident(current_user)::regrole
+            AND (NOT tube_private_is_replaced(c.xmax) OR EXISTS (
+                SELECT FROM pg_shdepend AS d
+                WHERE d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())
+                    AND d.classid = 'pg_class'::regclass AND d.objid = rel AND d.objsubid = 0 AND d.deptype = 'o'
+                    AND NOT tube_private_is_replaced(d.xmax))))
+$$;
+
 CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
     LANGUAGE sql STABLE
     AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
@@ -5291,10 +5678,14 @@ CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
 CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
     LANGUAGE sql STABLE
     AS $$
-    SELECT c.oid::regclass, c.relkind FROM pg_class AS c
-    -- An array, which is looked up by the index, however many tables there are.
-    WHERE c.oid = ANY (tbl::oid || ARRAY(
-        SELECT t.relid::oid FROM pg_partition_tree(tbl) AS t WHERE (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl)))
+    WITH RECURSIVE tree AS (
+        SELECT c.oid, c.relkind FROM pg_class AS c WHERE c.oid = tbl
+        UNION ALL
+        SELECT i.inhrelid, c.relkind
+        FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.oid AND NOT i.inhdetachpending JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE t.relkind = 'p'
+    )
+    SELECT t.oid::regclass, t.relkind FROM tree AS t
 $$;
 
 CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
@@ -5335,11 +5726,88 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_now_id(key_type regtype, row_name text DEFAULT ''::text) RETURNS text
+CREATE FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    image CONSTANT text := 'ROW(' || (SELECT string_agg(format('r.%I', c), ', ') FROM unnest(att.columns) AS c) || ')';
+BEGIN
+    RETURN tube_private_fill($body$
+    IF <is_statement>pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL AND TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid AND <fits> THEN
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            INSERT INTO <door> (op, shard, ids)
+            SELECT <op_u>, <shard>, a.n
+            FROM (SELECT <two_old> AS o, <two_new> AS n<images> OFFSET 0) AS a
+            WHERE a.o OPERATOR(pg_catalog.=) a.n AND pg_catalog.cardinality(a.n) OPERATOR(pg_catalog.=) 1<differ><same_keys_too>;
+            IF FOUND THEN
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', <two_new>);
+                END IF;
+                RETURN NULL;
+            END IF;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            cap_new := <two_new>;
+            IF cap_new OPERATOR(pg_catalog.=) '{}' THEN
+                RETURN NULL; -- an upsert that updates fires both triggers: so that this is to be cheap
+            ELSIF pg_catalog.cardinality(cap_new) OPERATOR(pg_catalog.=) 1 THEN
+                INSERT INTO <door> (op, shard, ids) VALUES (<op_i>, <shard_of_new>, cap_new);
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', cap_new);
+                END IF;
+                RETURN NULL;
+            END IF;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN
+            INSERT INTO <door> (op, shard, ids)
+            SELECT <op_d>, <shard>, a.n FROM (SELECT <two_old> AS n OFFSET 0) AS a WHERE pg_catalog.cardinality(a.n) OPERATOR(pg_catalog.=) 1;
+            IF FOUND THEN
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', <two_old>);
+                END IF;
+                RETURN NULL;
+            END IF;
+        END IF;
+    END IF;$body$, jsonb_build_object(
+        'is_statement', CASE WHEN att.replica THEN 'TG_LEVEL OPERATOR(pg_catalog.=) ''STATEMENT'' AND ' ELSE '' END,
+        'two_old', 'ARRAY(SELECT <id> FROM old_table AS r WHERE <passes> LIMIT 2)',
+        'two_new', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <passes> LIMIT 2)',
+        'op_u', tube_private_op_sql('''U'''),
+        'op_i', tube_private_op_sql('''I'''),
+        'op_d', tube_private_op_sql('''D'''),
+        -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
+        'is_asleep', 'pg_catalog.pg_sequence_last_value(<flag>) OPERATOR(pg_catalog.>) 1',
+        'shard_of_new', tube_private_shard_expression('cap_new[1]', att.shard, att.shards),
+        'images', CASE WHEN image IS NULL THEN '' ELSE ', (SELECT <image> FROM old_table AS r WHERE <passes> LIMIT 1) AS old_image,'
+            ' (SELECT <image> FROM new_table AS r WHERE <passes> LIMIT 1) AS new_image' END,
+        'differ', CASE WHEN image IS NULL THEN '' ELSE ' AND a.old_image OPERATOR(pg_catalog.*<>) a.new_image' END,
+        'same_keys_too', CASE WHEN is_partitioned AND att.row_filter IS NOT NULL THEN E'\n            AND <same_keys>' ELSE '' END));
+END
+$_$;
+
+CREATE FUNCTION tube.tube_private_op_of_sides() RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
-        CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
+    SELECT 'CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN ''D'''
+        ' WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN ''I'' ELSE ''U'' END'
+$$;
+
+CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
+        ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END', op)
+$$;
+
+CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_drop_strangers(a.tube, a.tbl)
+    FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_proc AS p ON p.oid = a.captured_by
+    WHERE p.proowner <> c.relowner;
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    EXECUTE format('GRANT CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), tube_private_owner_of(tbl));
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
@@ -5404,23 +5872,33 @@ $$;
 CREATE FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
     counted integer;
-    plan json;
+    tbl regclass;
+    cuts bigint[];
+    sample text;
     estimate bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s ORDER BY r.id LIMIT 1000) AS n', records) INTO counted USING outbox;
-    EXECUTE format('SELECT r.id, r.create_time FROM %s ORDER BY r.id LIMIT 1', records) INTO min_id, min_create_time USING outbox;
+    EXECUTE format('SELECT r.id, CASE WHEN isfinite(r.create_time) THEN r.create_time END FROM %s ORDER BY r.id LIMIT 1', records) INTO min_id, min_create_time USING outbox;
     EXECUTE format('SELECT r.id FROM %s ORDER BY r.id DESC LIMIT 1', records) INTO max_id USING outbox;
     count := counted::text;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM %s', records) INTO plan USING outbox;
-        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        EXECUTE format('SELECT array_agg((e.ctid::text::point)[0]::bigint + e.behind) FROM ('
+            '(SELECT r.ctid, 0 AS behind FROM %1$s ORDER BY r.id LIMIT 1)'
+            ' UNION ALL (SELECT r.ctid, 1 FROM %1$s ORDER BY r.id DESC LIMIT 1)) AS e', records) INTO cuts USING outbox;
+        SELECT l.tbl INTO tbl FROM outbox_list() AS l WHERE l.outbox = tube_private_outbox_figures.outbox;
+        SELECT string_agg(format('SELECT %s::float8 AS weight FROM %s AND r.ctid >= ''(%s,0)'' AND r.ctid < ''(%s,0)''',
+            p.weight, records, p.low, p.high), ' UNION ALL ') INTO sample
+        FROM tube_private_page_runs(tbl, cuts) AS p;
+        IF sample IS NOT NULL THEN -- there are pages
+            EXECUTE format('SELECT round(sum(s.weight)) FROM (%s) AS s', sample) INTO estimate USING outbox;
+        END IF;
         count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
     END IF;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_outbox_index(box tube.tube_outbox, partitions integer, blocking boolean, OUT name text, OUT ddl text) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -5532,7 +6010,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
+CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment, is_owner boolean) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
@@ -5540,21 +6018,17 @@ CREATE FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) RETURNS TA
 #variable_conflict use_column
 DECLARE
     table_owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    body CONSTANT text := tube_private_capture_body(att);
+    body text := tube_private_capture_body(att, tube_private_is_root(att));
 BEGIN
+    IF NOT is_owner AND EXISTS (SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.prosrc <> body
+            AND p.prosrc = tube_private_capture_body(att, false))
+    THEN
+        body := tube_private_capture_body(att, false);
+    END IF;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(table_owner),
-        'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), table_owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
-    -- That of the owner before. What somebody has made of it keeps it: a view, say.
-    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = table_owner)
-            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        body, table_owner, '{}') AS d;
+        '{}', body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
@@ -5563,6 +6037,34 @@ $$;
 CREATE FUNCTION tube.tube_private_owner_of(tbl regclass) RETURNS regrole
     LANGUAGE sql STABLE
     AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
+
+CREATE FUNCTION tube.tube_private_page_runs(tbl regclass, cuts bigint[]) RETURNS TABLE(low bigint, high bigint, weight double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    WITH whole AS (
+        SELECT pg_relation_size(tbl) / current_setting('block_size')::bigint AS pages
+    ), cut AS (
+        SELECT DISTINCT c.page FROM whole AS w, unnest(cuts) AS c (page) WHERE c.page > 0 AND c.page < w.pages
+    ), kept AS (
+        SELECT c.page FROM (SELECT page, row_number() OVER (ORDER BY page) AS n, count(*) OVER () AS cuts FROM cut) AS c
+        WHERE c.n % ceil(c.cuts / 8.0) = 0
+        UNION ALL SELECT 0
+        UNION ALL SELECT w.pages FROM whole AS w
+    ), part AS (
+        SELECT k.page AS first, lead(k.page) OVER (ORDER BY k.page) - k.page AS pages FROM kept AS k
+    ), share AS (
+        SELECT p.first, p.pages, least(ceil(p.pages / 8.0), 1 + floor(12.0 * p.pages / w.pages))::bigint AS runs
+        FROM part AS p, whole AS w WHERE p.pages > 0
+    )
+    SELECT r.first, r.first + 8, s.pages / (8.0 * s.runs)
+    FROM share AS s CROSS JOIN LATERAL (
+        SELECT s.first + floor((n + 0.5) * s.pages / s.runs)::bigint - 4 AS first FROM generate_series(0, s.runs - 1) AS n
+    ) AS r
+    WHERE s.runs * 8 < s.pages
+    UNION ALL
+    SELECT s.first, s.first + s.pages, 1 FROM share AS s WHERE s.runs * 8 >= s.pages
+$$;
 
 CREATE TABLE tube.tube_parked (
     park_id bigint NOT NULL,
@@ -5575,8 +6077,8 @@ CREATE TABLE tube.tube_parked (
     error text NOT NULL,
     attempts integer NOT NULL,
     epoch bigint NOT NULL,
-    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     first_at timestamp with time zone DEFAULT now() NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     retried_at timestamp with time zone
 );
 
@@ -5638,19 +6140,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text DEFAULT ''::text) RETURNS text
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) RETURNS text
+    LANGUAGE sql STABLE
     AS $$
-BEGIN
-    IF att.row_filter IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (
-        SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
-            CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-            ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
-END
+    SELECT CASE WHEN att.row_filter IS NOT NULL THEN (
+        SELECT format('%s(%s)', tube_private_function(att, 'passes'),
+            string_agg(tube_private_bound_sql(row_name, c.name, c.type, c.bound), ', ' ORDER BY c.attnum))
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) END
 $$;
 
 CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS SETOF text
@@ -5658,52 +6154,42 @@ CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS S
     AS $$
 DECLARE
     tag CONSTANT text := 'predicate: ' || att.row_filter;
+    passes CONSTANT text := tube_private_function(att, 'passes');
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    name text;
-    quoted text;
-    seal text;
-    arguments text;
-    types text;
-    bound text;
+    columns record;
 BEGIN
     IF att.row_filter IS NULL THEN
         RETURN;
     END IF;
-    name := tube_private_function_name(att, 'passes');
-    quoted := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
-    seal := tube_private_seal(owner);
-    SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
-        concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
-        concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
-    INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '') AS arguments,
+        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), '') AS types,
+        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '') AS bound
+    INTO columns FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF EXISTS (
-        SELECT FROM pg_proc AS p
-        WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-            AND p.proowner = owner AND p.proargtypes::text = bound
+        SELECT FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE r.name = passes AND p.proowner = owner AND p.proargtypes::text = columns.bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+            AND p.proconfig IS NULL AND NOT p.prosecdef AND p.provolatile = 'i' -- else it would not become a part of plans
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
     THEN
         RETURN;
     END IF;
-    RETURN QUERY
-    WITH mine AS (
-        SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-        -- Owners of other tables may make such names, too, and views of these.
-        WHERE r.kind = 'passes' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
-    )
-    -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
-    -- with their seal, no call of the next one's finds it.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(m.oid))
-    FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
-    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
+    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(r.routine)) FROM tube_private_routines(att) AS r
+        WHERE r.name = passes;
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', passes, columns.arguments)
         || att.row_filter || E'\n)';
-    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
-    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', quoted, types, owner);
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', passes, columns.types, tag);
+    RETURN NEXT format('REVOKE ALL ON FUNCTION %s(%s) FROM PUBLIC', passes, columns.types);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', passes, columns.types, owner);
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_passes_sql(att tube.tube_attachment, row_name text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('(%s.%I IS NOT NULL%s)', row_name, att.id_col, ' AND ' || tube_private_passes_call(att, row_name))
 $$;
 
 CREATE FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer DEFAULT 100) RETURNS void
@@ -5736,11 +6222,17 @@ $$;
 CREATE FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamp with time zone) RETURNS SETOF record
     LANGUAGE sql STABLE ROWS 1
     AS $$
-    SELECT concat_ws(': ', CASE p.kind WHEN 'operator' THEN 'by ' || p.paused_by ELSE p.kind END, p.reason), p.kind, p.until
-    FROM tube_paused AS p
-    WHERE p.tube = in_tube AND (p.until IS NULL OR p.until > clock_timestamp())
-        AND (p.partition IS NULL OR mod(p.partition - in_partition, gcd(p.partitions, in_partitions)) = 0)
-    ORDER BY p.kind = 'operator', p.until DESC NULLS FIRST LIMIT 1
+    SELECT string_agg(concat(CASE WHEN p.n > 1 THEN CASE p.kind WHEN 'operator' THEN 'also paused ' ELSE 'also stopped by ' END END,
+            CASE p.kind WHEN 'operator' THEN 'by ' || p.paused_by ELSE p.kind END,
+            CASE WHEN p.n > 1 THEN ' until ' || p.until::timestamptz(0) END, ': ' || p.reason), '; ' ORDER BY p.n),
+        min(p.kind) FILTER (WHERE p.n = 1), CASE WHEN bool_and(p.until IS NOT NULL) THEN max(p.until) END
+    FROM (
+        SELECT p.*, row_number() OVER (ORDER BY p.kind = 'operator', p.until DESC NULLS FIRST, p.pause_id) AS n
+        FROM tube_paused AS p
+        WHERE p.tube = in_tube AND (p.until IS NULL OR p.until > clock_timestamp())
+            AND (p.partition IS NULL OR mod(p.partition - in_partition, gcd(p.partitions, in_partitions)) = 0)
+    ) AS p
+    HAVING count(*) > 0
 $$;
 
 CREATE FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) RETURNS TABLE(class integer, condition text)
@@ -5843,21 +6335,29 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
     AS $$
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    PERFORM tube_private_admit_owner(tube_private_owner_of(att.tbl));
+    PERFORM tube_private_drop_routines(att, owner), tube_private_drop_former(stored, att, att.trigger_function);
+    IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
+        PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
+        WHERE NOT tube_private_may_put(stored, owner, false);
+    END IF;
+    IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
+        EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
+            tube_private_function(att, 'door'), tube_private_qualify(att.tube),
+            -- So ids[1] is no NULL, and the only one.
+            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
+                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+    END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '{}', tube_private_put_body(att),
-        tube_private_put_callers(att));
+        'boolean', '{}', tube_private_put_body(att), ARRAY[quote_ident(current_user)::regrole, owner]);
+    PERFORM tube_private_grant_door(att, owner) WHERE NOT tube_private_may_put(att, owner, true);
     PERFORM tube_private_provide_touch(att, true);
-    -- What the owner before has made of the predicate goes at the second look: a statement that was under way at the first one
-    -- could still call it.
-    PERFORM tube_private_drop_routine(r.routine)
-    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'passes' AND p.proowner <> ALL (tube_private_put_callers(att))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = r.routine);
-    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
+    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
 END
 $$;
 
@@ -6029,18 +6529,17 @@ DECLARE
 BEGIN
     RETURN tube_private_fill($put$
 BEGIN
-    IF pg_catalog.array_position($2, NULL) IS NOT NULL THEN
-        PERFORM <put>($1, pg_catalog.array_remove($2, NULL));
-        RETURN false;
-    ELSIF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 THEN
-        INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
-    ELSIF $2 IS NULL THEN
-        PERFORM <schema>.tube_private_sweep(<tube>, <shard>, <shards>);
+    IF $2 IS NULL THEN
+        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D');
         RETURN true;
-    ELSE
-        INSERT INTO <queue> (op, shard, ids)
-        SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
-        FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+    ELSIF $1 OPERATOR(pg_catalog.<>) 'W' THEN
+        IF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 AND $2[1] IS NOT NULL THEN
+            INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
+        ELSE
+            INSERT INTO <queue> (op, shard, ids)
+            SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
+            FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+        END IF;
     END IF;
     -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
     IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
@@ -6049,44 +6548,33 @@ BEGIN
     RETURN true;
 END
 $put$, jsonb_build_object(
-        'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
         'queue', tube_private_qualify(att.tube),
         'tube', quote_literal(att.tube),
+        'name', quote_literal(att.trigger_function),
+        'table_name', quote_literal(tube_private_table_name(att.tbl)),
         'shard', att.shard,
         'shards', att.shards,
-        'sleeps', format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || reg.number)),
-        'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
-            ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
-            CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
+        'sleeps', tube_private_flag_sql(att.tube),
+        'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
+            ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
         'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
-                ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
+                ' FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1',
                 tube_private_shard_expression('t.id', att.shard, att.shards),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
-            WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
+            WHEN is_unique THEN format('SELECT %s AS shard, CASE WHEN pg_catalog.array_position($2, NULL) IS NULL'
+                ' THEN $2 OPERATOR(pg_catalog.||) ''{}''::%s[] ELSE pg_catalog.array_remove($2, NULL) END AS ids', att.shard,
                 tube_private_type_sql(reg.key_type))
-            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id)) AS ids',
+            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
-            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
+            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
             tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_put_callers(att tube.tube_attachment) RETURNS regrole[]
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT ARRAY(
-        SELECT quote_ident(current_user)::regrole
-        UNION
-        SELECT tube_private_owner_of(att.tbl)
-        UNION
-        SELECT p.proowner::regrole FROM pg_proc AS p WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
-        ORDER BY 1)
-$$;
 
 CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) RETURNS void
     LANGUAGE sql
@@ -6165,12 +6653,12 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name) RETURNS void
+CREATE FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean DEFAULT false) RETURNS void
     LANGUAGE sql
     AS $$
     SELECT tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'backfill_schedule',
-        'tbl', format('%I.%I', n.nspname, c.relname), 'order_col', order_col::text), ARRAY[shard])
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+        'tbl', table_name, 'order_col', order_col::text)
+        || CASE WHEN resync THEN '{"resync": true}' ELSE '{}' END::jsonb, ARRAY[shard])
 $$;
 
 CREATE FUNCTION tube.tube_private_qualify(name text) RETURNS text
@@ -6260,6 +6748,20 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boo
             || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
                 tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
             ELSE 'false' END)
+$_$;
+
+CREATE FUNCTION tube.tube_private_refilled(tube text, since timestamp with time zone, finished boolean) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT $2 IS NOT NULL AND CASE WHEN $3 THEN
+        EXISTS (SELECT FROM tube_list() AS l WHERE l.tube = $1 AND l.root)
+        AND NOT EXISTS (SELECT FROM tube_list() AS l WHERE l.tube = $1 AND l.root AND NOT EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = $1 AND b.tbl = l.tbl AND b.created_at > $2 AND b.state = 'finished'))
+    ELSE
+        EXISTS (SELECT FROM tube_backfill AS b WHERE b.tube = $1 AND b.created_at > $2
+            AND b.state IN ('waiting', 'inserting', 'delivering', 'finished'))
+    END
 $_$;
 
 CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) RETURNS void
@@ -6500,25 +7002,44 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = name AND a.tube = $1);
+    root CONSTANT text := coalesce((
+        SELECT tube_private_table_name(a.tbl) FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+        WHERE a.tube = $1 AND a.shard = $4 ORDER BY a.position LIMIT 1), table_name);
+    waits boolean;
+BEGIN
+    IF rows_went AND att.as_root IS NOT false THEN
+        PERFORM tube_private_sweep(tube, shard, shards);
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
+        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2 AND payload ? ''resync'''
+        ' AND NOT tube_private_is_replaced(xmax))', tube_private_qualify(tube))
+    INTO waits USING shard, root;
+    IF NOT waits THEN
+        PERFORM tube_private_put_schedule(tube, shard, root, att.id_col, true);
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ((('tube'::text || '_'::text) || kind))::name;
 
-CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TABLE(routine oid, kind text)
+CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TABLE(routine oid, name text)
     LANGUAGE sql STABLE
     AS $_$
-    SELECT p.oid, k.kind
-    FROM tube_private_function_name(att, 'agent') AS agent,
-        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', E'_p\\1') AS passes,
-        LATERAL (VALUES
-            ('capture', att.trigger_function::name, att.trigger_function::name),
-            ('agent', agent::name, agent::name),
-            ('passes', (passes || '_')::name, (passes || '_g')::name) -- what follows are hex digits
-        ) AS k (kind, least, most)
-    JOIN pg_proc AS p ON p.proname BETWEEN k.least AND k.most
+    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname)
+    FROM pg_proc AS p
     WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
-        AND NOT tube_private_is_constructor(p.oid)
+        AND (p.proname = att.trigger_function OR p.proname ~ ('_passes' || right(att.trigger_function, 9) || '_[0-9a-f]{12}$'))
 $_$;
 
 CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS text
@@ -6529,44 +7050,28 @@ DECLARE
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
-        IF <schema>.tube_private_is_current(<name>) AND (<guard>) THEN
-            PERFORM <put>(k.op, ARRAY[k.id])
+        PERFORM <put>(k.op, ARRAY[k.id])
+        FROM (
+            SELECT x.id, <op_of_sides> AS op
             FROM (
-                SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                    WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                FROM (
-                    SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
-                    UNION ALL
-                    SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
-                ) AS x
-                GROUP BY x.id
-            ) AS k
-            WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
-            RETURN NULL;
-        END IF;
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
-        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
-            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING OLD;
-        END IF;
-        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
-            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING NEW;
-        END IF;
+                SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
+                UNION ALL
+                SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
+            ) AS x
+            GROUP BY x.id
+        ) AS k
+        WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
         RETURN NULL;
     END IF;$template$, jsonb_build_object(
-        'schema', quote_ident(tube_private_schema()),
-        'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
-        'guard', coalesce(tube_private_guard(att), 'true'),
+        'op_of_sides', tube_private_op_of_sides(),
         'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
         'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
-        'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
-        'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
-        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
-            array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
-            array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', ')) END,
-        'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type, '($1).')));
+        'old_passes', tube_private_passes_sql(att, 'OLD'),
+        'new_passes', tube_private_passes_sql(att, 'NEW'),
+        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('(SELECT ROW(%s)) OPERATOR(pg_catalog.*<>) (SELECT ROW(%s))',
+            (SELECT string_agg(format('OLD.%I', c), ', ') FROM unnest(att.columns) AS c),
+            (SELECT string_agg(format('NEW.%I', c), ', ') FROM unnest(att.columns) AS c)) END));
 END
 $_$;
 
@@ -6599,40 +7104,50 @@ CREATE FUNCTION tube.tube_private_schema() RETURNS name
     LANGUAGE sql IMMUTABLE
     RETURN 'tube'::name;
 
-CREATE FUNCTION tube.tube_private_seal(owner regrole) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN (
-        SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
-        WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
-            AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
-            AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-                WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner));
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_see_ddl() RETURNS event_trigger
+CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
     rels oid[];
+    att tube_attachment;
+    capture record;
+    statements text[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
-    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
+    IF tag <> 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
     THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     rels := ARRAY(
         SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d
         WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp');
-    IF rels <> '{}' AND tube_wakes() THEN
-        PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
-        WHERE a.tbl = ANY (rels) OR a.members && rels
-            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels));
-    END IF;
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE rels <> '{}' AND (a.tbl = ANY (rels) OR a.members && rels
+            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels)))
+    LOOP
+        IF tube_wakes() THEN
+            PERFORM pg_notify(tube_channel(att.tube), 'ddl');
+        END IF;
+        SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
+        FROM pg_class AS c JOIN pg_proc AS p ON p.oid = att.captured_by WHERE c.oid = att.tbl;
+        IF NOT capture.is_owners THEN
+            BEGIN
+                PERFORM tube_private_drop_strangers(att.tube, att.tbl);
+            EXCEPTION WHEN OTHERS THEN
+                RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
+            END;
+        ELSIF capture.relkind = 'p' AND capture.prosecdef THEN
+            statements := statements || (
+                SELECT array_agg(t.statement) || format('SELECT tube_private_join(%L, %s)', att.tube, att.tbl::oid)
+                FROM tube_private_trigger_ddl(att) AS t
+                WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ' HAVING count(*) > 0);
+        END IF;
+    END LOOP;
+    RETURN statements;
 END
 $$;
 
@@ -6683,30 +7198,28 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted CONSTANT text := nullif(btrim(predicate, E' \t\r\n'), '');
+BEGIN
+    PERFORM tube_private_parse_predicate(tube, wanted);
+    UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1
+    WHERE r.tube = tube AND r.kind = 'tube' AND predicate IS NOT NULL AND r.predicate IS DISTINCT FROM wanted;
+    IF FOUND THEN
+        PERFORM tube_private_store(w, 'ordered') FROM tube_private_attachments_with(tube, wanted) AS w;
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
-$$;
-
-CREATE FUNCTION tube.tube_private_shows_columns(rel oid) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT NOT EXISTS (SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = rel AND a.attnum > 0 AND tube_private_is_replaced(a.xmax))
-$$;
-
-CREATE FUNCTION tube.tube_private_shows_owner(rel oid) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = rel AND NOT tube_private_is_replaced(c.xmax))
-        OR EXISTS (SELECT FROM pg_shdepend AS d
-            WHERE d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())
-                AND d.classid = 'pg_class'::regclass AND d.objid = rel AND d.objsubid = 0 AND d.deptype = 'o'
-                AND NOT tube_private_is_replaced(d.xmax))
 $$;
 
 CREATE FUNCTION tube.tube_private_signature(routine oid) RETURNS text
@@ -6749,23 +7262,60 @@ CREATE FUNCTION tube.tube_private_some_keys(keys text[]) RETURNS jsonb
     FROM unnest($1[:10]) WITH ORDINALITY AS k (key, place)
 $_$;
 
+CREATE FUNCTION tube.tube_private_source(OUT system_identifier bigint, OUT timeline integer, OUT sequence oid) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    sequence := to_regclass(format('%I.tube_seq', tube_private_schema()));
+    BEGIN
+        system_identifier := (SELECT c.system_identifier FROM pg_control_system() AS c);
+    EXCEPTION WHEN OTHERS THEN
+        system_identifier := NULL;
+    END;
+    IF NOT pg_is_in_recovery() THEN
+        BEGIN
+            -- Not that of pg_control_checkpoint(), which is the old one until the first checkpoint after a promotion.
+            timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
+        EXCEPTION WHEN OTHERS THEN
+            timeline := NULL;
+        END;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint) RETURNS text
+    LANGUAGE sql
+    AS $$
+    SELECT nullif(concat_ws('; ',
+        CASE WHEN seen_seq > last_seq
+            THEN format('tube_seq is at %s, and a worker had read seq %s', last_seq, seen_seq) END,
+        CASE WHEN n.system_identifier <> k.system_identifier
+            THEN format('another server: system identifier %s, before %s', n.system_identifier, k.system_identifier) END,
+        CASE WHEN n.timeline <> k.timeline AND n.system_identifier IS NOT DISTINCT FROM k.system_identifier
+            THEN format('timeline %s, before %s', n.timeline, k.timeline) END,
+        CASE WHEN n.sequence <> k.sequence THEN 'restored from a dump' END), '')
+    FROM tube_private_source() AS n LEFT JOIN tube_source AS k ON true
+$$;
+
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
     SELECT a.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS now
     WHERE now IS DISTINCT FROM a
         OR a.waiting IS NOT NULL
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
-        OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
-        OR tube_private_owner_of(a.tbl) IN (SELECT b.owner FROM tube_private_broken_seals() AS b)
-        OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
-            SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
-            WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))
-            ORDER BY 1)
+        OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
+        OR NOT tube_private_may_put(now, tube_private_owner_of(a.tbl), true)
+        -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
+        OR (a.tube, a.tbl) IN (
+            SELECT b.tube, b.tbl FROM tube_attachment AS b JOIN pg_class AS c ON c.oid = b.tbl
+            JOIN pg_proc AS p ON substring(p.proname FROM '_(?:capture|passes)_([0-9a-f]{8})(?:_[0-9a-f]{12})?$') = right(b.trigger_function, 8)
+            WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proowner <> c.relowner
+                AND (p.proname = b.trigger_function OR p.proname ~ '_passes_[0-9a-f]{8}_[0-9a-f]{12}$'))
     ORDER BY a.tube, a.position
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -6872,9 +7422,6 @@ BEGIN
     EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
     INTO max_seq, max_ts;
     count := counted::text;
-    IF counted = 1000 THEN
-        count := tube_private_stats_estimate(format('%s(%s)', pods, array_to_string(slices, ') OR (')));
-    END IF;
 END
 $_$;
 
@@ -6898,17 +7445,46 @@ CREATE FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) RET
 $_$;
 
 CREATE FUNCTION tube.tube_private_stats_estimate(pods text) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE sql IMMUTABLE
     AS $$
-DECLARE
-    plan json;
-    estimate bigint;
-BEGIN
-    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT ' || pods INTO plan;
-    estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
-    RETURN CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
-END
+    SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
 $$;
+
+CREATE FUNCTION tube.tube_private_stats_estimates(reg tube.tube_registry) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    pods CONSTANT text := tube_private_qualify(reg.tube);
+    last_slice CONSTANT integer := reg.partitions * 2 - 1;
+    cuts bigint[];
+    spans bigint[];
+    counts bigint[];
+BEGIN
+    IF EXISTS (SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid) THEN
+        EXECUTE format($sql$
+            SELECT array_agg(f.page) || array_agg(l.page + 1), array_agg(l.seq - f.seq + 1 ORDER BY n.slice)
+            FROM generate_series(0, %1$s) AS n (slice)
+            LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s LIMIT 1) AS f ON true
+            LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s DESC LIMIT 1) AS l ON true$sql$,
+            last_slice, format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
+            ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
+            ' ORDER BY p.seq', pods, reg.partitions)) INTO cuts, spans;
+    END IF;
+    EXECUTE format($sql$
+        SELECT array_agg(coalesce(c.pods, 0) ORDER BY n.slice)
+        FROM generate_series(0, %s) AS n (slice)
+        LEFT JOIN (
+            SELECT (s.shard %% %s) * 2 + CASE WHEN s.op = 'B' THEN 1 ELSE 0 END AS slice, round(sum(s.weight))::bigint AS pods
+            FROM (%s) AS s GROUP BY 1
+        ) AS c ON c.slice = n.slice$sql$, last_slice, reg.partitions, (
+            SELECT coalesce(string_agg(format('SELECT %s::float8 AS weight, p.shard, p.op FROM %s AS p WHERE p.ctid >= ''(%s,0)'''
+                ' AND p.ctid < ''(%s,0)'' AND (p.payload IS NULL OR p.ids <> ''{}'')', r.weight, pods, r.low, r.high),
+                ' UNION ALL '), 'SELECT 0::float8 AS weight, 0 AS shard, ''U'' AS op')
+            FROM tube_private_page_runs(pods, cuts) AS r)) INTO counts;
+    RETURN ARRAY(
+        SELECT least(c.pods, spans[c.slice]) FROM unnest(counts) WITH ORDINALITY AS c (pods, slice) ORDER BY c.slice);
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) RETURNS record
     LANGUAGE plpgsql
@@ -6971,14 +7547,15 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    is_missing boolean;
     is_complete boolean;
 BEGIN
+    PERFORM tube_private_close_capture();
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
-    IF old.tube IS NOT NULL AND mode = 'late' THEN
-        PERFORM tube_private_agent_triggers(att);
-    END IF;
-    is_complete := NOT EXISTS (SELECT FROM tube_private_owner_ddl(att));
+    -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
+    SELECT count(*) > 0, count(*) FILTER (WHERE mode <> 'late' OR d.rel IS NULL OR d.rel = att.tbl) = 0
+    INTO is_missing, is_complete FROM tube_private_owner_ddl(att, false) AS d;
     IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
         PERFORM tube_private_ask_owner(att, 'ordered');
     ELSIF old.tube IS NULL THEN
@@ -6986,24 +7563,24 @@ BEGIN
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
     IF is_complete THEN
-        INSERT INTO tube_agent AS g VALUES (att.tube, att.tbl, md5(tube_private_agent_body(att))) -- as asked for, not as it is now
-        ON CONFLICT ON CONSTRAINT tube_agent_pkey DO UPDATE SET digest = excluded.digest WHERE g.digest <> excluded.digest;
+        att.captured_by := to_regprocedure(tube_private_function(att, 'capture') || '()');
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
+            UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl;
             PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube),
                 tube_private_follow_root(att.tube, old.shard);
         END IF;
-        IF att.id_col = old.id_col AND att.seen_oid = old.seen_oid AND att.seen_attnums[1] <> old.seen_attnums[1] THEN
-            PERFORM tube_private_ask_backfill(att, format('another column of %s has the name %I now', att.tbl, att.id_col));
+        IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
+            PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
-    IF NOT is_complete THEN
+    IF is_missing THEN
         PERFORM tube_private_ask_owner(att, mode);
     END IF;
 END
@@ -7070,6 +7647,12 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
         WHEN EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = tbl) THEN 'it inherits from another table'
     END
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+$$;
+
+CREATE FUNCTION tube.tube_private_table_name(tbl oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
 CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
@@ -7349,6 +7932,17 @@ CREATE FUNCTION tube.tube_private_type_sql(type oid) RETURNS text
     SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type AS t JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = type
 $$;
 
+CREATE FUNCTION tube.tube_private_verified_by_backfills(tube text) RETURNS void
+    LANGUAGE sql
+    AS $_$
+    DELETE FROM tube_unverified AS u
+    WHERE u.tube = $1 AND NOT EXISTS (
+        SELECT FROM tube_attachment AS a
+        WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since))
+$_$;
+
 CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -7424,11 +8018,15 @@ BEGIN
     END IF;
     IF att.row_filter IS NOT NULL THEN
         att.row_filter := (tube_private_require(att.tube)).predicate;
+        att.misfit := NULL;
     END IF;
+    -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
+    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
     att.touch_name := coalesce(old.touch_name, att.touch_name);
     IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
-        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
+        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name
+            AND (a.tbl, tube_private_key_type(a.tube)) IS DISTINCT FROM (att.tbl, tube_private_key_type(att.tube)))
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Attach it again: tube_table_ensure_attached.';
@@ -7439,7 +8037,7 @@ $_$;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
-    AS $$
+    AS $_$
 DECLARE
     longest CONSTANT integer := 57; -- with _touch behind it, 63
 BEGIN
@@ -7450,11 +8048,13 @@ BEGIN
         WHEN name LIKE '%,%' THEN 'it has a comma'
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
+        -- Else it could wait under the name of a door to come, and get the pods of another tube's table.
+        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$' THEN 'doors of attached tables have such names'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7483,6 +8083,23 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends the pauses of a tube, or of one of its partitions.';
+
+CREATE FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $_$
+    INSERT INTO tube_sample AS s (tube, checked, differing, undecided)
+    SELECT r.tube, $2, $3, $4 FROM tube_registry AS r WHERE r.tube = in_tube AND r.kind = 'tube'
+    ON CONFLICT (tube) DO UPDATE
+    SET ended_at = excluded.ended_at, checked = excluded.checked, differing = excluded.differing,
+        undecided = excluded.undecided;
+    INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
+    SELECT r.tube, 'sample', true, left($5, 500) FROM tube_registry AS r
+    WHERE r.tube = in_tube AND r.kind = 'tube' AND $3 > 0
+    ON CONFLICT (tube, cause) DO UPDATE SET since = excluded.since, detail = excluded.detail
+$_$;
+
+COMMENT ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) IS 'Records what a worker found when it compared a sample of a copy with the source.';
 
 CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7527,26 +8144,10 @@ $$;
 COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
 
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-BEGIN
-    IF tube IS NOT NULL THEN
-        PERFORM tube_private_require_any(tube);
-    END IF;
-    RETURN ARRAY(
-        SELECT DISTINCT k.virtualtransaction
-        FROM pg_locks AS k
-        WHERE k.locktype = 'relation'
-          AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND k.relation IN (
-              SELECT to_regclass(quote_ident(r.tube)) FROM tube_registry AS r
-              WHERE tube_settle_holders.tube IS NULL OR r.tube = tube_settle_holders.tube)
-          AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-          AND k.granted
-          AND k.pid IS DISTINCT FROM pg_backend_pid()
-        ORDER BY k.virtualtransaction);
-END
+    SELECT coalesce(array_agg(h.holder ORDER BY h.holder), '{}') FROM tube_private_holders(tube) AS h
 $$;
 
 COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube, or into any tube.';
@@ -7581,6 +8182,15 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
 
+CREATE FUNCTION tube.tube_settle_writers(tube text) RETURNS xid8[]
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT coalesce(array_agg(h.xid), '{}') FROM tube_private_holders(tube) AS h WHERE h.xid IS NOT NULL
+$$;
+
+COMMENT ON FUNCTION tube.tube_settle_writers(tube text) IS 'Lists by their xids the open transactions that may have drawn a seq for a tube, or for any tube.';
+
 CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((id % (shards)::bigint) + (shards)::bigint) % (shards)::bigint))::integer);
@@ -7599,6 +8209,89 @@ CREATE FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) RETUR
 
 COMMENT ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
 
+CREATE FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    UPDATE tube_sink AS s SET emptied_at = NULL, mark = NULL, seen = false
+    WHERE s.tube = reg.tube AND s.emptied_at < coalesce(before, 'infinity');
+    IF FOUND THEN
+        PERFORM tube_audit_add('sink accept', reg.tube);
+    END IF;
+    RETURN FOUND;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) IS 'Takes what an emptied sink holds now for complete.';
+
+CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END
+    FROM tube_sink AS s ORDER BY s.tube
+$$;
+
+COMMENT ON FUNCTION tube.tube_sink_list() IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
+
+CREATE FUNCTION tube.tube_sink_note(tube text, held text) RETURNS TABLE(wanted text, emptied_at timestamp with time zone, is_new boolean, is_over boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    known tube_sink;
+    before tube_sink;
+BEGIN
+    is_new := false;
+    is_over := false;
+    SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube;
+    IF known.seen AND known.mark = held AND known.emptied_at IS NULL THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    INSERT INTO tube_sink AS s (tube) VALUES (reg.tube) ON CONFLICT DO NOTHING;
+    SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube FOR UPDATE;
+    before := known;
+    IF known.mark IS NULL THEN
+        -- New, or emptied: then nothing is made before somebody has it filled again.
+        IF known.emptied_at IS NULL OR tube_private_refilled(reg.tube, known.emptied_at, false) THEN
+            known.seen := held IS NOT NULL;
+            known.mark := coalesce(held, (SELECT format('%s %s epoch %s', i.installation, reg.tube, reg.last_epoch)
+                FROM tube_installation AS i));
+        END IF;
+    ELSIF held = known.mark THEN
+        known.seen := true;
+    ELSIF known.seen THEN
+        known.mark := NULL;
+        known.seen := false;
+        known.emptied_at := clock_timestamp();
+        is_new := true;
+    ELSIF held IS NOT NULL THEN
+        known.mark := held; -- the server's own name for what was made, or the mark of another database's workers
+        known.seen := true;
+    END IF;
+    IF known.seen AND tube_private_refilled(reg.tube, known.emptied_at, true) THEN
+        known.emptied_at := NULL;
+        is_over := true;
+    END IF;
+    IF known IS DISTINCT FROM before THEN
+        UPDATE tube_sink AS s SET mark = known.mark, seen = known.seen, emptied_at = known.emptied_at
+        WHERE s.tube = reg.tube;
+    END IF;
+    wanted := CASE WHEN NOT known.seen THEN known.mark END;
+    emptied_at := known.emptied_at;
+    RETURN NEXT;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_sink_note(tube text, held text) IS 'Notes the mark found at a tube''s sink; returns whether the sink was emptied.';
+
 CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -7615,6 +8308,56 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
 
+CREATE FUNCTION tube.tube_source_check(seen_seq bigint DEFAULT NULL::bigint) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS $$
+DECLARE
+    last_seq CONSTANT bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
+    change text;
+BEGIN
+    IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
+        RETURN NULL;
+    END IF;
+    change := tube_private_source_change(seen_seq, last_seq);
+    IF change IS NULL AND EXISTS (SELECT FROM tube_source) THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM set_config('synchronous_commit', 'on', true); -- what is noted once is not noted again
+    END IF;
+    INSERT INTO tube_source AS s (one) VALUES (true) ON CONFLICT DO NOTHING;
+    PERFORM FROM tube_source FOR NO KEY UPDATE;
+    change := tube_private_source_change(seen_seq, last_seq); -- another session may have been faster
+    UPDATE tube_source AS s
+    SET system_identifier = coalesce(n.system_identifier, s.system_identifier),
+        timeline = coalesce(n.timeline, s.timeline), sequence = n.sequence, seen_at = clock_timestamp()
+    FROM tube_private_source() AS n;
+    INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
+    SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
+        change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
+    FROM tube_registry AS r WHERE change IS NOT NULL
+    ORDER BY r.tube
+    ON CONFLICT (tube, cause) DO UPDATE
+    SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
+        detail = right(concat_ws('; ', nullif(u.detail, excluded.detail), excluded.detail), 500);
+    -- Last: it is not rolled back, and then nobody would find that it was behind. Tried once, since a worker calls this
+    -- between its renewals. Workers are trusted with no greater step: none is taken back.
+    IF seen_seq > last_seq AND seen_seq - last_seq <= 1000000000 THEN
+        BEGIN
+            PERFORM set_config('pytube.attempt', 'on', true), tube_seq_advance(seen_seq);
+            PERFORM set_config('pytube.attempt', 'off', true);
+        EXCEPTION WHEN lock_not_available OR invalid_parameter_value THEN
+            NULL;
+        END;
+    END IF;
+    RETURN change;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_source_check(seen_seq bigint) IS 'Looks whether the source was replaced or restored, and if so has all copies verified.';
+
 CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -7629,16 +8372,17 @@ DECLARE
     reg tube_registry;
     class record;
     controls text[];
+    estimates bigint[];
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
         tube := reg.tube;
         predicate := reg.predicate;
+        estimates := NULL;
         EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
         FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
             IF class.count = '1000' THEN
-                class.count := tube_private_stats_estimate(format('FROM %s WHERE (shard %% %s) = %s'
-                    ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s', tube_private_qualify(reg.tube), reg.partitions,
-                    class.partition, class.number));
+                estimates := coalesce(estimates, tube_private_stats_estimates(reg));
+                class.count := tube_private_stats_estimate(estimates[class.partition * 2 + class.number + 1]::text);
             END IF;
             IF class.number = 0 THEN
                 inc_count := class.count;
@@ -7999,6 +8743,55 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists the partitions of a tube in which pods up to a seq have not been delivered.';
 
+CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, cause text, since timestamp with time zone, is_certain boolean, detail text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT u.tube, u.cause, u.since, u.is_certain, u.detail
+    FROM tube_unverified AS u
+    WHERE in_tube IS NULL OR u.tube = in_tube
+    UNION ALL
+    SELECT r.tube, 'source', clock_timestamp(), false, c.change
+    FROM (SELECT tube_private_source_change(NULL, NULL) WHERE EXISTS (SELECT FROM tube_source)) AS c (change)
+    JOIN tube_registry AS r ON c.change IS NOT NULL AND (in_tube IS NULL OR r.tube = in_tube)
+    WHERE NOT EXISTS (SELECT FROM tube_unverified AS u WHERE u.tube = r.tube AND u.cause = 'source')
+    ORDER BY 1, 2
+$$;
+
+COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists the tubes whose copies are to be verified, and outboxes whose consumers are to be told, with the reason.';
+
+CREATE FUNCTION tube.tube_verified(in_tube text, action text DEFAULT 'acknowledge'::text, up_to timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+DECLARE
+    causes text[];
+BEGIN
+    IF action = 'acknowledge' THEN
+        PERFORM tube_private_require_any(in_tube);
+    ELSE
+        PERFORM tube_private_require(in_tube);
+    END IF;
+    IF action IS NULL OR action NOT IN ('verify', 'acknowledge') THEN
+        RAISE EXCEPTION 'a copy is not verified by %', quote_nullable(action)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is ''verify'' or ''acknowledge''.';
+    END IF;
+    PERFORM tube_source_check();
+    WITH gone AS (
+        DELETE FROM tube_unverified AS u
+        WHERE u.tube = in_tube AND (up_to IS NULL OR u.since <= up_to)
+        RETURNING u.cause
+    )
+    SELECT array_agg(g.cause ORDER BY g.cause) INTO causes FROM gone AS g;
+    IF causes IS NOT NULL THEN
+        PERFORM tube_audit_add(action, in_tube, jsonb_build_object('causes', causes));
+    END IF;
+    RETURN coalesce(cardinality(causes), 0);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) IS 'Records that the copy of a tube was verified, or that somebody answers for it, or for an outbox.';
+
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -8029,12 +8822,6 @@ END
 $$;
 
 COMMENT ON FUNCTION tube.tube_wakes() IS 'Returns whether writers wake sleeping workers in this session.';
-
-CREATE TABLE tube.tube_agent (
-    tube text NOT NULL,
-    tbl regclass NOT NULL,
-    digest text NOT NULL
-);
 
 ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_attachment_position_seq
@@ -8086,8 +8873,25 @@ ALTER TABLE tube.tube_backfill ALTER COLUMN backfill_id ADD GENERATED ALWAYS AS 
     CACHE 1
 );
 
+CREATE TABLE tube.tube_failing (
+    tube text NOT NULL,
+    partition integer NOT NULL,
+    reason text NOT NULL,
+    terms integer NOT NULL,
+    since timestamp with time zone NOT NULL,
+    failed_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE tube.tube_halted (
     leader_id uuid NOT NULL,
+    since timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_hindered (
+    leader_id uuid NOT NULL,
+    what text NOT NULL,
+    reason text NOT NULL,
     since timestamp with time zone NOT NULL
 )
 WITH (fillfactor='50');
@@ -8126,6 +8930,18 @@ CREATE TABLE tube.tube_job_unit (
     CONSTRAINT tube_job_unit_unit_check CHECK ((unit >= 0))
 );
 
+CREATE TABLE tube.tube_kafka (
+    instance_id uuid NOT NULL,
+    tube text NOT NULL,
+    use text NOT NULL,
+    bootstrap_servers text NOT NULL,
+    client_id text NOT NULL,
+    reason text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_leader (
     tube text NOT NULL,
     partition integer NOT NULL,
@@ -8142,6 +8958,11 @@ CREATE TABLE tube.tube_leader (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE tube.tube_outbox_identity (
+    outbox text NOT NULL,
+    identity uuid DEFAULT gen_random_uuid() NOT NULL
+);
+
 CREATE TABLE tube.tube_outbox_parked (
     outbox text NOT NULL,
     id bigint NOT NULL,
@@ -8155,6 +8976,17 @@ CREATE TABLE tube.tube_outbox_parked (
     behind boolean NOT NULL,
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE TABLE tube.tube_outbox_resting (
+    leader_id uuid NOT NULL,
+    topic text NOT NULL,
+    reason text NOT NULL,
+    records bigint NOT NULL,
+    since timestamp with time zone NOT NULL,
+    next_at timestamp with time zone NOT NULL,
+    park boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE tube.tube_outbox_retry (
     outbox text NOT NULL,
@@ -8207,6 +9039,15 @@ ALTER TABLE tube.tube_registry ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE tube.tube_sample (
+    tube text NOT NULL,
+    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    checked integer NOT NULL,
+    differing integer NOT NULL,
+    undecided integer NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE SEQUENCE tube.tube_seq
     START WITH 1
     INCREMENT BY 1
@@ -8214,12 +9055,28 @@ CREATE SEQUENCE tube.tube_seq
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE tube.tube_sink (
+    tube text NOT NULL,
+    mark text,
+    seen boolean DEFAULT false NOT NULL,
+    emptied_at timestamp with time zone
+);
+
 CREATE TABLE tube.tube_sleeper (
     tube text NOT NULL,
     partition integer NOT NULL,
     partitions integer NOT NULL
 )
 WITH (fillfactor='50');
+
+CREATE TABLE tube.tube_source (
+    one boolean DEFAULT true NOT NULL,
+    system_identifier bigint,
+    timeline integer,
+    sequence oid,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT tube_source_one_check CHECK (one)
+);
 
 CREATE TABLE tube.tube_step (
     step_id bigint NOT NULL,
@@ -8274,12 +9131,18 @@ CREATE TABLE tube.tube_trouble (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE tube.tube_unverified (
+    tube text NOT NULL,
+    cause text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    is_certain boolean NOT NULL,
+    detail text NOT NULL,
+    CONSTRAINT tube_unverified_cause_check CHECK ((cause = ANY (ARRAY['source'::text, 'sample'::text])))
+);
+
 CREATE TABLE tube.tube_version (
     version_num character varying(32) NOT NULL
 );
-
-ALTER TABLE ONLY tube.tube_agent
-    ADD CONSTRAINT tube_agent_pkey PRIMARY KEY (tube, tbl);
 
 ALTER TABLE ONLY tube.tube_attachment
     ADD CONSTRAINT tube_attachment_pkey PRIMARY KEY (tube, tbl);
@@ -8290,8 +9153,14 @@ ALTER TABLE ONLY tube.tube_audit
 ALTER TABLE ONLY tube.tube_backfill
     ADD CONSTRAINT tube_backfill_pkey PRIMARY KEY (backfill_id);
 
+ALTER TABLE ONLY tube.tube_failing
+    ADD CONSTRAINT tube_failing_pkey PRIMARY KEY (tube, partition);
+
 ALTER TABLE ONLY tube.tube_halted
     ADD CONSTRAINT tube_halted_pkey PRIMARY KEY (leader_id);
+
+ALTER TABLE ONLY tube.tube_hindered
+    ADD CONSTRAINT tube_hindered_pkey PRIMARY KEY (leader_id, what);
 
 ALTER TABLE ONLY tube.tube_installation
     ADD CONSTRAINT tube_installation_pkey PRIMARY KEY (one);
@@ -8308,17 +9177,26 @@ ALTER TABLE ONLY tube.tube_job
 ALTER TABLE ONLY tube.tube_job_unit
     ADD CONSTRAINT tube_job_unit_pkey PRIMARY KEY (job_id, unit);
 
+ALTER TABLE ONLY tube.tube_kafka
+    ADD CONSTRAINT tube_kafka_pkey PRIMARY KEY (instance_id, tube, use, bootstrap_servers);
+
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_leader_id_key UNIQUE (leader_id);
 
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_outbox_identity
+    ADD CONSTRAINT tube_outbox_identity_pkey PRIMARY KEY (outbox);
+
 ALTER TABLE ONLY tube.tube_outbox_parked
     ADD CONSTRAINT tube_outbox_parked_pkey PRIMARY KEY (outbox, id);
 
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_pkey PRIMARY KEY (outbox);
+
+ALTER TABLE ONLY tube.tube_outbox_resting
+    ADD CONSTRAINT tube_outbox_resting_pkey PRIMARY KEY (leader_id, topic);
 
 ALTER TABLE ONLY tube.tube_outbox_retry
     ADD CONSTRAINT tube_outbox_retry_pkey PRIMARY KEY (outbox, id);
@@ -8341,8 +9219,17 @@ ALTER TABLE ONLY tube.tube_registry
 ALTER TABLE ONLY tube.tube_registry
     ADD CONSTRAINT tube_registry_pkey PRIMARY KEY (tube);
 
+ALTER TABLE ONLY tube.tube_sample
+    ADD CONSTRAINT tube_sample_pkey PRIMARY KEY (tube);
+
+ALTER TABLE ONLY tube.tube_sink
+    ADD CONSTRAINT tube_sink_pkey PRIMARY KEY (tube);
+
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_pkey PRIMARY KEY (tube, partition);
+
+ALTER TABLE ONLY tube.tube_source
+    ADD CONSTRAINT tube_source_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY tube.tube_step
     ADD CONSTRAINT tube_step_pkey PRIMARY KEY (step_id);
@@ -8353,8 +9240,13 @@ ALTER TABLE ONLY tube.tube_term
 ALTER TABLE ONLY tube.tube_trouble
     ADD CONSTRAINT tube_trouble_pkey PRIMARY KEY (leader_id);
 
+ALTER TABLE ONLY tube.tube_unverified
+    ADD CONSTRAINT tube_unverified_pkey PRIMARY KEY (tube, cause);
+
 ALTER TABLE ONLY tube.tube_version
     ADD CONSTRAINT tube_version_pkc PRIMARY KEY (version_num);
+
+CREATE UNIQUE INDEX tube_attachment_digest_key ON tube.tube_attachment USING btree ("right"(trigger_function, 8));
 
 CREATE UNIQUE INDEX tube_attempt_key_idx ON tube.tube_attempt USING btree (tube, shard, md5(id));
 
@@ -8391,6 +9283,9 @@ ALTER TABLE ONLY tube.tube_attempt
 ALTER TABLE ONLY tube.tube_backfill
     ADD CONSTRAINT tube_backfill_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_failing
+    ADD CONSTRAINT tube_failing_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
 ALTER TABLE ONLY tube.tube_instance
     ADD CONSTRAINT tube_instance_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
@@ -8402,6 +9297,9 @@ ALTER TABLE ONLY tube.tube_job_unit
 
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_outbox_identity
+    ADD CONSTRAINT tube_outbox_identity_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_outbox(outbox) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -8421,17 +9319,22 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_paused
     ADD CONSTRAINT tube_paused_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_sample
+    ADD CONSTRAINT tube_sample_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_sink
+    ADD CONSTRAINT tube_sink_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
 ALTER TABLE ONLY tube.tube_sleeper
     ADD CONSTRAINT tube_sleeper_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_step
     ADD CONSTRAINT tube_step_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
-GRANT USAGE ON SCHEMA tube TO tube_admin;
-GRANT USAGE ON SCHEMA tube TO tube_worker;
-GRANT USAGE ON SCHEMA tube TO tube_writer;
-GRANT USAGE ON SCHEMA tube TO tube_monitor;
-GRANT USAGE ON SCHEMA tube TO tube_nobody;
+ALTER TABLE ONLY tube.tube_unverified
+    ADD CONSTRAINT tube_unverified_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+GRANT USAGE ON SCHEMA tube TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
@@ -8444,6 +9347,10 @@ GRANT ALL ON FUNCTION tube.outbox_ensure_absent(in_outbox text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_identity(outbox text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_identity(outbox text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_identity(outbox text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) TO tube_admin;
@@ -8462,13 +9369,21 @@ GRANT ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) TO tu
 REVOKE ALL ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) TO tube_admin;
-GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
@@ -8481,6 +9396,11 @@ GRANT ALL ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions int
 REVOKE ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.outbox_resting(in_outbox text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_resting(in_outbox text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_resting(in_outbox text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.outbox_resting(in_outbox text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) TO tube_admin;
@@ -8505,6 +9425,13 @@ REVOKE ALL ON FUNCTION tube.outbox_stats() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_worker;
 GRANT ALL ON FUNCTION tube.outbox_stats() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.outbox_topic_park(outbox text, topic text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_topic_park(outbox text, topic text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;
@@ -8602,6 +9529,11 @@ REVOKE ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) FROM PUBLIC
 GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
@@ -8632,6 +9564,20 @@ GRANT ALL ON FUNCTION tube.tube_ensure_absent(in_tube text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_failing_list() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_failing_list() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_failing_list() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_failing_list() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_hindered_list() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_hindered_list() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_hindered_list() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_hindered_list() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_admin;
@@ -8678,6 +9624,15 @@ REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_kafka_unreachable() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;
@@ -8844,8 +9799,6 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_admit_owner(owner regrole) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
@@ -8858,16 +9811,6 @@ GRANT SELECT ON TABLE tube.tube_attachment TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_private_agent(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_agent_body(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_agent_triggers(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_agents(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_as_agreed(att tube.tube_attachment, rel regclass, triggers name[], op text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) FROM PUBLIC;
@@ -8878,6 +9821,8 @@ GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard in
 REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_attachments_with(tube text, predicate text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) FROM PUBLIC;
 
@@ -8895,7 +9840,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_backfills_at_end(tube text, seqs bigint
 
 REVOKE ALL ON FUNCTION tube.tube_private_base_type(type oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_base_type_sql(type oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
@@ -8908,9 +9855,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT q
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -8928,6 +9875,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) FRO
 GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_bound_sql(row_name text, col name, type oid, bound oid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_worker;
@@ -8936,12 +9885,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment,
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_broken_seals() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_call_agent(agent text, agreed text, rel regclass, triggers name[], op text) TO tube_owner;
-
-REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) FROM PUBLIC;
 
@@ -8979,9 +9923,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions intege
 
 REVOKE ALL ON FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_column_now(rel oid, attnum integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_column_values(tbl regclass, columns name[], row_name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_close_capture() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
 
@@ -8991,15 +9933,19 @@ REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLI
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop(tube text, force boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop_former(stored tube.tube_attachment, wanted tube.tube_attachment, trigger_function text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_drop_routine(routine oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment, owner regrole) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
 
@@ -9036,6 +9982,12 @@ REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_fit_outbox_index(outbox text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_flag_sql(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) FROM PUBLIC;
@@ -9056,9 +10008,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind
 
 REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_name(att tube.tube_attachment, kind text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_grant_door(att tube.tube_attachment, owner regrole) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment, rel text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
@@ -9070,6 +10022,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_hold_pods(reg tube.tube_registry, in_pa
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_term(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_holders(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) FROM PUBLIC;
@@ -9080,9 +10034,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_is_constructor(routine oid) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_is_replaced(xmax xid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_is_fresh(rel oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
@@ -9100,6 +10052,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment)
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_last_replayed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -9127,6 +10081,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer,
 
 REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
@@ -9138,9 +10094,16 @@ GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) T
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_now_id(key_type regtype, row_name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_op_of_sides() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_op_sql(op text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_open_capture(tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_open_capture(tbl regclass) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_open_capture(tbl regclass) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) TO tube_admin;
@@ -9180,11 +10143,16 @@ REVOKE ALL ON FUNCTION tube.tube_private_outbox_trigger(reg tube.tube_registry, 
 REVOKE ALL ON FUNCTION tube.tube_private_outbox_wake() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_outbox_wake() TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment, is_owner boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment, is_owner boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_owner_ddl(att tube.tube_attachment, is_owner boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_owner_of(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_page_runs(tbl regclass, cuts bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_page_runs(tbl regclass, cuts bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_page_runs(tbl regclass, cuts bigint[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_private_page_runs(tbl regclass, cuts bigint[]) TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_parked TO tube_worker;
@@ -9201,6 +10169,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_parse_predicate(tube text, predicate te
 REVOKE ALL ON FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_passes_sql(att tube.tube_attachment, row_name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer) TO tube_admin;
@@ -9235,8 +10205,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, 
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_callers(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
@@ -9249,7 +10217,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_qualify(name text) FROM PUBLIC;
 
@@ -9258,6 +10226,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_range(tube text, tbl regclass, shard in
 REVOKE ALL ON FUNCTION tube.tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boolean, retried boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refilled(tube text, since timestamp with time zone, finished boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, other text) FROM PUBLIC;
 
@@ -9295,6 +10265,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_require_any(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require_outbox(outbox text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_routines(att tube.tube_attachment) FROM PUBLIC;
@@ -9309,13 +10281,12 @@ GRANT ALL ON FUNCTION tube.tube_private_run_owner_ddl(statements text[]) TO tube
 
 REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_seal(owner regrole) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_see_ddl() FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
 
@@ -9324,6 +10295,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_signature(routine oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_some_keys(keys text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_source(OUT system_identifier bigint, OUT timeline integer, OUT sequence oid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stale_attachments() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_admin;
@@ -9343,6 +10318,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_regist
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_estimate(pods text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_stats_estimates(reg tube.tube_registry) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) FROM PUBLIC;
@@ -9361,6 +10338,8 @@ GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigi
 REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_table_name(tbl oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
@@ -9388,6 +10367,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_type_sql(type oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_verified_by_backfills(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
@@ -9402,6 +10383,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_seq_advance(beyond bigint) TO tube_admin;
@@ -9428,27 +10413,36 @@ GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_settle_seq() TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_settle_writers(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_settle_writers(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_settle_writers(tube text) TO tube_worker;
+
 GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_writer;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_writer;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_writer;
-GRANT ALL ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_sink_list() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sink_list() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_sink_list() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_sink_list() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_sink_note(tube text, held text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_sink_note(tube text, held text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_sink_note(tube text, held text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_admin;
@@ -9509,6 +10503,15 @@ GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_wor
 GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) TO tube_monitor;
 
+REVOKE ALL ON FUNCTION tube.tube_unverified_list(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_unverified_list(in_tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_unverified_list(in_tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_unverified_list(in_tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) TO tube_worker;
+
 REVOKE ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) TO tube_worker;
@@ -9517,15 +10520,17 @@ REVOKE ALL ON FUNCTION tube.tube_wakes() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_wakes() TO tube_worker;
 
-GRANT SELECT ON TABLE tube.tube_agent TO tube_admin;
-
 GRANT SELECT ON TABLE tube.tube_attempt TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_attempt TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_attempt TO tube_monitor;
 
 GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
 
+GRANT SELECT ON TABLE tube.tube_failing TO tube_admin;
+
 GRANT SELECT ON TABLE tube.tube_halted TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_hindered TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_installation TO tube_admin;
 
@@ -9533,11 +10538,17 @@ GRANT SELECT ON TABLE tube.tube_instance TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_job_unit TO tube_admin;
 
+GRANT SELECT ON TABLE tube.tube_kafka TO tube_admin;
+
 GRANT SELECT ON TABLE tube.tube_leader TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_outbox_identity TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_monitor;
+
+GRANT SELECT ON TABLE tube.tube_outbox_resting TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_outbox_retry TO tube_worker;
@@ -9546,16 +10557,26 @@ GRANT SELECT ON TABLE tube.tube_parked_document TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_paused TO tube_admin;
 
+GRANT SELECT ON TABLE tube.tube_sample TO tube_admin;
+GRANT SELECT ON TABLE tube.tube_sample TO tube_worker;
+GRANT SELECT ON TABLE tube.tube_sample TO tube_monitor;
+
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_admin;
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
+GRANT SELECT ON TABLE tube.tube_sink TO tube_admin;
+
 GRANT SELECT ON TABLE tube.tube_sleeper TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_source TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_step TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_term TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_trouble TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_unverified TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_version TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_version TO tube_worker;

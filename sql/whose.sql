@@ -31,12 +31,7 @@ BEGIN
         WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND d.refobjid = schema_oid
     ) AS o
     JOIN pg_catalog.pg_roles AS r ON r.oid = o.role
-    WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = owner
-        -- finish.sql gives this one away.
-        OR r.rolname = roles || '_nobody' AND o.what LIKE format('function %I.tube_private_call_agent(%%', ours)
-        -- Version 0001 belonged to tube_admin.
-        OR r.rolname = roles || '_admin' AND NOT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n
-            WHERE n.oid = schema_oid AND n.nspowner <> r.oid))
+    WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = owner)
     ORDER BY o.place, o.what
     LIMIT 1;
     IF FOUND THEN

@@ -11,13 +11,12 @@ import hypothesis
 import psycopg
 import pytest
 
-from tests.helpers.database import TestServer, server_folder
+from tests.helpers.database import Prepare, TestServer, server_folder
 
 if TYPE_CHECKING:
-    from pytube.embedded.binaries import Version
     from pytube.embedded.kafka_real import RealKafka
-    from pytube.embedded.ports import Port
-    from pytube.embedded.postgres import Postgres
+    from pytube.embedded.postgres import Postgres, Version
+    from pytube.embedded.process import Port
     from pytube.embedded.search_server import SearchServer
     from tests.helpers.proxy import Proxy
 
@@ -71,7 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once."""
+    """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once.
+
+    The two that take longest begin first. Of the rest, every other process takes the last file: tests of
+    real processes, which wait, come first, and those of the SQL, which compute, last: they run side by side.
+    """
     from xdist.scheduler import LoadScopeScheduling  # late: xdist may be switched off
 
     class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -81,6 +84,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "spark"
             by_opensearch = ("opensearch", "reindex", "sink_check")
             return "opensearch" if any(name in file for name in by_opensearch) else file
+
+        def _assign_work_unit(self, node: Any) -> None:
+            ends = (next(iter(self.workqueue)), next(reversed(self.workqueue)))
+            long = [scope for scope in ("spark", "opensearch") if scope in self.workqueue]
+            chosen = long[0] if long else ends[self.nodes.index(node) % 2]
+            self.workqueue.move_to_end(chosen, last=False)
+            super()._assign_work_unit(node)
 
     return ByWhatIsShared(config, log)
 
@@ -137,9 +147,15 @@ def bare_dsn(servers: Servers) -> Iterator[str]:
 
 
 @pytest.fixture
-def dsn(servers: Servers) -> Iterator[str]:
+def prepare() -> Prepare | None:
+    """What makes the tables and tubes that a database begins with; a file that has some overrides it."""
+    return None
+
+
+@pytest.fixture
+def dsn(servers: Servers, prepare: Prepare | None) -> Iterator[str]:
     """A fresh database on `postgres` with our SQL in it."""
-    with servers.get(18).database(installed=True) as dsn:
+    with servers.get(18).database(installed=True, prepare=prepare) as dsn:
         yield dsn
 
 
@@ -157,9 +173,9 @@ def any_bare_dsn(any_server: TestServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def any_dsn(any_server: TestServer) -> Iterator[str]:
+def any_dsn(any_server: TestServer, prepare: Prepare | None) -> Iterator[str]:
     """A fresh database with our SQL in it, on each version."""
-    with any_server.database(installed=True) as dsn:
+    with any_server.database(installed=True, prepare=prepare) as dsn:
         yield dsn
 
 
@@ -186,19 +202,19 @@ def conn(connect: Connect) -> psycopg.Connection[Any]:
 
 
 @pytest.fixture(scope="session")
-def kafka_mock() -> Iterator[str]:
+def kafka_mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap servers of librdkafka's mock cluster, a process of its own."""
     # Imported late: the unit tests need no Kafka.
     from pytube.embedded.kafka_mock import MockKafka
 
-    with MockKafka() as kafka:
+    with MockKafka(tmp_path_factory.mktemp("kafka-mock")) as kafka:
         yield kafka.bootstrap
 
 
 @pytest.fixture(scope="session")
 def kafka_door() -> Iterator[Port]:
     """Where a proxy before the real broker may listen."""
-    from pytube.embedded.ports import Port
+    from pytube.embedded.process import Port
 
     with Port() as port:
         yield port
@@ -225,7 +241,7 @@ def kafka_proxy(kafka_real: RealKafka, kafka_door: Port) -> Iterator[Proxy]:
 @pytest.fixture(scope="session")
 def real_opensearch() -> Iterator[SearchServer]:
     """A real OpenSearch server."""
-    from pytube.embedded.opensearch import OpenSearch
+    from pytube.embedded.search_server import OpenSearch
 
     with server_folder() as folder, OpenSearch(folder) as server:  # it has another user if we are root
         yield server
@@ -234,7 +250,7 @@ def real_opensearch() -> Iterator[SearchServer]:
 @pytest.fixture(scope="session")
 def real_elasticsearch() -> Iterator[SearchServer]:
     """A real Elasticsearch server."""
-    from pytube.embedded.elasticsearch import Elasticsearch
+    from tests.helpers.elasticsearch import Elasticsearch
 
     with server_folder() as folder, Elasticsearch(folder) as server:
         yield server

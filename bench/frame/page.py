@@ -25,7 +25,9 @@ class Target:
     @property
     def verdict(self) -> str:
         """`met`, or by how much it was missed."""
-        return "met" if self.met else f"missed by {abs(self.got - self.goal) / self.goal:.0%}"
+        if self.met or not self.goal:
+            return "met" if self.met else "missed"
+        return f"missed by {abs(self.got - self.goal) / self.goal:.0%}"
 
     def row(self) -> list[str]:
         """Its line of the table."""

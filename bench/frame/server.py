@@ -13,9 +13,8 @@ import psycopg
 
 from bench.frame.readings import Readings
 from pytube.db.install import install
-from pytube.embedded import binaries
-from pytube.embedded.binaries import Version
-from pytube.embedded.postgres import Postgres
+from pytube.embedded import postgres
+from pytube.embedded.postgres import Postgres, Version
 from pytube.embedded.process import EmbeddedError
 
 SETTINGS = {
@@ -125,7 +124,7 @@ def running(version: Version = 18) -> Iterator[Server]:
 def systems_own() -> Iterator[Server | None]:
     """A server of the version that the system has installed; None where it has none."""
     try:
-        binaries.find("system")
+        postgres.find("system")
     except EmbeddedError:
         yield None
     else:

@@ -133,10 +133,12 @@ def leaders(connection: psycopg.Connection, tube: str) -> dict[int, str]:
     return {int(partition): str(name) for partition, name in rows}
 
 
-def wait_for(condition: Callable[[], bool], what: str, limit: float = START_LIMIT) -> None:
-    """Until the condition holds."""
+def wait_for(
+    condition: Callable[[], bool], what: str, limit: float = START_LIMIT, pause: float = 0.005
+) -> None:
+    """Until the condition holds; it is asked every `pause` seconds."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {limit:g} s: {what}")
-        time.sleep(0.005)
+        time.sleep(pause)

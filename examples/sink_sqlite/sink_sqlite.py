@@ -85,10 +85,6 @@ class SqliteSink:
         """Begin no more writes."""
         self._is_open = False
 
-    def cannot_scan(self) -> str | None:
-        """It can."""
-        return None
-
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """Page by page in the order of ids."""
         last: Id | None = None

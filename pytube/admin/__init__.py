@@ -15,20 +15,20 @@ from pytube.admin.park import (
     retry_parked,
     see_parked,
 )
-from pytube.admin.pauses import Pause, pause, pauses, resume, wait_until_halted
+from pytube.admin.pausing import Pause, Stepped, pause, pauses, resume, step, wait_until_halted
 from pytube.admin.pods import (
     Pods,
     PodsCount,
+    Shown,
     WaitingPod,
     ack_pods,
     count_pods,
     list_pods,
     reset_attempts,
     retry_pods,
+    show,
 )
-from pytube.admin.show import Shown, show
-from pytube.admin.steps import Stepped, step
-from pytube.admin.touch import touch, touch_query
+from pytube.admin.touch import accept_sink, touch, touch_query
 
 __all__ = [
     "Action",
@@ -41,6 +41,7 @@ __all__ = [
     "Shown",
     "Stepped",
     "WaitingPod",
+    "accept_sink",
     "ack_pods",
     "audit",
     "count_pods",

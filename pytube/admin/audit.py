@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from pytube.admin.session import rows_of, value_of
 from pytube.errors import UnknownTube
+from pytube.tubes.calls import rows_of, value_of
 
 _LIST = "SELECT * FROM {s}.tube_audit_list(%(tube)s, %(limit)s)"
 _EXISTS = """

@@ -9,8 +9,8 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from pytube.admin.session import AT_ONCE, in_pieces, rows_of, value_of
 from pytube.errors import UnknownTube, UsageError
+from pytube.tubes.calls import AT_ONCE, in_pieces, rows_of, value_of
 
 _LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
 _COUNT = """

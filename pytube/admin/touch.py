@@ -1,4 +1,4 @@
-"""Touches by hand: of ids of a table, or of what a query names."""
+"""Touches by hand, of ids of a table or of what a query names; and a sink that counts as complete by hand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.types.json import Jsonb
 
-from pytube.admin.session import explained, rows_of, value_of
 from pytube.db.errors import translated
 from pytube.errors import UnknownTable, UnknownTube, UsageError
 from pytube.model import KeyType
+from pytube.tubes.calls import explained, rows_of, value_of
 from pytube.tubes.tables import find_table
 
 _TABLES = "SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s"
@@ -103,3 +103,19 @@ def _key(kind: KeyType, text: str) -> str:
     if not kind.has(value):
         raise UsageError(f"{text!r} is no id of this tube, whose keys are {kind}")
     return str(value)
+
+
+# --- sinks that were found emptied ------------------------------------------------------------
+
+_ACCEPT = "SELECT {s}.tube_sink_accept(%(tube)s, NULL)"
+
+
+def accept_sink(connection: psycopg.Connection, tube: str, schema: str = "tube") -> bool:
+    """Count what the sink of a tube holds now as complete; False: it was not found emptied.
+
+    Args:
+        connection: autocommit.
+        tube: its name.
+        schema: of our SQL.
+    """
+    return bool(value_of(connection, schema, _ACCEPT, tube=tube))

@@ -103,6 +103,8 @@ class Progress:
     rate: float | None
     """Rows a second, lately."""
     note: str | None
+    rows_delivered: int | None = None
+    """Of those inserted, about; None while that is not looked at."""
 
     @property
     def seconds_left(self) -> float | None:

@@ -9,11 +9,19 @@ CREATE: Final = """
         %(tube)s, %(table)s::oid::regclass, %(order_col)s, %(supersede)s, %(by_worker)s)
 """
 COMMAND: Final = "SELECT (tube_backfill_command(%(backfill)s, %(command)s)).state"
-LIST: Final = "SELECT l.*, l.relation::oid AS oid FROM tube_backfill_list(%(tube)s) AS l"
-IS_TUBE: Final = "SELECT 1 FROM tube_list() AS l WHERE l.tube = %(tube)s"
-ROOTS: Final = (
-    "SELECT l.tbl::oid, l.tbl::text FROM tube_list() AS l WHERE l.tube = %(tube)s AND l.root ORDER BY 1"
-)
+LIST: Final = """
+    SELECT l.*, l.relation::oid AS oid,
+        CASE WHEN l.state IN ('waiting', 'finished') THEN l.rows_done
+            WHEN l.state IN ('inserting', 'delivering')
+                THEN l.rows_done - tube_backfill_waiting(l.backfill_id)
+        END AS rows_delivered
+    FROM tube_backfill_list(%(tube)s) AS l
+"""
+IS_TUBE: Final = "SELECT 1 AS there FROM tube_list() AS l WHERE l.tube = %(tube)s"
+ROOTS: Final = """
+    SELECT l.tbl::oid AS oid, l.tbl::text AS name FROM tube_list() AS l
+    WHERE l.tube = %(tube)s AND l.root ORDER BY 1
+"""
 UNTAKEN: Final = """
     SELECT b.backfill_id, b.tube FROM tube_backfill AS b
     WHERE b.tube = ANY(%(tubes)s) AND b.by_worker AND b.state IN ('waiting', 'inserting') AND NOT b.paused
@@ -41,6 +49,7 @@ STATE: Final = """
     SELECT tube, table_name, state, paused, rows_done, rows_total, note
     FROM tube_backfill WHERE backfill_id = %(backfill)s
 """
+WAITING: Final = "SELECT tube_backfill_waiting(%(backfill)s)"
 PRESSURE: Final = """
     SELECT waiting, replica, replica_lag, replica_behind
     FROM tube_backfill_pressure(%(tube)s, %(pods_limit)s)

@@ -57,6 +57,8 @@ class BackfillRun:
         self._on_progress = on_progress
         self._rate = Rate()
         self._known_rate: float | None = None
+        self._waiting: int | None = None
+        """Rows in the tube, as last looked at."""
         self._pressed_at = 0.0
         self._unwatched = 0
         """Pods inserted since the pressure was looked at."""
@@ -104,7 +106,11 @@ class BackfillRun:
     async def wait_until_delivered(self) -> Progress:
         """Wait until workers have acted upon its end in all shards; raises as `run`."""
         progress = self._check(await self._state())
+        due = 0.0
         while progress.state != "finished":
+            if time.monotonic() >= due:
+                self._waiting = int(await self._session.value(queries.WAITING, self._arguments))
+                due = time.monotonic() + _PRESSURE_INTERVAL
             await asyncio.sleep(_POLL_INTERVAL)
             progress = self._check(await self._state())
         return progress
@@ -211,6 +217,7 @@ class BackfillRun:
             None if rows_total is None else int(str(rows_total)),
             self._known_rate,
             None if note is None else str(note),
+            None if self._waiting is None else max(0, int(str(rows_done)) - self._waiting),
         )
         self._on_progress(progress)
         return progress

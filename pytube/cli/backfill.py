@@ -1,23 +1,28 @@
-"""`pytube backfill …`: every row of a table once more, at low priority."""
+"""`pytube backfill …`: every row of a table once more, at low priority; and how it is shown meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
-from pytube.backfill.limits import BackfillLimits
-from pytube.cli.backfill_work import Job, run_backfills
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows, seconds
-from pytube.cli.settings import Settings
-from pytube.errors import UnknownBackfill, UsageError
+from pytube.backfill.limits import BackfillLimits, Progress
+from pytube.backfill.run import BackfillRun
+from pytube.cli.context import database_options, json_option
+from pytube.cli.output import changing, is_terminal, print_json, print_list, seconds
+from pytube.cli.program import Settings
+from pytube.db.database import Database
+from pytube.db.session import Session
+from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
 
 _OFF = "off"
 _METAVAR = f"NUMBER|{_OFF}"
@@ -99,7 +104,7 @@ def backfill() -> None:
 @_WAIT
 @_limit_options
 @json_option
-@database_options
+@database_options()
 def start(
     database: Database,
     tube: str,
@@ -136,7 +141,7 @@ def start(
 @_WAIT
 @_limit_options
 @json_option
-@database_options
+@database_options()
 def resume(
     database: Database, tube: str, table: str | None, wait: bool, given: dict[str, Any], as_json: bool
 ) -> None:
@@ -152,7 +157,7 @@ def resume(
 @backfill.command()
 @_TUBE
 @_TABLE
-@database_options
+@database_options()
 def pause(database: Database, tube: str, table: str | None) -> None:
     """Insert nothing more until it is resumed."""
     _command(database, tube, table, "pause", "is paused", ("waiting", "inserting"))
@@ -161,7 +166,7 @@ def pause(database: Database, tube: str, table: str | None) -> None:
 @backfill.command()
 @_TUBE
 @_TABLE
-@database_options
+@database_options()
 def cancel(database: Database, tube: str, table: str | None) -> None:
     """End it, and take back what waits of it in the tube."""
     _command(database, tube, table, "cancel", "is cancelled", ("waiting", "inserting", "delivering"))
@@ -171,34 +176,34 @@ def cancel(database: Database, tube: str, table: str | None) -> None:
 @click.option("--tube", metavar="NAME", help="Of this tube only.")
 @_TABLE
 @json_option
-@database_options
+@database_options()
 def status(database: Database, tube: str | None, table: str | None, as_json: bool) -> None:
     """Show backfills, the newest first."""
     with _backfills(database) as backfills:
         rows = backfills.all(tube, table)
-    if as_json:
-        print_json(rows)
-        return
     columns = {
         "backfill_id": "number",
         "tube": "tube",
         "tbl": "table",
         "state": "state",
-        "rows": "rows",
+        "rows": "rows inserted",
+        "delivered": "delivered",
         "rate": "rows/s",
         "left": "time left",
         "by": "worked on by pid",
         "note": "note",
     }
-    print_rows(columns, [_shown(row) for row in rows], "there was no backfill yet")
+    print_list(columns, rows, "there was no backfill yet", as_json=as_json, shown=_shown)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    total = row["rows_total"]
+    total, delivered = row["rows_total"], row["rows_delivered"]
+    waits = delivered is not None and delivered < row["rows_done"]
     inserting = row["state"] == "inserting"
-    return row | {
+    return {
         "state": f"{row['state']}, paused" if row["paused"] else row["state"],
         "rows": None if total is None else f"{row['rows_done']} of {total}",
+        "delivered": None if total is None or delivered is None else f"{'~' if waits else ''}{delivered}",
         "rate": f"{row['rate']:.0f}" if row["rate"] and inserting else None,
         "left": seconds(row["seconds_left"]) if row["seconds_left"] is not None else None,
         "by": row["pid"] or ("left to workers" if _waits_for_a_worker(row) else None),
@@ -231,3 +236,148 @@ def _command(
         for row in chosen:
             backfills.command(row["backfill_id"], command)
             click.echo(f"backfill {row['backfill_id']} of {row['tbl']} {done}")
+
+
+# --- the work, and how it is shown ------------------------------------------------------------
+
+_INTERRUPTED = 130
+_BY_WORKERS = "left to the workers of the tube"
+_LINE_INTERVAL = 5.0
+"""Seconds between two lines of the same state."""
+
+
+class Job(NamedTuple):
+    """A backfill that is under way."""
+
+    number: int
+    by_worker: bool
+    """Whether a worker inserts its pods, not the command."""
+
+
+def run_backfills(
+    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillLimits, *, wait: bool, as_json: bool
+) -> None:
+    """Insert what is left of each, one after the other; with `wait`, until workers have delivered it.
+
+    Raises:
+        PytubeError: as `BackfillRun.run`.
+    """
+    resume = f"go on with: pytube backfill resume --tube {tube}"
+    try:
+        with progress_display(as_json=as_json) as display:
+            asyncio.run(_work(database, jobs, limits, display, wait=wait))
+    except DatabaseUnavailable:
+        click.echo(f"pytube: nothing is lost; {resume}", err=True)
+        raise
+    except KeyboardInterrupt:
+        click.echo(f"pytube: interrupted; {resume}", err=True)
+        click.get_current_context().exit(_INTERRUPTED)
+
+
+async def _work(
+    database: Database, jobs: Sequence[Job], limits: BackfillLimits, display: ProgressDisplay, *, wait: bool
+) -> None:
+    session = await Session.open(
+        database.dsn.get_secret_value(),
+        database.schema,
+        "pytube filling",
+        answer_timeout=database.answer_timeout,
+    )
+    try:
+        for job in jobs:
+            if job.by_worker:
+                await _show(job, session, display)
+            else:
+                await _insert(BackfillRun(session, job.number, limits, display.progress), display)
+        for job in jobs if wait else ():
+            await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
+        await session.value(queries.TIDY)
+    finally:
+        await session.close()
+
+
+async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
+    try:
+        await run.run()
+    except BackfillBusy as error:
+        display.message(str(error))
+
+
+async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
+    """How far it is; a worker does the rest."""
+    progress = await BackfillRun(session, job.number, BackfillLimits(), lambda _: None).look()
+    if progress.note is None and progress.state in ("waiting", "inserting"):
+        progress = dataclasses.replace(progress, note=_BY_WORKERS)
+    display.progress(progress)
+
+
+# --- how it is shown --------------------------------------------------------------------
+
+
+class ProgressDisplay:
+    """Shows how far backfills are: a changing line for each on a terminal, else a line every few seconds.
+
+    There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
+    with every chunk, and is no change of state.
+    """
+
+    def __init__(self, change: Callable[[Sequence[str]], None] | None, *, as_json: bool) -> None:
+        """`change`: shows lines in place of those before; None: there is no terminal."""
+        self._change = change
+        self._as_json = as_json
+        self._shown: dict[object, str] = {}
+        self._last: tuple[object, ...] = ()
+        self._at = 0.0
+
+    def progress(self, progress: Progress) -> None:
+        """Show how far a backfill is."""
+        line = f"backfill {progress.backfill} of {progress.table}: {_detail(progress)}"
+        if self._change is not None:
+            self._shown[progress.backfill] = line
+            self._change(list(self._shown.values()))
+            return
+        waits_for = (progress.note or "").split(":")[0] if progress.state == "waiting" else None
+        state = (progress.backfill, progress.state, progress.paused, waits_for)
+        if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
+            return
+        self._last, self._at = state, time.monotonic()
+        if self._as_json:
+            print_json(dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left})
+        else:
+            click.echo(line)
+
+    def message(self, text: str) -> None:
+        """Show any other message."""
+        if self._change is not None:
+            self._shown[text] = text
+            self._change(list(self._shown.values()))
+        elif self._as_json:
+            print_json({"message": text})
+        else:
+            click.echo(text)
+
+
+@contextmanager
+def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
+    """The display that suits standard output."""
+    if as_json or not is_terminal():
+        yield ProgressDisplay(None, as_json=as_json)
+        return
+    with changing() as change:
+        yield ProgressDisplay(change, as_json=False)
+
+
+def _detail(progress: Progress) -> str:
+    parts = ["paused" if progress.paused else progress.state]
+    if progress.rows_total is not None:
+        parts.append(f"{progress.rows_done} of {progress.rows_total} rows")
+    if progress.rows_delivered is not None and progress.state == "delivering":
+        parts.append(f"about {progress.rows_delivered} delivered")
+    if progress.rate and progress.state == "inserting":
+        parts.append(f"{progress.rate:.0f} rows/s")
+    left = progress.seconds_left
+    if left is not None and progress.state == "inserting":
+        parts.append(f"{seconds(left)} left")
+    if progress.note:
+        parts.append(progress.note)
+    return ", ".join(parts)

@@ -1,11 +1,11 @@
-"""What commands share: where the configuration is, and which database is meant."""
+"""What commands share: which database is meant, and options that several have."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import click
@@ -13,33 +13,14 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
-from pytube.cli.settings import Settings
-from pytube.config import Config, PostgresConfig
-from pytube.db.connect import connect_sync, database_of
-from pytube.db.errors import translated
+from pytube.cli.program import Settings
+from pytube.clock import length_of
+from pytube.config import Config
+from pytube.db.connect import database_of
+from pytube.db.database import DEFAULT_SCHEMA, Database
 from pytube.errors import ConfigError, UsageError
 
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """The database that a command works on."""
-
-    dsn: SecretStr
-    schema: str
-    answer_timeout: float = PostgresConfig.model_fields["answer_timeout"].default
-    """Seconds that a chunk of a backfill may take."""
-
-    host: str | None = None
-    """Its name in the configuration, where there are several."""
-
-    @contextmanager
-    def connect(self) -> Iterator[psycopg.Connection]:
-        """A session for the time of the command."""
-        with (
-            translated(),
-            connect_sync(self.dsn, self.schema, application_name="pytube cli") as connection,
-        ):
-            yield connection
+_Command = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,85 +45,82 @@ class Asked:
         meta[cls.KEY] = cls(tuple(reversed(names)), databases)
 
 
-def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def database_options(
+    *,
+    several: bool = False,
+    configured: bool = False,
+    opens: Callable[[psycopg.Connection, str], object] | None = None,
+) -> Callable[[_Command], _Command]:
     """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    That is the one of `--dsn`, else of `PYTUBE_DSN`, else of the configuration.
+    That is the one of `--dsn`, else of `PYTUBE_DSN`, else of the configuration. The returned decorator raises
+    `UsageError` where `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
 
-    Raises:
-        UsageError: `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
+    Args:
+        several: pass the `databases` of all hosts, unless one is named.
+        configured: the command reads more of the file, so that the two have to agree wherever there is one:
+            documents of one database are not to be compared with the copy of another one.
+        opens: called with a session and the schema of our SQL; the command gets what it returns as its first
+            argument, in place of the database.
     """
-    return databases_options(_takes_one(command))
+
+    def decorate(command: _Command) -> _Command:
+        @click.option(
+            "--dsn",
+            envvar="PYTUBE_DSN",
+            show_envvar=True,
+            metavar="DSN",
+            help="The database, in place of the configuration's. Other users of this machine can see "
+            "arguments: a password belongs into the variable.",
+        )
+        @click.option(
+            "--schema",
+            envvar="PYTUBE_SCHEMA",
+            show_envvar=True,
+            metavar="NAME",
+            help="The schema of our SQL, in place of the configuration's (tube).",
+        )
+        @click.option("--host", metavar="NAME", help="The host, where the configuration has several.")
+        @functools.wraps(command)
+        def wrapper(
+            *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
+        ) -> Any:
+            context, settings = click.get_current_context(), _settings()
+            if dsn is not None and (configured or settings.is_option) and settings.has_file:
+                config = settings.config()
+                if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
+                    _see_that_it_is_one_of(config, dsn, settings)
+            databases = databases_of(settings, dsn, schema, host)
+            Asked.note(databases)
+            if several:
+                return command(*arguments, databases=databases, **options)
+            if len(databases) > 1:
+                names = ", ".join(str(database.host) for database in databases)
+                raise UsageError(f"which host? The configuration has several: give --host, one of {names}")
+            if opens is None:
+                return command(*arguments, database=databases[0], **options)
+            with databases[0].connect() as connection:
+                return command(opens(connection, databases[0].schema), *arguments, **options)
+
+        return wrapper
+
+    return decorate
 
 
-def configured_database_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As `database_options`, for a command that reads more of the file: its sinks, say.
-
-    So the two have to agree wherever there is a file: documents of one database are not to be compared with
-    the copy of another one.
-    """
-    return configured_databases_options(_takes_one(command))
+def _settings() -> Settings:
+    settings = click.get_current_context().find_object(Settings)
+    assert settings is not None
+    return settings
 
 
-def _takes_one(command: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, databases: Sequence[Database], **options: Any) -> Any:
-        if len(databases) > 1:
-            names = ", ".join(str(database.host) for database in databases)
-            raise UsageError(f"which host? The configuration has several: give --host, one of {names}")
-        return command(*arguments, database=databases[0], **options)
-
-    return wrapper
-
-
-def databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As `database_options`, for a command that takes the `databases` of all hosts unless one is named."""
-    return _databases_options(command, reads_file=False)
-
-
-def configured_databases_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As `configured_database_options`, for a command that takes the `databases` of all hosts."""
-    return _databases_options(command, reads_file=True)
-
-
-def _databases_options(command: Callable[..., Any], *, reads_file: bool) -> Callable[..., Any]:
-    @click.option(
-        "--dsn",
-        envvar="PYTUBE_DSN",
-        show_envvar=True,
-        metavar="DSN",
-        help="The database, in place of the configuration's. Other users of this machine can see "
-        "arguments: a password belongs into the variable.",
-    )
-    @click.option(
-        "--schema",
-        envvar="PYTUBE_SCHEMA",
-        show_envvar=True,
-        metavar="NAME",
-        help="The schema of our SQL, in place of the configuration's (tube).",
-    )
-    @click.option("--host", metavar="NAME", help="The host, where the configuration has several.")
-    @functools.wraps(command)
-    def wrapper(
-        *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
-    ) -> Any:
-        context = click.get_current_context()
-        settings = context.find_object(Settings)
-        assert settings is not None
-        if dsn is not None and (reads_file or settings.is_option) and settings.has_file:
-            config = settings.config()
-            if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
-                _see_that_it_is_one_of(config, dsn, settings)
-        databases = databases_of(settings, dsn, schema, host)
-        Asked.note(databases)
-        return command(*arguments, databases=databases, **options)
-
-    return wrapper
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+def config_of(database: Database) -> Config:
+    """The configuration, with the database that was named in place of its own."""
+    config = _settings().config()
+    if database.host is not None:
+        config = config.of_host(database.host)
+    replaced = {"dsn": database.dsn, "hosts": {}, "schema_name": database.schema}
+    postgres = config.postgres.model_copy(update=replaced)
+    return config.model_copy(update={"postgres": postgres})
 
 
 def databases_of(
@@ -155,7 +133,7 @@ def databases_of(
             raise UsageError(
                 "--host names a host of the configuration; leave it out, or --dsn and PYTUBE_DSN"
             )
-        return [Database(SecretStr(dsn), schema or str(PostgresConfig.model_fields["schema_name"].default))]
+        return [Database(SecretStr(dsn), schema or DEFAULT_SCHEMA)]
     if not has_file:
         raise ConfigError(f"which database? There is no {settings.path}; give --dsn, PYTUBE_DSN, or --config")
     config = settings.config()
@@ -163,7 +141,7 @@ def databases_of(
     for name in config.hosts if host is None else [host]:
         postgres = config.of_host(name).postgres
         schema_name = schema or postgres.schema_name
-        databases.append(Database(postgres.only_dsn, schema_name, postgres.answer_timeout, name))
+        databases.append(Database(postgres.only_dsn, schema_name, name, postgres.answer_timeout))
     return databases
 
 
@@ -192,3 +170,49 @@ def _address(dsn: str) -> tuple[str, str] | None:
     if host in {"", "localhost", "127.0.0.1", "::1"} or host.startswith("/"):
         host = "localhost"
     return name, f"{host}:{port}"
+
+
+# --- options that several commands have ---------------------------------------------------------------
+
+
+class Duration(click.ParamType[timedelta]):
+    """A length of time such as `90s`, `10m`, `2h`, `1d`."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """The length."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return length_of(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--yes`."""
+    return click.option("--yes", is_flag=True, help="Don't ask before it is done.")(command)
+
+
+def tube_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--tube`, which it needs."""
+    return click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")(command)
+
+
+def partition_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--partition`."""
+    return click.option(
+        "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
+    )(command)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on stderr, so that stdout has the result alone; without a yes nothing is done."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)

@@ -10,12 +10,13 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import Database, database_options, databases_options, json_option
+from pytube.cli.context import database_options, json_option
 from pytube.cli.output import print_json, print_text
-from pytube.cli.settings import Settings
+from pytube.cli.program import Settings
 from pytube.config import Config, PostgresConfig, masked
-from pytube.config.environment import key_path
+from pytube.config.section import key_path
 from pytube.db import install as database_install
+from pytube.db.database import Database
 from pytube.health.doctor import examine
 from pytube.health.findings import Check, Level
 
@@ -28,7 +29,7 @@ _ROLES = click.option(
 
 @click.command()
 @_ROLES
-@database_options
+@database_options()
 def install(database: Database, roles: str | None) -> None:
     """Install our SQL into the database, or bring it up to date."""
     click.echo(database_install.install(database.dsn, database.schema, roles))
@@ -36,7 +37,7 @@ def install(database: Database, roles: str | None) -> None:
 
 @click.command()
 @_ROLES
-@database_options
+@database_options()
 def upgrade(database: Database, roles: str | None) -> None:
     """Run the migrations that are missing, and renew the functions; writers and workers may go on."""
     click.echo(database_install.upgrade(database.dsn, database.schema, roles))
@@ -49,7 +50,7 @@ def upgrade(database: Database, roles: str | None) -> None:
     help="Also while tables are attached, or tubes hold pods or parked documents, or outboxes records, "
     "which are lost then.",
 )
-@database_options
+@database_options()
 def uninstall(database: Database, force: bool) -> None:
     """Take our SQL away, with all tubes. Refused while tables are attached to tubes, or they hold pods,
     parked documents or records.
@@ -89,7 +90,7 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 @click.command()
 @json_option
-@databases_options
+@database_options(several=True)
 @click.pass_obj
 def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> None:
     """Check everything a worker needs and suggest fixes.

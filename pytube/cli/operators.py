@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import timedelta
 
 import click
 import orjson
 
 from pytube import admin
-from pytube.cli.acting import Duration, partition_option, session, tube_option
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.context import Duration, database_options, json_option, partition_option, tube_option
+from pytube.cli.output import print_list
 from pytube.counts import is_or_are, say_count
+from pytube.db.database import Database
 from pytube.errors import UsageError
 
 
@@ -21,7 +20,7 @@ from pytube.errors import UsageError
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]…")
 @click.option("--query", metavar="SQL", help="In place of ids: a query of one column that gives them.")
-@database_options
+@database_options()
 def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
     """Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.
 
@@ -29,7 +28,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
-    with session(database) as connection:
+    with database.connect() as connection:
         if query is not None:
             admin.touch_query(connection, name, table, query, database.schema)
             click.echo(f"what the query gives is touched in {name}")
@@ -50,7 +49,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     show_default=True,
     help="Seconds to wait until nothing is in flight.",
 )
-@database_options
+@database_options()
 def pause(
     database: Database,
     name: str,
@@ -64,7 +63,7 @@ def pause(
     The pause stands in the database: workers that are restarted or take over keep to it. Writers go on, and
     the tube fills. Exit code 1 when the wait ends before all leaders have come to rest.
     """
-    with session(database) as connection:
+    with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
         click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
@@ -78,10 +77,10 @@ def pause(
 @click.command()
 @tube_option
 @partition_option
-@database_options
+@database_options()
 def resume(database: Database, name: str, partition: int | None) -> None:
     """End the pauses of a tube, also when a worker has stopped it; or those of one partition."""
-    with session(database) as connection:
+    with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
         left = [
             one
@@ -105,14 +104,11 @@ def _what(name: str, partition: int | None) -> str:
 @click.option("--tube", "name", metavar="NAME", help="Only what concerned this tube.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @json_option
-@database_options
+@database_options()
 def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
     """List who did what by hand, the latest first; also with tubes that are gone."""
-    with session(database) as connection:
-        rows = [asdict(row) for row in admin.audit(connection, database.schema, name, limit)]
-    if as_json:
-        print_json(rows)
-        return
+    with database.connect() as connection:
+        rows = admin.audit(connection, database.schema, name, limit)
     columns = {
         "done_at": "when",
         "done_by": "who",
@@ -121,5 +117,10 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
         "tube": "tube",
         "details": "details",
     }
-    shown = [row | {"details": orjson.dumps(row["details"]).decode()} for row in rows]
-    print_rows(columns, shown, "nothing was done by hand")
+    print_list(
+        columns,
+        rows,
+        "nothing was done by hand",
+        as_json=as_json,
+        shown=lambda row: {"details": orjson.dumps(row.details).decode()},
+    )

@@ -1,34 +1,41 @@
-"""`pytube outbox …`: administration of outboxes, and what they have parked."""
+"""`pytube outbox …`: administration of outboxes, what they have parked, and a load generator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.acting import confirm, yes_option
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.outbox_pump import pump
-from pytube.cli.output import key_shown, print_json, print_rows, seconds, with_numbers
+from pytube.cli.context import confirm, database_options, json_option, yes_option
+from pytube.cli.output import (
+    changing,
+    heading_line,
+    is_terminal,
+    key_shown,
+    lines,
+    print_json,
+    print_list,
+    print_rows,
+    seconds,
+    shown,
+    terminal_width,
+)
+from pytube.cli.status import OUTBOX_COLUMNS, OUTBOX_JSON, partition_json, partition_rows
 from pytube.counts import say_count
+from pytube.db.database import Database
 from pytube.errors import UsageError
-from pytube.outbox.admin import Outboxes, OutboxPartition, OutboxSettings, read_outboxes, unknown_outbox
+from pytube.health.troubles import lines as trouble_lines
+from pytube.health.watcher import FleetWatcher
+from pytube.outbox.admin import Outboxes, OutboxSettings, unknown_outbox
+from pytube.outbox.pump import Load, Pump, PumpReading, planned
 
-COLUMNS = {
-    "outbox": "outbox",
-    "partition": "part",
-    "waiting": "waiting",
-    "lag": "lag",
-    "parked": "parked",
-    "state": "state",
-    "leader": "leader",
-    "epoch": "epoch",
-    "renewed_ago": "renewed ago",
-}
-"""What `pytube outbox status` and `pytube status` show of a partition."""
+if TYPE_CHECKING:
+    from types import FrameType
 
 _PREVIEW = 5
 """Parked records that are shown before somebody is asked."""
@@ -39,15 +46,6 @@ _NONE = "there are no outboxes; make one with: pytube outbox create NAME"
 @click.group()
 def outbox() -> None:
     """Make, adopt, list and drop outboxes; retry what they have parked."""
-
-
-outbox.add_command(pump)
-
-
-@contextmanager
-def _outboxes(database: Database) -> Iterator[Outboxes]:
-    with database.connect() as connection:
-        yield Outboxes(connection, database.schema)
 
 
 _PARTITIONS = click.option(
@@ -66,13 +64,12 @@ _PARTITIONS = click.option(
     help="The type of its values, for good; for a new outbox text by default.",
 )
 @json_option
-@database_options
+@database_options(opens=Outboxes)
 def create(
-    database: Database, name: str, partitions: int | None, value_type: str | None, as_json: bool
+    outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None, as_json: bool
 ) -> None:
     """Make the outbox NAME with a table of its own, or change its partitions."""
-    with _outboxes(database) as outboxes:
-        before, now = outboxes.create(name, partitions, value_type)
+    before, now = outboxes.create(name, partitions, value_type)
     _print_change("created", before, now, as_json=as_json)
 
 
@@ -93,9 +90,9 @@ def create(
     help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
 )
 @json_option
-@database_options
+@database_options(opens=Outboxes)
 def adopt(
-    database: Database,
+    outboxes: Outboxes,
     name: str,
     table: str,
     partitions: int | None,
@@ -104,8 +101,7 @@ def adopt(
     as_json: bool,
 ) -> None:
     """Make the outbox NAME over TABLE (schema.table), which goharvest's writers may go on writing."""
-    with _outboxes(database) as outboxes:
-        before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
+    before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
     _print_change("adopted", before, now, as_json=as_json)
 
 
@@ -138,11 +134,10 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also while records wait or are parked, which are lost then.")
 @json_option
-@database_options
-def drop(database: Database, name: str, force: bool, as_json: bool) -> None:
+@database_options(opens=Outboxes)
+def drop(outboxes: Outboxes, name: str, force: bool, as_json: bool) -> None:
     """Drop the outbox NAME. Refused while records wait in its own table; an adopted table stays, as it is."""
-    with _outboxes(database) as outboxes:
-        was = outboxes.drop(name, force=force)
+    was = outboxes.drop(name, force=force)
     if as_json:
         print_json(asdict(was) | {"done": "dropped"})
     else:
@@ -151,14 +146,10 @@ def drop(database: Database, name: str, force: bool, as_json: bool) -> None:
 
 @outbox.command("list")
 @json_option
-@database_options
-def list_(database: Database, as_json: bool) -> None:
+@database_options(opens=Outboxes)
+def list_(outboxes: Outboxes, as_json: bool) -> None:
     """List outboxes and their tables."""
-    with _outboxes(database) as outboxes:
-        rows = [asdict(row) for row in outboxes.list()]
-    if as_json:
-        print_json(rows)
-        return
+    rows = outboxes.list()
     columns = {
         "outbox": "outbox",
         "partitions": "partitions",
@@ -168,63 +159,58 @@ def list_(database: Database, as_json: bool) -> None:
         "wakes": "wakes workers",
     }
     yes_or_no = {True: "yes", False: "no"}
-    shown = [row | {name: yes_or_no[row[name]] for name in ("adopted", "wakes")} for row in rows]
-    print_rows(columns, shown, _NONE)
+    print_list(
+        columns,
+        rows,
+        _NONE,
+        as_json=as_json,
+        shown=lambda row: {"adopted": yes_or_no[row.adopted], "wakes": yes_or_no[row.wakes]},
+    )
 
 
 @outbox.command()
 @click.argument("name", required=False)
 @json_option
-@database_options
+@database_options()
 def status(database: Database, name: str | None, as_json: bool) -> None:
     """What waits in each partition of NAME, or of all outboxes, and who leads it.
 
     Lag is the age of the oldest record that waits.
     """
-    with database.connect() as connection:
-        Outboxes(connection, database.schema)
-        rows = read_outboxes(connection, database.schema, name)
-    if name is not None and not rows:
-        raise unknown_outbox(name)
+    with closing(FleetWatcher([database], "pytube cli", "none")) as watcher:
+        sample = watcher.sample()
+    if (error := sample.hosts[0].error) is not None:
+        raise error
+    if name is not None:
+        sample = sample.of(name)
+        if not sample.queues:
+            raise unknown_outbox(name)
+    rows = sample.partitions
     if as_json:
-        print_json([with_numbers(asdict(row), "waiting", "parked") for row in rows])
+        found = sample.hosts[0].verification
+        print_json(
+            [
+                {"outbox": one.name}
+                | partition_json(one, OUTBOX_JSON)
+                | {"unverified": [asdict(each) for each in found.of(one.name).unverified]}
+                for one in rows
+            ]
+        )
     else:
-        print_rows(COLUMNS, shown_rows(rows), _NONE)
-        for trouble in troubles(rows):
+        print_rows(OUTBOX_COLUMNS, partition_rows(rows), _NONE)
+        for trouble in trouble_lines(sample, rows):
             click.echo(trouble, err=True)
 
 
-def shown_rows(rows: list[OutboxPartition]) -> list[dict[str, Any]]:
-    """The rows for a table of `COLUMNS`."""
-    return [
-        asdict(row)
-        | {
-            "waiting": row.waiting or "?",
-            "lag": seconds(row.lag),
-            "leader": row.leader or "nobody",
-            "renewed_ago": seconds(row.renewed_ago),
-        }
-        for row in rows
-    ]
-
-
-def _host(row: OutboxPartition) -> str:
-    return "" if row.host is None else f"host {row.host}: "
-
-
-def troubles(rows: list[OutboxPartition]) -> list[str]:
-    """A line for what keeps a partition from being delivered, or from being looked at."""
-    lines = (
-        f"{_host(row)}{row.outbox} partition {row.partition}: {what}: {reason}"
-        for row in rows
-        for what, reason in (
-            ("Kafka takes nothing", row.sink_down),
-            ("paused", row.paused),
-            ("not looked at", row.problem),
-        )
-        if reason is not None
-    )
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+@outbox.command()
+@click.argument("name")
+@database_options(opens=Outboxes)
+def acknowledge(outboxes: Outboxes, name: str) -> None:
+    """Answer for the messages of outbox NAME after its database lost commits, or may have: it is no longer
+    reported.
+    """
+    reasons = outboxes.acknowledge(name)
+    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
 
 
 # --- what is parked -----------------------------------------------------------------------------
@@ -234,21 +220,17 @@ def troubles(rows: list[OutboxPartition]) -> list[str]:
 @click.argument("name", required=False)
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @json_option
-@database_options
-def parked(database: Database, name: str | None, limit: int, as_json: bool) -> None:
+@database_options(opens=Outboxes)
+def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
     """List parked records of NAME, or of all outboxes, with their errors.
 
     A held key's later records wait behind the first one.
     """
-    with _outboxes(database) as outboxes:
-        rows = outboxes.parked(name, limit)
-    if as_json:
-        print_json(rows)
-        return
-    _print_parked(rows)
+    rows = outboxes.parked(name, limit)
+    _print_parked(rows, as_json=as_json)
 
 
-def _print_parked(rows: Sequence[dict[str, Any]]) -> None:
+def _print_parked(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
     columns = {
         "outbox": "outbox",
         "id": "id",
@@ -259,10 +241,12 @@ def _print_parked(rows: Sequence[dict[str, Any]]) -> None:
         "parked_at": "since",
         "error": "error",
     }
-    print_rows(
+    print_list(
         columns,
-        [row | {"key": key_shown(row["key"]), "holds": _holds(row)} for row in rows],
+        rows,
         "nothing is parked",
+        as_json=as_json,
+        shown=lambda row: {"key": key_shown(row["key"]), "holds": _holds(row)},
     )
 
 
@@ -278,9 +262,9 @@ def _holds(row: dict[str, Any]) -> str:
 @click.option("--key", help="Only records with this partition key, or else this key.")
 @click.option("--all", "everything", is_flag=True, help="All that is parked.")
 @json_option
-@database_options
+@database_options(opens=Outboxes)
 def retry(
-    database: Database,
+    outboxes: Outboxes,
     name: str,
     ids: tuple[int, ...],
     topic: str | None,
@@ -295,10 +279,9 @@ def retry(
     chosen = bool(ids) or topic is not None or key is not None
     if chosen == everything:
         raise UsageError("which records? Give ids, --topic or --key; or --all alone")
-    with _outboxes(database) as outboxes:
-        if ids:
-            outboxes.parked_of(name, ids)  # refuses those that are not parked, before it does anything
-        count = outboxes.retry(name, ids or None, topic=topic, key=key)
+    if ids:
+        outboxes.parked_of(name, ids)  # refuses those that are not parked, before it does anything
+    count = outboxes.retry(name, ids or None, topic=topic, key=key)
     if as_json:
         print_json({"outbox": name, "retried": count})
     else:
@@ -307,20 +290,55 @@ def retry(
 
 @outbox.command()
 @click.argument("name")
-@click.argument("ids", type=int, nargs=-1, required=True)
+@click.option("--topic", required=True, help="The topic; `pytube outbox status` names those that rest.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait until the leaders have done so.",
+)
 @yes_option
 @json_option
-@database_options
-def discard(database: Database, name: str, ids: tuple[int, ...], yes: bool, as_json: bool) -> None:
+@database_options(opens=Outboxes)
+def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
+    """Park what waits in NAME for a topic that takes nothing; then it can be retried or discarded.
+
+    The leaders do it, which know what is on its way. Records that are written later are tried again.
+    """
+    confirm(f"park the records of outbox {name} that wait for topic {topic}?", yes=yes)
+    left = outboxes.park_topic(name, topic, wait)
+    if as_json:
+        print_json({"outbox": name, "topic": topic, "partitions_left": left})
+    elif not left:
+        click.echo(f"records of outbox {name} for topic {topic} are parked; see: pytube outbox parked {name}")
+    if left:
+        click.echo(f"after {wait:g} s this is still to be done in {say_count(left, 'partition')}", err=True)
+        click.get_current_context().exit(1)
+
+
+@outbox.command()
+@click.argument("name")
+@click.argument("ids", type=int, nargs=-1)
+@click.option("--topic", help="All parked records for this topic.")
+@yes_option
+@json_option
+@database_options(opens=Outboxes)
+def discard(
+    outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
+) -> None:
     """Delete parked records of NAME: they are never sent. What waited behind them is sent again."""
-    with _outboxes(database) as outboxes:
-        rows = outboxes.parked_of(name, ids)
-        if not yes:
-            if not as_json:
-                _print_parked(rows[:_PREVIEW])
-            rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
-            confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
-        count = outboxes.discard(name, ids)
+    if bool(ids) == (topic is not None):
+        raise UsageError("which records? Give ids, or --topic")
+    if topic is not None:
+        ids = outboxes.parked_of_topic(name, topic)
+    rows = outboxes.parked_of(name, ids)
+    if not yes:
+        if not as_json:
+            _print_parked(rows[:_PREVIEW])
+        rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
+        confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
+    count = outboxes.discard(name, ids)
     if as_json:
         print_json({"outbox": name, "discarded": count})
     else:
@@ -328,3 +346,119 @@ def discard(database: Database, name: str, ids: tuple[int, ...], yes: bool, as_j
             "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
         )
         click.echo(f"records of outbox {name} that are discarded: {count}{gone}")
+
+
+# --- a load -----------------------------------------------------------------------------------
+
+_COLUMNS = {
+    "seconds": "time",
+    "records": "records",
+    "transactions": "transactions",
+    "rate": "records/s",
+    "transaction": "a transaction takes",
+}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@outbox.command()
+@click.argument("name")
+@click.option("--topic", help="The topic of the messages.  [default: NAME]")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    help="Records per second; 0: as many as go.  [default: 1000]",
+)
+@click.option(
+    "--transactions",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Transactions per second, in place of --rate or --batch.",
+)
+@click.option("--batch", type=click.IntRange(min=1), help="Records of a transaction.  [default: 10]")
+@click.option(
+    "--keys",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="Different keys; 0: messages without a key.",
+)
+@click.option("--size", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes of a value.")
+@click.option(
+    "--headers", type=click.IntRange(min=0), default=0, show_default=True, help="Headers of a message."
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds.  [default: until it is interrupted]",
+)
+@json_option
+@database_options()
+def pump(
+    database: Database,
+    name: str,
+    topic: str | None,
+    rate: float | None,
+    transactions: float | None,
+    batch: int | None,
+    keys: int,
+    size: int,
+    headers: int,
+    duration: float | None,
+    as_json: bool,
+) -> None:
+    """Write messages into the outbox NAME at a steady rate, to see how it and its consumers bear that.
+
+    The messages are real: workers deliver them, and consumers of the topic get them. Each value begins with
+    the running number of the record within its key. SIGINT and SIGTERM end it after the transaction under
+    way; the last line is the sum.
+    """
+    records, pace = planned(rate, transactions, batch)
+    load = Load(topic or name, keys, size, headers, records, pace)
+    with database.connect() as connection, _stopping() as stop, _display(as_json=as_json) as show:
+        Outboxes(connection, database.schema)
+        work = Pump(connection, name, load, database.schema)
+        try:
+            work.run(duration, stop, show)
+        finally:
+            show(work.total())  # also where the database went away: so much was committed
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that the first signal sets. A second one ends the program, as it would have without us."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _display(*, as_json: bool) -> Iterator[Callable[[PumpReading], None]]:
+    """What shows readings: one row that changes on a terminal, a line each in a pipe, or JSON."""
+    if as_json:
+        yield lambda reading: print_json(asdict(reading))
+    elif is_terminal():
+        with changing() as show:
+            yield lambda reading: show(shown(_COLUMNS, [_row(reading)], terminal_width()))
+    else:
+        click.echo(heading_line(_COLUMNS))
+        yield lambda reading: click.echo(lines(_COLUMNS, [_row(reading)])[0])  # which flushes
+
+
+def _row(reading: PumpReading) -> dict[str, Any]:
+    return asdict(reading) | {
+        "seconds": f"{reading.seconds:.1f} s",
+        "rate": f"{reading.rate:.0f}",
+        "transaction": seconds(reading.transaction),
+    }

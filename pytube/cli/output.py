@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import Any
 
 import click
 import orjson
 
 from pytube.clock import for_people
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from pytube.counts import runs_of
 
 Columns = Mapping[str, str]
 """The heading of each key of a row, in order."""
@@ -27,8 +27,6 @@ Rows = Sequence[Mapping[str, Any]]
 _GAP = "  "
 _LEAST_FOLDED = 30
 """Columns that a table keeps for its last field, broken into lines; with less, rows are stacked."""
-_CONTROL = 10_000
-"""Control pods of a kind that our SQL counts at most."""
 
 
 def is_terminal() -> bool:
@@ -41,11 +39,15 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def console() -> Console:
-    """The terminal, for what changes while it is looked at."""
+@contextmanager
+def changing() -> Iterator[Callable[[Sequence[str]], None]]:
+    """Lines of a terminal that change while they are looked at: a call shows these in place of the last."""
     from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-    return Console(file=sys.stdout, highlight=False)
+    with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False) as live:
+        yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
 
 
 def print_json(value: Any) -> None:
@@ -64,6 +66,28 @@ def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
         click.echo("\n".join([heading_line(columns), *lines(columns, rows)]))
         if not rows:
             click.echo(empty, err=True)
+
+
+def print_list(
+    columns: Columns,
+    rows: Sequence[Any],
+    empty: str,
+    *,
+    as_json: bool,
+    shown: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> None:
+    """Print rows, objects of data classes or mappings: as JSON, else as `print_rows`.
+
+    `shown` makes the row of a table from one of them, where it has more than its values.
+    """
+    if as_json:
+        print_json(rows)  # which knows data classes
+    else:
+        print_rows(columns, [_mapping(row) | shown(row) for row in rows], empty)
+
+
+def _mapping(row: Any) -> dict[str, Any]:
+    return dict(row) if isinstance(row, Mapping) else asdict(row)
 
 
 def print_text(start: str, text: str, mark: str = "") -> None:
@@ -148,34 +172,20 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else for_people(value)
 
 
+def partitions_shown(leads: Iterable[tuple[str, int]]) -> str:
+    """As `es-live 0-3,7, orders 1`."""
+    groups = groupby(sorted(leads), key=lambda one: one[0])
+    return ", ".join(f"{name} {_ranges([number for _, number in group])}" for name, group in groups)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """As `0-3,7`, of ascending numbers."""
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs_of(numbers))
+
+
 def key_shown(key: str | None) -> str | None:
     """The id of a row as it is, or in quotes where it could not be told from something else, or read."""
     return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
-
-
-def with_numbers(row: Mapping[str, Any], *counts: str) -> dict[str, Any]:
-    """A row for programs: its counts as numbers, each with an `…_is_exact` behind it; None stays None.
-
-    Our SQL counts up to a limit: `12` is exact, `~12000` the planner's estimate, `1000+` that or more; and
-    `backfill_end:2 other:1` are pods by kind, 10000 at most.
-    """
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        if name in counts:
-            found |= _number(name, value)
-        else:
-            found[name] = value
-    return found
-
-
-def _number(name: str, text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {name: None, f"{name}_is_exact": False}
-    number = sum(map(int, re.findall(r"(?:^|[~:])(\d+)(?=\+?(?: |$))", text)))
-    return {
-        name: number,
-        f"{name}_is_exact": not (text.startswith("~") or text.endswith("+") or number >= _CONTROL),
-    }
 
 
 # --- cells --------------------------------------------------------------------------------------

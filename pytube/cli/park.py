@@ -13,10 +13,10 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parked, Parking, Seen
-from pytube.cli.acting import Duration, confirm, session, yes_option
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import key_shown, print_json, print_rows
+from pytube.cli.context import Duration, confirm, database_options, json_option, yes_option
+from pytube.cli.output import key_shown, print_json, print_list
 from pytube.counts import is_or_are, say_count
+from pytube.db.database import Database
 from pytube.errors import UsageError
 
 _COLUMNS = {
@@ -65,15 +65,12 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @_filters
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @json_option
-@database_options
+@database_options()
 def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
     """List parked documents, with their errors."""
-    with session(database) as connection:
+    with database.connect() as connection:
         rows = admin.list_parked(connection, parking, database.schema, limit)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-    else:
-        print_rows(_COLUMNS, _shown(rows), "nothing is parked")
+    print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown)
 
 
 @park.command()
@@ -81,10 +78,10 @@ def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> No
 @click.option("--key", metavar="ID", required=True, help="The id.")
 @click.option("--shard", type=click.IntRange(min=0), help="Its shard, where several have the id.")
 @json_option
-@database_options
+@database_options()
 def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
     """Show one parked document: its error in full, and what was sent, where that is kept (park_documents)."""
-    with session(database) as connection:
+    with database.connect() as connection:
         rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
         if not rows:
             raise UsageError(
@@ -102,14 +99,15 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
     if as_json:
         print_json(asdict(rows[0]) | {"document": text})
         return
-    for line, value in (*_shown(rows)[0].items(), ("document", missing if text is None else text)):
+    shown = {name: getattr(rows[0], name) for name in _COLUMNS} | _shown(rows[0])
+    for line, value in (*shown.items(), ("document", missing if text is None else text)):
         click.echo(f"{line}: {'-' if value is None else value}")
 
 
 @park.command()
 @_filters
 @yes_option
-@database_options
+@database_options()
 def retry(database: Database, parking: Parking, yes: bool) -> None:
     """Touch parked documents, so that they are delivered or parked again."""
     _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
@@ -118,7 +116,7 @@ def retry(database: Database, parking: Parking, yes: bool) -> None:
 @park.command()
 @_filters
 @yes_option
-@database_options
+@database_options()
 def drop(database: Database, parking: Parking, yes: bool) -> None:
     """Forget parked documents. The sink stays as it is until they are touched."""
     _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
@@ -135,7 +133,7 @@ def _act(
 ) -> None:
     if parking.tube is None:
         raise UsageError("give --tube: whose parked documents are meant?")
-    with session(database) as connection:
+    with database.connect() as connection:
         seen = admin.see_parked(connection, parking, database.schema)
         count = seen.count
         if not count:
@@ -143,7 +141,7 @@ def _act(
             return
         if not yes:
             rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
-            print_rows(_COLUMNS, _shown(rows), "")
+            print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
             confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
         acted = act(connection, parking, database.schema, seen)
@@ -154,8 +152,5 @@ def _act(
         click.echo(f"{what} {is_or_are(acted)} {done}{rest}")
 
 
-def _shown(rows: list[Parked]) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in asdict(row).items() if name in _COLUMNS} | {"id": key_shown(row.id)}
-        for row in rows
-    ]
+def _shown(row: Parked) -> dict[str, Any]:
+    return {"id": key_shown(row.id)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,13 +12,20 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Pods, WaitingPod
-from pytube.admin.show import document
-from pytube.cli.acting import configured, confirm, partition_option, session, tube_option, yes_option
-from pytube.cli.context import Database, configured_database_options, database_options, json_option
-from pytube.cli.output import is_terminal, key_shown, print_json, print_rows
-from pytube.cli.settings import Settings
+from pytube.admin.pods import document
+from pytube.cli.context import (
+    config_of,
+    confirm,
+    database_options,
+    json_option,
+    partition_option,
+    tube_option,
+    yes_option,
+)
+from pytube.cli.output import is_terminal, key_shown, print_json, print_list
 from pytube.config import Config
-from pytube.counts import is_or_are, say_count
+from pytube.counts import is_or_are, printable, say_count
+from pytube.db.database import Database
 from pytube.errors import NotPaused, UsageError
 from pytube.verify import Explanation
 
@@ -73,15 +79,12 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @_filters
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @json_option
-@database_options
+@database_options()
 def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
     """List pods in processing order: which keys, since when, and who has them in flight."""
-    with session(database) as connection:
+    with database.connect() as connection:
         rows = admin.list_pods(connection, chosen, database.schema, limit)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-    else:
-        print_rows(_COLUMNS, [_shown(row) for row in rows], "no such pods wait")
+    print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown)
 
 
 @pods.command()
@@ -90,10 +93,8 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
 @click.option("--key", metavar="ID", help="All pods with this id.")
 @click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
 @json_option
-@configured_database_options
-@click.pass_obj
+@database_options(configured=True)
 def show(
-    settings: Settings,
     database: Database,
     name: str,
     seq: int | None,
@@ -104,14 +105,13 @@ def show(
     """Show pods, and their documents as they would be sent now, and as the sink has them."""
     if seq is None and key is None:
         raise UsageError("give --seq or --key: which pods are meant?")
-    config = configured(settings, database)
-    with session(database) as connection:
+    config = config_of(database)
+    with database.connect() as connection:
         shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
     if as_json:
-        pods = [asdict(row) for row in shown.pods]
-        print_json({"pods": pods, "documents": [one.as_json() for one in shown.documents]})
+        print_json({"pods": shown.pods, "documents": [one.as_json() for one in shown.documents]})
         return
-    print_rows(_COLUMNS, [_shown(row) for row in shown.pods], "")
+    print_list(_COLUMNS, shown.pods, "", as_json=False, shown=_shown)
     for found in shown.documents:
         click.echo(f"key {key_shown(str(found.id))} of shard {found.shard}")
         for line in _sides(found):
@@ -121,10 +121,10 @@ def show(
 @pods.command()
 @_filters
 @yes_option
-@database_options
+@database_options()
 def retry(database: Database, chosen: Pods, yes: bool) -> None:
     """Put pods back into the queue, behind the others. What is in flight is left alone, but for a --key."""
-    with session(database) as connection:
+    with database.connect() as connection:
         if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
             done = admin.retry_pods(connection, chosen, database.schema)
             click.echo(
@@ -137,13 +137,13 @@ def retry(database: Database, chosen: Pods, yes: bool) -> None:
 @pods.command()
 @_filters
 @yes_option
-@database_options
+@database_options()
 def ack(database: Database, chosen: Pods, yes: bool) -> None:
     """Take pods away as done, or one --key out of them: nothing is sent, and the sink stays as it is.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    with session(database) as connection:
+    with database.connect() as connection:
         if _may_act(connection, database.schema, chosen, "take away without sending", yes=yes):
             done = admin.ack_pods(connection, chosen, database.schema)
             click.echo(f"{say_count(done, 'pod')} {is_or_are(done)} acknowledged")
@@ -154,13 +154,13 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
 @partition_option
 @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
 @click.option("--key", metavar="ID", help="Only of this id.")
-@database_options
+@database_options()
 def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
     """Forget the failed attempts of keys that are to be sent again: they have all of them again, and at once.
 
     A worker remembers those of what it has in flight until it is paused.
     """
-    with session(database) as connection:
+    with database.connect() as connection:
         done = admin.reset_attempts(
             connection, name, database.schema, partition=partition, shard=shard, key=key
         )
@@ -170,15 +170,14 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
 @pods.command()
 @tube_option
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
-@configured_database_options
-@click.pass_obj
-def step(settings: Settings, database: Database, name: str, partition: int | None) -> None:
+@database_options(configured=True)
+def step(database: Database, name: str, partition: int | None) -> None:
     """Go through a paused partition document by document, and ask before each.
 
     The partition's worker sends them, under its own term: one has to run, and the partition has to be paused.
     """
-    config = configured(settings, database)
-    with session(database) as connection:
+    config = config_of(database)
+    with database.connect() as connection:
         _wait_until_paused(connection, database.schema, name, partition)
         done = 0
         for pod, key in _keys(connection, database.schema, Pods(name, partition)):
@@ -246,7 +245,7 @@ def _sides(found: Explanation) -> Iterator[str]:
             text = json.dumps(side.document, ensure_ascii=not is_terminal())
         else:
             text = "no document"
-        yield f"{what}: {''.join(c if c.isprintable() else ' ' for c in text)}"
+        yield f"{what}: {printable(text)}"
     if found.parked is not None:
         yield f"parked after {say_count(found.parked.attempts, 'attempt')}: {found.parked.error}"
     if found.fields:
@@ -261,7 +260,7 @@ def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: st
         return False
     if not yes:
         rows = admin.list_pods(connection, chosen, schema, _PREVIEW)
-        print_rows(_COLUMNS, [_shown(row) for row in rows], "")
+        print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
         parts = [f"{verb}: {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
         if chosen.key is not None:
             parts = [f"{verb}: the key {chosen.key} in {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
@@ -275,4 +274,4 @@ def _shown(row: WaitingPod) -> dict[str, Any]:
     keys = [str(key_shown(key)) for key in row.keys[:_SHOWN]]
     if row.key_count > len(keys):
         keys.append(f"… ({row.key_count})")
-    return asdict(row) | {"keys": row.control or " ".join(keys)}
+    return {"keys": row.control or " ".join(keys)}

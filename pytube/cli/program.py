@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 import pytube
-from pytube.cli.settings import Settings
 
 if TYPE_CHECKING:
+    from pytube.config import Config
     from pytube.logs import Format
 
 COMMANDS = {
@@ -38,7 +39,7 @@ COMMANDS = {
     "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
     "top": (
         "top",
-        "Watch tubes, partitions and workers on a terminal; pause, resume, explain, retry what is parked.",
+        "Watch tubes, partitions and workers on a terminal.",
     ),
     "touch": (
         "operators",
@@ -66,7 +67,7 @@ COMMANDS = {
         "reindex",
         "Fill a new index while the old one stays live, compare it, and move the alias to it.",
     ),
-    "sink": ("sink", "Check the sink of a tube."),
+    "sink": ("sink", "Check the sink of a tube, or count it as complete."),
     "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
     "demo": (
         "worker",
@@ -86,6 +87,34 @@ Exit codes:
   4  the SQL that is installed is not the one that this version needs
   130, 143  a worker: ended at once by a second SIGINT or SIGTERM; others: interrupted
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The global options."""
+
+    path: Path
+    is_named: bool
+    """Whether the file was named, by the option or the variable; else it may be missing."""
+    is_option: bool
+    """Whether `--config` named it."""
+    debug: bool
+
+    def config(self) -> Config:
+        """The configuration; `ConfigError` says what is wrong with it."""
+        # Here, because its models take longer to load than `--help` takes to print.
+        from pytube.config import load
+
+        return load(self.path)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a configuration file; `ConfigError` if one was named that is not there."""
+        if not self.path.exists():
+            if self.is_named:
+                self.config()
+            return False
+        return True
 
 
 class Later(click.Command):

@@ -1,4 +1,4 @@
-"""What a command says when its role lacks a right: which role it is, what it lacks, what to grant it."""
+"""What a command says when its role lacks a right: what it lacks, and which role to run it as."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import class_row
 
-from pytube.cli.context import Asked, Database
+from pytube.cli.context import Asked
 from pytube.db.connect import connect_sync
+from pytube.db.database import Database
 from pytube.db.errors import describe
 from pytube.errors import PytubeError, SchemaMismatch
 
@@ -21,27 +22,16 @@ _LACKS = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>.+)")
 _KINDS: Final = ("monitor", "writer", "worker", "admin")
 """Of our roles, those that one is made a member of; the one that may least comes first."""
 
-_LOOKS: Final = {
-    ("audit",),
-    ("explain",),
-    ("status",),
-    ("top",),
-    ("verify",),
-    ("wait",),
-    ("web",),
-    ("backfill", "list"),
-    ("backfill", "status"),
-    ("outbox", "list"),
-    ("outbox", "parked"),
-    ("outbox", "status"),
-    ("park", "list"),
-    ("park", "show"),
-    ("pods", "list"),
-    ("pods", "show"),
-    ("spark", "jobs"),
-    ("tube", "list"),
+_RUN_BY: Final = {
+    "monitor": """audit, explain, status, top, verify, wait, web, backfill status, outbox list, outbox parked,
+        outbox status, park list, park show, pods list, pods show, spark jobs, tube list""",
+    "writer": "touch, outbox pump, spark fanout, spark reconcile, spark touch",
+    "worker": "doctor, worker",
 }
-_TOUCHES: Final = {("touch",), ("outbox", "pump"), ("spark", "touch"), ("spark", "fanout")}
+COMMANDS: Final = {
+    tuple(command.split()): kind for kind, commands in _RUN_BY.items() for command in commands.split(",")
+}
+"""Which of our roles each command is for; those that are missing are the admin's. As in docs/security.md."""
 _INSTALLS: Final = {("install",), ("upgrade",), ("uninstall",)}
 
 _WHO: Final = r"""
@@ -98,12 +88,7 @@ class _Session:
 
 
 def refusal(error: BaseException, asked: Asked | None) -> str | None:
-    """The sentence for people, where an error comes from a right that the role lacks; else None.
-
-    Args:
-        error: what a command has raised.
-        asked: the command and its databases; None: that is not known.
-    """
+    """The sentence for people where an error of a command comes from a right that the role lacks; or None."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, errors.InsufficientPrivilege):
@@ -143,7 +128,7 @@ def _sentence(said: str, error: errors.InsufficientPrivilege, asked: Asked | Non
     if error.diag.message_hint:
         return text
     if asked is None or session is None:
-        return f"{text}; make it a member of the role that may: {_duties('tube')}"
+        return f"{text}; {_any_of_ours('tube')}"
     return f"{text}; {_remedy(message, asked.command, session)}"
 
 
@@ -167,32 +152,35 @@ def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
         return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
     if command in _INSTALLS:
         return (
-            "run it as the role that installed, or as a superuser; or, as somebody who may, run: "
-            f"GRANT {_quoted(prefix + '_owner')}, {_quoted(prefix + '_nobody')} TO {role}"
+            "run it as the role that installed, which has the rights of "
+            f"{_quoted(prefix + '_owner')}, or as a superuser"
         )
     if session.holders:
-        kind = _duty(command)
-        granted = kind if kind in session.holders else session.holders[0]
-        return f"as somebody who may, run: GRANT {_quoted(f'{prefix}_{granted}')} TO {role}"
+        kind = COMMANDS.get(command, "admin")
+        needed = kind if kind in session.holders else session.holders[0]
+        return _member(_quoted(f"{prefix}_{needed}"), role, needed)
     if said.startswith("must be owner"):
         return "run it as its owner, or as a superuser"
     if said.startswith("permission denied for"):
         return f"nothing of pytube's grants that: its owner can GRANT it to {role}"
-    return f"make it a member of the role that may: {_duties(prefix)}"
+    return _any_of_ours(prefix)
 
 
-def _duty(command: tuple[str, ...]) -> str:
-    """Of our roles, the one that is made for a command."""
-    if command in _LOOKS:
-        return "monitor"
-    if command in _TOUCHES:
-        return "writer"
-    return "worker" if command == ("worker",) else "admin"
+def _member(needed: str, role: str, kind: str) -> str:
+    """Which role to run it as; how to make this one such a role, unless that would give it all of ours.
+
+    A worker's role reads tables of people who can run code as that role: it must not get `tube_admin`.
+    """
+    run = f"run it as a member of {needed}"
+    return run if kind == "admin" else f"{run}; if {role} is to be one, run: GRANT {needed} TO {role}"
 
 
-def _duties(prefix: str) -> str:
+def _any_of_ours(prefix: str) -> str:
     monitor, writer, worker, admin = (_quoted(f"{prefix}_{kind}") for kind in _KINDS)
-    return f"{monitor} looks on, {writer} touches, {worker} serves tubes, {admin} does all of it"
+    return (
+        f"run it as a member of the role that may: {monitor} looks on, {writer} touches, {worker} serves "
+        f"tubes, {admin} does all of it"
+    )
 
 
 def _quoted(name: str) -> str:

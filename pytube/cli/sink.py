@@ -12,13 +12,15 @@ from dataclasses import asdict
 
 import click
 
-from pytube.cli.context import json_option
+from pytube import admin
+from pytube.cli.context import database_options, json_option, tube_option
 from pytube.cli.output import print_json, print_text
-from pytube.cli.settings import Settings
+from pytube.cli.program import Settings
+from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
 from pytube.model import KeyType
 from pytube.sinks import build_sink
-from pytube.sinks.trial import Trial, Trying
+from pytube.sinks.base import Trial, Trying
 from pytube.testing.trial import Checked, Interruption, names_of_checks, run_checks
 
 _OF_PARTS = "the checks write whole documents, and how the configuration splits them is not judged"
@@ -27,7 +29,7 @@ _COLORS = {"ok": "green", "failed": "red", "not judged": "yellow"}
 
 @click.group()
 def sink() -> None:
-    """Check the sink of a tube."""
+    """Check the sink of a tube, or count it as complete."""
 
 
 @sink.command()
@@ -76,6 +78,21 @@ def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
         click.get_current_context().exit(1)
+
+
+@sink.command()
+@tube_option
+@database_options()
+def accept(database: Database, name: str) -> None:
+    """Count what the sink of a tube holds now as complete, although its earlier documents were lost.
+
+    `pytube verify` does so where it finds no difference, and a finished backfill of all tables, too.
+    """
+    with database.connect() as connection:
+        found = admin.accept_sink(connection, name, database.schema)
+    click.echo(
+        f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
+    )
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
-from pytube.cli.settings import Settings
+from pytube.cli.context import database_options, json_option
+from pytube.cli.output import print_json, print_list
+from pytube.cli.program import Settings
 from pytube.cli.spark_work import (
     check_path,
     check_table,
@@ -27,9 +27,9 @@ from pytube.cli.spark_work import (
     tell_touched,
 )
 from pytube.counts import is_or_are, say_count
-from pytube.db.version import check
+from pytube.db.database import Database
 from pytube.model import KeyType
-from pytube.tubes.jobs import jobs as all_jobs
+from pytube.tubes.tables import jobs as all_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--staged", is_flag=True, help="All at once, at the end.")
 @spark_options
 @json_option
-@database_options
+@database_options()
 def touch(
     database: Database,
     session: Callable[[], SparkSession],
@@ -124,7 +124,7 @@ def touch(
 @_JOB
 @spark_options
 @json_option
-@database_options
+@database_options()
 def fanout(
     database: Database,
     session: Callable[[], SparkSession],
@@ -166,7 +166,7 @@ def fanout(
 @click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
 @spark_options
 @json_option
-@database_options
+@database_options()
 def backfill(
     database: Database,
     session: Callable[[], SparkSession],
@@ -236,7 +236,7 @@ def backfill(
 @_JOB
 @spark_options
 @json_option
-@database_options
+@database_options()
 def reconcile(
     database: Database,
     session: Callable[[], SparkSession],
@@ -299,15 +299,11 @@ def reconcile(
 
 @spark.command()
 @json_option
-@database_options
+@database_options()
 def jobs(database: Database, as_json: bool) -> None:
     """Show fan-outs and backfills that are written in units, the newest first."""
     with database.connect() as connection:
-        check(connection, database.schema)
         rows = all_jobs(connection, database.schema)
-    if as_json:
-        print_json(rows)
-        return
     columns = {
         "job_id": "job",
         "tubes": "tubes",
@@ -316,5 +312,10 @@ def jobs(database: Database, as_json: bool) -> None:
         "units": "of",
         "ids": "ids",
     }
-    shown = [row | {"tubes": ", ".join(row["tubes"])} for row in rows]
-    print_rows(columns, shown, "there was no job yet")
+    print_list(
+        columns,
+        rows,
+        "there was no job yet",
+        as_json=as_json,
+        shown=lambda row: {"tubes": ", ".join(row["tubes"])},
+    )

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import Database
 from pytube.cli.output import print_json
-from pytube.cli.settings import Settings
+from pytube.cli.program import Settings
 from pytube.counts import say_count
+from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
-from pytube.tubes.jobs import jobs
-from pytube.tubes.tables import find_table
+from pytube.tubes.tables import find_table, jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,9 +1,9 @@
-"""`pytube status`."""
+"""`pytube status`: partitions, or with `--fleet` the worker processes; metrics of the fleet."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -11,31 +11,31 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import Database, databases_options, json_option
-from pytube.cli.fleet import Fleet, Reading
-from pytube.cli.outbox import COLUMNS as OUTBOX_COLUMNS
-from pytube.cli.outbox import shown_rows as shown_outboxes
-from pytube.cli.outbox import troubles as outbox_troubles
+import pytube
+from pytube.cli.context import database_options, json_option
 from pytube.cli.output import (
-    console,
+    changing,
     heading_line,
     is_terminal,
     lines,
+    partitions_shown,
     print_json,
     print_rows,
     seconds,
     shown,
     terminal_width,
-    with_numbers,
 )
-from pytube.cli.settings import Settings
-from pytube.cli.workers import show_workers
-from pytube.errors import DatabaseUnavailable, UsageError
-from pytube.health.prometheus import exposition
-from pytube.health.status import PartitionStatus
+from pytube.counts import printable
+from pytube.db.database import Database
+from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError, WrongKind
+from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
+from pytube.health.prometheus import Measured, exposition, measure
+from pytube.health.troubles import disagreements, down_lines, kafka_lines
+from pytube.health.troubles import lines as trouble_lines
+from pytube.health.watcher import FleetWatcher, Tubes
 
-_COLUMNS = {
-    "tube": "tube",
+COLUMNS = {
+    "name": "tube",
     "partition": "part",
     "waiting": "waiting",
     "backfill": "backfill",
@@ -46,12 +46,43 @@ _COLUMNS = {
     "epoch": "epoch",
     "renewed_ago": "renewed ago",
 }
+OUTBOX_COLUMNS = {key: heading for key, heading in COLUMNS.items() if key != "backfill"} | {"name": "outbox"}
+_WORKER_COLUMNS = {
+    "worker": "worker",
+    "instance": "instance",
+    "version": "version",
+    "election": "election",
+    "seen": "seen",
+    "count": "leads",
+    "leads": "partitions",
+}
+_COMMON = (
+    *("leader", "epoch", "leads_for", "renewed_ago", "state", "sink_down", "sink_down_for"),
+    *("failing", "failing_terms", "failing_for", "paused"),
+)
+_JSON = (
+    *("partition", "waiting", "backfill", "control", "lag", "backfill_lag", "election", *_COMMON),
+    *("parked_error", "source_down", "source_down_for", "paused_kind", "paused_for", "sink_emptied_for"),
+)
+OUTBOX_JSON = (
+    "partition",
+    "waiting",
+    "parked",
+    "lag",
+    *_COMMON,
+    "problem",
+    "parked_error",
+    "resting",
+    "host",
+)
+"""What programs get of a partition."""
 
 _OFTEN = 120
 """A reading is followed by another one when so many times what it took the server has passed: 0.8 % of a core
 at most, as for `pytube top`."""
 
 _NONE = "there are no tubes; make one with: pytube tube create NAME"
+_NO_WORKER = "no worker is there; start one with: pytube worker"
 
 
 @click.command()
@@ -80,10 +111,8 @@ _NONE = "there are no tubes; make one with: pytube tube create NAME"
     help="Show the workers in place of the partitions: what each leads, and what does not fit together.",
 )
 @json_option
-@databases_options
-@click.pass_obj
+@database_options(several=True)
 def status(
-    settings: Settings,
     databases: Sequence[Database],
     name: str | None,
     watch: bool,
@@ -100,143 +129,232 @@ def status(
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
-    if fleet_view:
-        if prometheus or watch or name is not None:
-            raise UsageError("--fleet prints all workers once; leave --prometheus, --watch and --tube out")
-        show_workers(databases, settings.config() if settings.has_file else None, as_json=as_json)
+    if fleet_view and (prometheus or watch or name is not None):
+        raise UsageError("--fleet prints all workers once; leave --prometheus, --watch and --tube out")
+    if prometheus:
+        click.echo(exposition([_measure(database).of(name) for database in databases]), nl=False)
         return
-    with closing(Fleet(databases)) as fleet:
-        if prometheus:
-            click.echo(exposition(fleet.read_metrics(name)), nl=False)
-        elif watch:
+    count: Tubes = "glance" if fleet_view else "exact"
+    with closing(FleetWatcher(databases, "pytube cli", count)) as watcher:
+        if watch:
+            show = _lines_as_json if as_json else _live_table() if is_terminal() else _lines(databases)
             with suppress(KeyboardInterrupt):
-                _watch(fleet, name, interval, as_json=as_json)
-        else:
-            _print_once(fleet, fleet.read(name), as_json=as_json)
-
-
-def _print_once(fleet: Fleet, reading: Reading, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_json(reading))
+                _watch(watcher, name, interval, show)
+            return
+        sample = _of(watcher.sample(), name)
+    if fleet_view:
+        _print_workers(sample, as_json=as_json)
     else:
-        if reading.rows or not reading.outboxes:
-            print_rows(_columns(fleet), _shown(reading.rows), _NONE if not reading.down else "")
-        if reading.outboxes:
-            if reading.rows:
-                click.echo()
-            print_rows(_outbox_columns(fleet), shown_outboxes(reading.outboxes), "")
-    for trouble in _down(reading) if as_json else _troubles(reading):
-        click.echo(trouble, err=as_json or not is_terminal())  # no line of the table
-    if reading.down:
+        _print_once(sample, as_json=as_json)
+    if sample.down:
         click.get_current_context().exit(DatabaseUnavailable.exit_code)
 
 
-def _watch(fleet: Fleet, name: str | None, interval: float, *, as_json: bool) -> None:
+def _measure(database: Database) -> Measured:
+    """Measure a host; of several, one that is down is told by the metrics."""
+    try:
+        with database.connect() as connection:
+            return measure(connection, database.schema, database.host)
+    except DatabaseUnavailable as error:
+        if database.host is None:
+            raise
+        return Measured(HostSample(database.host, error=error))
+
+
+def _of(sample: FleetSample, tube: str | None) -> FleetSample:
+    """What is of one tube, or all.
+
+    Raises:
+        UnknownTube: all hosts were read, and none has such a tube.
+        WrongKind: it is an outbox.
+        PytubeError: the only host can't be read; of several, one that is there, but not as it has to be.
+    """
+    for host in sample.hosts:
+        if host.error is not None and (host.host is None or not isinstance(host.error, DatabaseUnavailable)):
+            raise host.error
+    found = sample if tube is None else sample.of(tube)
+    if tube is not None and any(queue.kind == "outbox" for queue in found.queues):
+        raise WrongKind(f"{tube!r} is an outbox, not a tube: pytube outbox status {tube}")
+    if tube is not None and not found.queues and not found.down:
+        raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+    return found
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+def _print_once(sample: FleetSample, *, as_json: bool) -> None:
+    rows, outboxes = _by_kind(sample)
     if as_json:
-        _watch_json(fleet, name, interval)
-    elif is_terminal():
-        _watch_table(fleet, name, interval)
+        print_json(_json(sample))
     else:
-        _watch_lines(fleet, name, interval)
+        if rows or not outboxes:
+            print_rows(of_hosts(COLUMNS, sample), partition_rows(rows), _NONE if not sample.down else "")
+        if outboxes:
+            if rows:
+                click.echo()
+            print_rows(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), "")
+    for line in _brief(sample) if as_json else _told(sample):
+        click.echo(line, err=as_json or not is_terminal())  # no line of the table
 
 
-def _watch_json(fleet: Fleet, name: str | None, interval: float) -> None:
+def _watch(
+    watcher: FleetWatcher, name: str | None, interval: float, show: Callable[[FleetSample], object]
+) -> None:
     while True:
-        reading = fleet.read(name)
-        print_json(_json(reading))
-        for line in _down(reading):
-            click.echo(line, err=True)
-        time.sleep(_until_next(reading, interval))
+        sample = _of(watcher.sample(), name)
+        show(sample)
+        # More than asked for where readings would cost the database too much.
+        time.sleep(max(interval, _OFTEN * max(host.took for host in sample.hosts)))
 
 
-def _watch_lines(fleet: Fleet, name: str | None, interval: float) -> None:
-    columns = {"time": "time"} | _columns(fleet)
+def _lines_as_json(sample: FleetSample) -> None:
+    print_json(_json(sample))
+    for line in _brief(sample):
+        click.echo(line, err=True)
+
+
+def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
+    named = any(database.host is not None for database in databases)
+    columns = {"time": "time", **({"host": "host"} if named else {}), **COLUMNS}
     click.echo(heading_line(columns))
-    while True:
-        reading = fleet.read(name)
+
+    def show(sample: FleetSample) -> None:
         now = datetime.now().astimezone()
-        for line in lines(columns, [row | {"time": now} for row in _shown(reading.rows)]):
+        for line in lines(columns, [row | {"time": now} for row in partition_rows(_by_kind(sample)[0])]):
             click.echo(line)  # which flushes
-        for line in _down(reading):
+        for line in _told(sample):
             click.echo(line, err=True)
-        time.sleep(_until_next(reading, interval))
+
+    return show
 
 
-def _watch_table(fleet: Fleet, name: str | None, interval: float) -> None:
-    from rich.live import Live
-    from rich.text import Text
+def _live_table() -> Callable[[FleetSample], None]:
+    show_lines = click.get_current_context().with_resource(changing())
 
-    with Live(console=console(), auto_refresh=False) as live:
-        while True:
-            reading = fleet.read(name)
-            rows, outboxes = _shown(reading.rows), shown_outboxes(reading.outboxes)
-            table = shown(_columns(fleet), rows, terminal_width()) if rows else [] if outboxes else [_NONE]
-            if outboxes:
-                table += shown(_outbox_columns(fleet), outboxes, terminal_width())
-            live.update(Text.from_ansi("\n".join([*table, *_troubles(reading)])), refresh=True)
-            time.sleep(_until_next(reading, interval))
+    def show(sample: FleetSample) -> None:
+        rows, outboxes = _by_kind(sample)
+        table: list[str] = []
+        if rows:
+            table += shown(of_hosts(COLUMNS, sample), partition_rows(rows), terminal_width())
+        if outboxes:
+            table += shown(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), terminal_width())
+        show_lines([*(table or [_NONE]), *_told(sample)])
 
-
-def _until_next(reading: Reading, interval: float) -> float:
-    """Seconds until the next reading: more than asked for where readings would cost the database too much."""
-    return max(interval, reading.took * _OFTEN)
+    return show
 
 
-def _columns(fleet: Fleet) -> dict[str, str]:
-    return {"host": "host"} | _COLUMNS if fleet.has_names else _COLUMNS
+def _by_kind(sample: FleetSample) -> tuple[list[Partition], list[Partition]]:
+    """Those of tubes, and those of outboxes."""
+    tubes, outboxes = ([one for one in sample.partitions if one.kind == kind] for kind in ("tube", "outbox"))
+    return tubes, outboxes
 
 
-def _outbox_columns(fleet: Fleet) -> dict[str, str]:
-    return {"host": "host"} | OUTBOX_COLUMNS if fleet.has_names else OUTBOX_COLUMNS
+def of_hosts(columns: dict[str, str], sample: FleetSample) -> dict[str, str]:
+    """The columns, after that of the host where there are several."""
+    return columns if sample.hosts[0].host is None else {"host": "host"} | columns
 
 
-def _json(reading: Reading) -> list[dict[str, Any]]:
-    """The rows, with numbers; the host is left out where there is only one."""
-    rows = [with_numbers(asdict(row), "waiting", "backfill", "control") for row in reading.rows]
-    return [row if row["host"] is not None else {k: v for k, v in row.items() if k != "host"} for row in rows]
-
-
-def _down(reading: Reading) -> list[str]:
-    return [f"host {host} was not read: {reason}" for host, reason in reading.down.items()]
-
-
-def _troubles(reading: Reading) -> list[str]:
-    """A line for each host, sink and source that is down, of characters that do nothing to a terminal."""
-    lines = [
-        *_down(reading),
-        *(line for row in reading.rows for line in _troubles_of(row)),
-        *outbox_troubles(reading.outboxes),
-    ]
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
-
-
-def _troubles_of(row: PartitionStatus) -> Iterator[str]:
-    host = "" if row.host is None else f"host {row.host}: "
-    yield from (
-        f"{host}{row.tube} partition {row.partition}: {what} down for {seconds(since)}: {reason}"
-        for what, reason, since in (
-            ("sink", row.sink_down, row.sink_down_for),
-            ("source", row.source_down, row.source_down_for),
-        )
-        if reason is not None
-    )
-    if row.paused is not None:
-        yield f"{host}{row.tube} partition {row.partition}: {_pause(row)}"
-
-
-def _pause(row: PartitionStatus) -> str:
-    what = "paused" if row.paused_kind == "operator" else "stopped"
-    left = "until it is resumed" if row.paused_for is None else f"for another {seconds(row.paused_for)}"
-    return f"{what} {left}: {row.paused}"
-
-
-def _shown(rows: list[PartitionStatus]) -> list[dict[str, Any]]:
+def partition_rows(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
+    """The rows of a table."""
     return [
-        asdict(row)
+        {name: getattr(one, name) for name in ("host", *COLUMNS)}
         | {
-            "lag": seconds(row.lag),
-            "leader": row.leader or "nobody",
-            "renewed_ago": seconds(row.renewed_ago),
+            "waiting": one.counted,
+            "lag": seconds(one.lag),
+            "leader": one.leader or "nobody",
+            "renewed_ago": seconds(one.renewed_ago),
         }
-        for row in rows
+        for one in partitions
     ]
+
+
+def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
+    """For programs: counts as numbers, each with an `…_is_exact` behind it."""
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(one, name)
+        if name in ("waiting", "backfill", "control") or isinstance(value, Count):
+            is_exact = value is not None and value.is_exact
+            found |= {name: None if value is None else value.number, f"{name}_is_exact": is_exact}
+        elif name == "resting":
+            found[name] = [asdict(topic) for topic in value]
+        else:
+            found[name] = value
+    return found
+
+
+def _json(sample: FleetSample) -> list[dict[str, Any]]:
+    """Those of tubes; the host is left out where there is only one."""
+    verified = {host.host: host.verification for host in sample.hosts}
+    rows = []
+    for one in _by_kind(sample)[0]:
+        of_tube = verified[one.host].of(one.name)
+        rows.append(
+            {"tube": one.name}
+            | partition_json(one, _JSON)
+            | {"parked": None if one.parked is None else one.parked.number}
+            | ({} if one.host is None else {"host": one.host})
+            | {
+                "unverified": [asdict(found) for found in of_tube.unverified],
+                "sample": next(map(asdict, of_tube.samples), None),
+                "hindered": [
+                    {"what": each.what, "reason": each.reason, "seconds": each.seconds}
+                    for each in sample.hindered
+                    if (each.host, each.tube, each.partition) == one.key
+                ],
+            }
+        )
+    return rows
+
+
+def _brief(sample: FleetSample) -> list[str]:
+    """What is told beside lines for programs."""
+    return [*down_lines(sample), *kafka_lines(sample)]
+
+
+def _told(sample: FleetSample) -> list[str]:
+    samples = (
+        f"{place(host.host)}{one.tube}: last sample: {one}"
+        for host in sample.hosts
+        for one in host.verification.samples
+    )
+    return [*trouble_lines(sample), *samples]
+
+
+# --- worker processes -----------------------------------------------------------------------------
+
+
+def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
+    """A row for each worker process, and a line for each disagreement."""
+    found = disagreements(sample, pytube.__version__)
+    unread = down_lines(sample)
+    unread += [f"{place(host.host)}{what}" for host in sample.hosts for what in host.not_read]
+    if as_json:
+        workers = [_worker_json(worker) for worker in sample.workers]
+        print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})
+        return
+    rows = [_worker_row(worker) for worker in sample.workers]
+    print_rows(of_hosts(_WORKER_COLUMNS, sample), rows, _NO_WORKER if not sample.down else "")
+    for line in [*unread, *map(str, found)]:
+        click.echo(printable(line), err=not is_terminal())
+
+
+def _worker_row(worker: Worker) -> dict[str, Any]:
+    return {
+        "host": worker.host,
+        "worker": worker.client_id or "?",
+        "instance": worker.instance,
+        "version": worker.version or "?",
+        "election": ", ".join(sorted(worker.elections)) or "-",
+        "seen": seconds(worker.seen_ago),
+        "count": len(worker.leads),
+        "leads": partitions_shown(worker.leads) or "-",
+    }
+
+
+def _worker_json(worker: Worker) -> dict[str, Any]:
+    return asdict(worker) | {
+        "elections": sorted(worker.elections),
+        "leads": [{"tube": name, "partition": partition} for name, partition in worker.leads],
+    }

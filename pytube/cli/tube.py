@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 
 import click
 
-from pytube.cli.context import Database, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.context import database_options, json_option
+from pytube.cli.output import print_list
 from pytube.model import KeyType
 from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
@@ -19,12 +16,6 @@ from pytube.tubes.attachments import changes
 @click.group()
 def tube() -> None:
     """Make, attach, list and drop tubes."""
-
-
-@contextmanager
-def _tubes(database: Database) -> Iterator[Tubes]:
-    with database.connect() as connection:
-        yield Tubes(connection, database.schema)
 
 
 _WAIT = click.option(
@@ -49,13 +40,10 @@ _WAIT = click.option(
     type=click.Choice([keys.value for keys in KeyType]),
     help="The type of its ids, for good; bigint also for smaller integers, and for a new tube by default.",
 )
-@database_options
-def create(
-    database: Database, name: str, partitions: int | None, predicate: str | None, keys: str | None
-) -> None:
+@database_options(opens=Tubes)
+def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
     """Make the tube NAME, or change it; what is not given stays."""
-    with _tubes(database) as tubes:
-        before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
+    before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
     click.echo(_creation(name, before, now))
 
 
@@ -76,12 +64,23 @@ def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
 @click.option(
     "--epoch", type=click.IntRange(0, 2**31 - 2), required=True, help="The highest that the sink holds."
 )
-@database_options
-def rebase(database: Database, name: str, epoch: int) -> None:
+@database_options(opens=Tubes)
+def rebase(tubes: Tubes, name: str, epoch: int) -> None:
     """Let the terms of tube NAME go on above EPOCH, after a restore: the worker says when to."""
-    with _tubes(database) as tubes:
-        issued = tubes.rebase(name, epoch)
+    issued = tubes.rebase(name, epoch)
     click.echo(f"the terms of tube {name} go on above epoch {issued}")
+
+
+@tube.command()
+@click.argument("name")
+@database_options(opens=Tubes)
+def acknowledge(tubes: Tubes, name: str) -> None:
+    """Answer for the copy of tube NAME, which is to be verified: it is no longer reported.
+
+    A full `pytube verify` that finds nothing ends the report by itself, and so does a backfill of all tables.
+    """
+    reasons = tubes.acknowledge(name)
+    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
 
 
 @tube.command()
@@ -91,11 +90,10 @@ def rebase(database: Database, name: str, epoch: int) -> None:
     is_flag=True,
     help="Also while tables are attached, pods wait or documents are parked, which are lost then.",
 )
-@database_options
-def drop(database: Database, name: str, force: bool) -> None:
+@database_options(opens=Tubes)
+def drop(tubes: Tubes, name: str, force: bool) -> None:
     """Drop the tube NAME. Refused while tables are attached, pods wait in it, or documents are parked."""
-    with _tubes(database) as tubes:
-        tubes.drop(name, force=force)
+    tubes.drop(name, force=force)
     click.echo(f"tube {name} is dropped")
 
 
@@ -135,9 +133,9 @@ def drop(database: Database, name: str, force: bool) -> None:
     help="Also if each row gets a document under another key, as with other shards. Run a backfill then.",
 )
 @_WAIT
-@database_options
+@database_options(opens=Tubes)
 def attach(
-    database: Database,
+    tubes: Tubes,
     name: str,
     table: str,
     shard: int | None,
@@ -149,18 +147,17 @@ def attach(
     wait: float,
 ) -> None:
     """Attach TABLE (schema.table) to tube NAME, or change how it is attached; what is not given stays."""
-    with _tubes(database) as tubes:
-        result = tubes.attach(
-            name,
-            table,
-            shard,
-            shards,
-            id_col=id_col,
-            columns=None if columns is None else _names(columns),
-            replica=replica,
-            force=force,
-            limit=wait,
-        )
+    result = tubes.attach(
+        name,
+        table,
+        shard,
+        shards,
+        id_col=id_col,
+        columns=None if columns is None else _names(columns),
+        replica=replica,
+        force=force,
+        limit=wait,
+    )
     click.echo(_attaching(name, table, result))
 
 
@@ -191,32 +188,28 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
     help="Also while other tables are related to it: the first of them becomes the root table then.",
 )
 @_WAIT
-@database_options
-def detach(database: Database, name: str, table: str, force: bool, wait: float) -> None:
+@database_options(opens=Tubes)
+def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
     """Detach TABLE from tube NAME. Refused while other tables are related to it."""
-    with _tubes(database) as tubes:
-        was_attached = tubes.detach(name, table, force=force, limit=wait)
+    was_attached = tubes.detach(name, table, force=force, limit=wait)
     click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
 
 
 @tube.command("list")
 @json_option
-@database_options
-def list_(database: Database, as_json: bool) -> None:
+@database_options(opens=Tubes)
+def list_(tubes: Tubes, as_json: bool) -> None:
     """List tubes and their tables."""
-    with _tubes(database) as tubes:
-        rows = [asdict(row) for row in tubes.list()]
-    if as_json:
-        print_json(rows)
-    else:
-        columns = {
-            "tube": "tube",
-            "partitions": "partitions",
-            "predicate": "predicate",
-            "tbl": "table",
-            "shard": "shard",
-            "shards": "shards",
-            "id_col": "id column",
-            "key_type": "keys",
-        }
-        print_rows(columns, rows, "there are no tubes; make one with: pytube tube create NAME")
+    rows = tubes.list()
+    columns = {
+        "tube": "tube",
+        "partitions": "partitions",
+        "predicate": "predicate",
+        "tbl": "table",
+        "shard": "shard",
+        "shards": "shards",
+        "id_col": "id column",
+        "key_type": "keys",
+    }
+    empty = "there are no tubes; make one with: pytube tube create NAME"
+    print_list(columns, rows, empty, as_json=as_json)

@@ -8,15 +8,17 @@ import signal
 from collections.abc import Coroutine
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.acting import configured
-from pytube.cli.context import Database, configured_database_options, database_options, json_option
+from pytube.cli.context import config_of, database_options, json_option
 from pytube.cli.output import is_terminal, key_shown, print_json
-from pytube.cli.settings import Settings
-from pytube.counts import is_or_are, say_count
+from pytube.counts import is_or_are, printable, say_count
+from pytube.db.database import Database
+
+if TYPE_CHECKING:
+    from pytube.verify import Report
 
 _Answer = TypeVar("_Answer")
 
@@ -41,10 +43,8 @@ _TUBE = click.option("--tube", "name", required=True, metavar="NAME", help="The 
     help="The file that keeps where an interrupted run stopped.  [default: .pytube-verify-NAME.json]",
 )
 @json_option
-@configured_database_options
-@click.pass_obj
+@database_options(configured=True)
 def verify(
-    settings: Settings,
     database: Database,
     name: str,
     tables: tuple[str, ...],
@@ -59,14 +59,12 @@ def verify(
     Keys that are on their way are looked at again once they are delivered. Exits with 1 if any key differs,
     or if that could not be told. An interrupted run goes on when it is started again.
     """
-    from pytube.verify.report import KINDS
     from pytube.verify.run import Sample
     from pytube.verify.run import verify as run
 
-    config = configured(settings, database)
     report = _run(
         run(
-            config,
+            config_of(database),
             name,
             tables=tables,
             sample=None if sample is None else Sample.parse(sample),
@@ -79,10 +77,7 @@ def verify(
     if as_json:
         print_json(report.as_json())
     else:
-        click.echo(f"{report} ({report.seconds:.1f} s)")
-        for kind in KINDS:
-            for shard, key in report.examples.get(kind, []):
-                click.echo(f"{kind}\tshard {shard}\tid {key_shown(str(key))}")
+        print_report(report)
         if report.parked:
             click.echo(
                 f"{report.parked} of them {is_or_are(report.parked)} parked: "
@@ -93,9 +88,19 @@ def verify(
                 f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
                 f"wait for the delivery with: pytube wait --tube {name}"
             )
-        for what in report.not_checked:
-            click.echo(f"not checked: {what}")
     click.get_current_context().exit(0 if report.is_equal else 1)
+
+
+def print_report(report: Report) -> None:
+    """What was compared, which keys differ, and what was not checked."""
+    from pytube.verify.report import KINDS
+
+    click.echo(f"{report} ({report.seconds:.1f} s)")
+    for kind in KINDS:
+        for shard, key in report.examples.get(kind, []):
+            click.echo(f"{kind}\tshard {shard}\tid {key_shown(str(key))}")
+    for what in report.not_checked:
+        click.echo(f"not checked: {what}")
 
 
 @click.command()
@@ -114,7 +119,7 @@ def verify(
 )
 @click.option("--ignore-parked", is_flag=True, help="Succeed although keys are parked, and not at the sink.")
 @json_option
-@database_options
+@database_options()
 def wait(
     database: Database,
     names: tuple[str, ...],
@@ -161,10 +166,8 @@ def wait(
 @click.option("--shard", type=int, help="The key's shard; by default that of the only root table.")
 @click.option("--table", metavar="TABLE", help="The key's root table, in place of the shard.")
 @json_option
-@configured_database_options
-@click.pass_obj
+@database_options(configured=True)
 def explain(
-    settings: Settings,
     database: Database,
     name: str,
     key: str,
@@ -178,7 +181,7 @@ def explain(
     """
     from pytube.verify.explain import explain as run
 
-    found = _run(run(configured(settings, database), name, key, shard=shard, table=table))
+    found = _run(run(config_of(database), name, key, shard=shard, table=table))
     if as_json:
         print_json(found.as_json())
         return
@@ -186,10 +189,10 @@ def explain(
         f"key {key_shown(str(found.id))} of shard {found.shard}, tube {name}, partition {found.partition}"
     )
     for sentence in found.sentences:
-        click.echo(f"- {_printable(sentence)}")
+        click.echo(f"- {printable(sentence)}")
     for side, what in (("source", found.source), ("sink", found.sink)):
         if what.exists:
-            click.echo(f"{side}: {_printable(json.dumps(what.document, ensure_ascii=not is_terminal()))}")
+            click.echo(f"{side}: {printable(json.dumps(what.document, ensure_ascii=not is_terminal()))}")
 
 
 def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -205,8 +208,3 @@ def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
         return asyncio.run(until_signal())
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort from None
-
-
-def _printable(text: str) -> str:
-    """Without characters that do something to a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytube.cli.acting import configured
-from pytube.cli.context import Database, configured_databases_options
-from pytube.cli.settings import Settings
-from pytube.config import Config, split_address
+from pytube.cli.context import config_of, database_options
+from pytube.cli.program import Settings
+from pytube.config import split_address
+from pytube.db.database import Database
 from pytube.errors import UsageError, how_to_install
 
 if TYPE_CHECKING:  # from the extra `web`
@@ -68,7 +68,7 @@ _CONNECTIONS = 64
     show_default=True,
     help="How long samples are kept, in memory.",
 )
-@configured_databases_options
+@database_options(several=True, configured=True)
 @click.pass_obj
 def web(
     settings: Settings,
@@ -90,7 +90,6 @@ def web(
     token = _token(token_file)
     allowed = _names(address, names, token, allow_remote=allow_remote)
 
-    from pytube.cli.workers import targets
     from pytube.health.watcher import FleetWatcher
     from pytube.logs import Logger
     from pytube.web.app import application
@@ -98,11 +97,10 @@ def web(
     from pytube.web.security import Sessions
     from pytube.web.site import Place, Site
 
-    places = {one.host: Place(one.dsn, one.schema, _config(settings, one), one.host) for one in databases}
+    places = {one.host: Place(one, config_of(one) if settings.has_file else None) for one in databases}
     log = Logger("pytube.web")
     with listening(address, port) as listener:
-        config = settings.config() if settings.has_file else None
-        watcher = FleetWatcher(targets(databases, config), "pytube web")
+        watcher = FleetWatcher(databases, "pytube web")
         site = Site(
             places, Sampler(watcher, interval, hours, log), None if token is None else Sessions(token)
         )
@@ -176,15 +174,6 @@ def _names(address: str, names: Sequence[str], token: str | None, *, allow_remot
     if ip.is_unspecified and not names:
         raise UsageError(f"{address} means every address; say by --name how browsers reach this server")
     return [*_LOCAL, address, *names]
-
-
-def _config(settings: Settings, database: Database) -> Config | None:
-    """What workers of this database have; None where there is no file."""
-    if not settings.has_file:
-        return None
-    if database.host is not None:
-        return settings.config().of_host(database.host)
-    return configured(settings, database)
 
 
 def listening(address: str, port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from pytube.cli.context import Asked, databases_of
-from pytube.cli.settings import Settings
+from pytube.cli.program import Settings
 
 GARBAGE_THRESHOLD = 100_000
 """New objects until Python looks for cycles among them."""

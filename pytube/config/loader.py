@@ -16,8 +16,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from pytube.config.environment import FromEnvironment, interpolate, key_path
 from pytube.config.models import Config
+from pytube.config.section import FromEnvironment, interpolate, key_path
 from pytube.errors import ConfigError
 
 _EXPECTED = {
@@ -168,6 +168,8 @@ def masked(config: Config) -> dict[str, Any]:
             key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
         }
         tube["enrich"] |= tube["enrich"].pop("schema.table")
+        if tube["verify"] is None:
+            del tube["verify"]
     if not shown["outbox"]:
         del shown["outbox"]
     for outbox in shown.get("outbox", {}).values():

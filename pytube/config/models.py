@@ -17,9 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from pytube.config.environment import key_path
 from pytube.config.names import leader_name
-from pytube.config.section import OR_OFF, Section
+from pytube.config.section import OR_OFF, Section, key_path
 from pytube.config.tubes import TubeConfig
 from pytube.errors import ConfigError
 
@@ -127,12 +126,11 @@ class WorkerConfig(Section):
     client_id: str = Field(default_factory=_default_client_id, min_length=1)
     election: Literal["auto", "neli", "lease"] = "auto"
     receive_deadline: float = Field(default=5.0, gt=0)
-    """Nothing is sent when the last proof of leadership was asked for longer ago than this."""
+    """Nothing is sent when the last renewal that was answered was sent longer ago than this."""
 
     session_timeout: float = Field(default=15.0, gt=0)
     """After so long without a sign of life the partition goes to another worker."""
 
-    heartbeat: float = Field(default=0.3, gt=0, le=0.3)
     drain_limit: float = Field(default=30.0, ge=0)
     """How long a stopping worker waits for what is in flight."""
 
@@ -335,11 +333,6 @@ class Config(Section):
             raise ConfigError(
                 "key worker.partitions: under the election neli the group gives out the partitions, and a "
                 'member can\'t refuse one; take the key out, or set worker.election = "lease"'
-            )
-        if worker.heartbeat >= worker.receive_deadline:
-            raise ConfigError(
-                f"key worker.receive_deadline: expected more than worker.heartbeat "
-                f"({worker.heartbeat:g} s), got {worker.receive_deadline:g} s"
             )
         for name, tube in self.tubes.items():
             if self.kafka is not None and self.kafka.shared_partitions and (tube.topic or tube.group):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, get_args
 
@@ -15,7 +17,64 @@ from pydantic import (
     field_validator,
 )
 
-from pytube.config.environment import FromEnvironment
+from pytube.errors import ConfigError
+
+# --- variables of the environment: `${NAME}` and `${NAME:-default}` -------------------------------
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
+
+
+class FromEnvironment(str):
+    """A string that holds the value of an environment variable, and so may be a secret."""
+
+    __slots__ = ()
+
+
+def key_path(path: tuple[str | int, ...]) -> str:
+    """The path of a key as it is written in TOML, e.g. `tube."es-live".sink`."""
+    parts = [str(part) if re.fullmatch(r"[A-Za-z_0-9]+", str(part)) else f'"{part}"' for part in path]
+    return ".".join(parts)
+
+
+def interpolate(value: Any, environment: Mapping[str, str], path: tuple[str | int, ...] = ()) -> Any:
+    """The value with every reference in every string replaced; `$${` stands for `${` itself.
+
+    Raises:
+        ConfigError: a variable is not set and has no default, or a reference is malformed. The
+            message names the key at `path`.
+    """
+    if isinstance(value, Mapping):
+        return {k: interpolate(v, environment, (*path, k)) for k, v in value.items()}
+    if isinstance(value, list):
+        return [interpolate(v, environment, (*path, i)) for i, v in enumerate(value)]
+    if isinstance(value, str) and "${" in value:
+        return _interpolate_text(value, environment, path)
+    return value
+
+
+def _interpolate_text(text: str, environment: Mapping[str, str], path: tuple[str | int, ...]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name, default = match[1], match[2]
+        if name is None:
+            raise ConfigError(
+                f"key {key_path(path)}: expected ${{NAME}} or ${{NAME:-default}} after '${{' "
+                "(write $${ for the two characters themselves)"
+            )
+        # As in a shell, `:-` also stands in for a variable that is set but empty.
+        value = environment.get(name)
+        if value is None and default is None:
+            raise ConfigError(
+                f"key {key_path(path)}: the environment variable {name} is not set; "
+                f"set it, or give a default with ${{{name}:-default}}"
+            )
+        return value or default or ""
+
+    return FromEnvironment(_REFERENCE.sub(replace, text))
+
+
+# --- sections -------------------------------------------------------------------------------------
 
 
 def _number(annotation: Any) -> type | None:

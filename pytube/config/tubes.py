@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pytube.config.environment import FromEnvironment
 from pytube.config.names import table_name
-from pytube.config.section import OR_OFF, Section
+from pytube.config.section import OR_OFF, FromEnvironment, Section
 from pytube.targets import TARGET
 
 _PART = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -45,6 +44,8 @@ class SinkConfig(Section):
     """Seconds after which a send that was not answered counts as unknown."""
 
     batch_documents: int = Field(default=500, ge=1)
+    """At most, as `batch_bytes`, `sends` and `requests` are: a slow sink is sent less at a time."""
+
     batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
     sends: int = Field(default=4, ge=1)
     """Batches that one partition has under way at the same time."""
@@ -57,7 +58,7 @@ class SinkConfig(Section):
     beyond that of `sends`."""
 
     ramp: int = Field(default=10, ge=1)
-    """Requests in the first second after an outage of the sink; in each further one twice as many."""
+    """Batches under way at a time at first, and after an outage of the sink; more as it answers fast."""
 
     parts: Annotated[list[str] | int | None, BeforeValidator(_checked_parts)] = None
     """What each document is split into, by names or a number. Each part is a document of its own at the sink.
@@ -165,6 +166,29 @@ class BackfillConfig(Section):
     """Pods, of 250 ids each, in one transaction."""
 
 
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _seconds(value: Any) -> Any:
+    """Seconds of a length of time such as `10m`; anything else as it is."""
+    if not isinstance(value, str) or (isinstance(value, FromEnvironment) and value.isdecimal()):
+        return value
+    found = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", value)
+    if found is None:
+        raise ValueError('expected a length of time, e.g. "90s", "10m", "1h" or "1d"')
+    return int(found[1]) * _UNITS[found[2]]
+
+
+class VerifyConfig(Section):
+    """`[tube.NAME.verify]`: the samples that a worker compares now and then."""
+
+    every: Annotated[float, BeforeValidator(_seconds)] = Field(ge=1, allow_inf_nan=False)
+    """Seconds from the end of a sample to the beginning of the next one."""
+
+    sample: int = Field(default=1000, ge=1, le=100_000)
+    """Keys of each root table."""
+
+
 def _target(value: str) -> str:
     if re.match(TARGET, value) is None:
         raise ValueError('expected "module:function", e.g. "shop.documents:slim"')
@@ -180,11 +204,18 @@ class TubeConfig(Section):
     """Functions between enrich and send, as `module:function`, in order."""
 
     backfill: BackfillConfig = BackfillConfig()
+    verify: VerifyConfig | None = None
+    """None: no samples are compared."""
+
     keys_in_flight: int = Field(default=50_000, ge=1)
     """Keys that one partition holds at most, whatever the backlog."""
 
     mark_limit: int = Field(default=1000, ge=1)
     """Pods that one mark takes at most."""
+
+    latency: float = Field(default=0.02, ge=0, le=60)
+    """Seconds by which a change may wait for others, to be sent together with them, while changes come in a
+    stream. 0: each is sent as soon as possible, whatever that costs."""
 
     attempts: int = Field(default=5, ge=1)
     """Failures after which a document is parked."""

@@ -47,13 +47,8 @@ async def wait_for_answer(
     a server that stays silent that takes ten seconds.) Whether a statement that was cut off has
     committed is not known, as with any lost connection.
 
-    Args:
-        connection: the session.
-        seconds: limit for the whole coroutine; None: no limit.
-        asking: uses the connection.
-
     Raises:
-        NoAnswer: the time limit was reached.
+        NoAnswer: the time limit of the whole coroutine was reached.
     """
     cut = False
 

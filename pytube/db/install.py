@@ -1,15 +1,136 @@
-"""Installs, upgrades and removes our SQL."""
+r"""Runs our SQL files as psql does, without psql.
+
+A page (`install.sql`, `uninstall.sql`) names files in lines of `\ir`; nothing else of it is read here, and
+this module does what the files in `sql/psql/` do. All other files are plain SQL with variables.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
 import psycopg
+from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.db.connect import connect_sync
-from pytube.db.errors import translated
-from pytube.db.script import contents, run_page
-from pytube.db.version import installed, refuse_newer
-from pytube.errors import UsageError
+from pytube.db.errors import describe, translate, translated
+from pytube.db.version import installed, needed, refuse_newer, sql_dir
+from pytube.errors import PytubeError, UsageError
+
+ROLES = ("owner", "admin", "worker", "writer", "monitor")
+
+_INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"""
+      --[^\n]* | '(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+    | :(?P<quote>['"])(?P<name>\w+)(?P=quote)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A variable, or a stretch in which psql looks for none. Block comments and E'' are not in our files."""
+
+
+class ScriptError(PytubeError):
+    """An SQL file failed; the message names the file, and the line where Postgres says where it was."""
+
+
+def contents(page: str) -> list[str]:
+    """The files that a page names, in order."""
+    return _INCLUDED.findall(_read(page))
+
+
+def run_page(
+    connection: psycopg.Connection,
+    files: Sequence[str],
+    schema: str,
+    *,
+    roles: str | None = None,
+    force: bool = False,
+    migrate: Callable[[str], None] | None = None,
+) -> str:
+    """Run the files of a page, one transaction from `psql/begin.sql` on; what was done, in a line or two.
+
+    The search path of the connection is changed. `migrate` brings the tables to a revision that is missing;
+    without it, the revision's file is run.
+
+    Raises:
+        ScriptError: Postgres refused a statement.
+        PytubeError: the type of an error that our SQL raised, or of a lost connection.
+    """
+    settings = {
+        "search_path": "pg_catalog, pg_temp",
+        "pytube.install_schema": schema,
+        "pytube.install_roles": roles or "",
+        "pytube.install_force": str(force),
+        "pytube.install_report": "",
+    }
+    for name, value in settings.items():
+        connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
+    variables = {"schema": schema, "version": needed()}
+    with ExitStack() as stack:
+        for file in files:
+            folder, _, name = file.rpartition("/")
+            revision = name.split("_")[0]
+            recorded = folder == "migrations" and revision <= (installed(connection, schema) or "")
+            if file == "psql/begin.sql":
+                stack.enter_context(connection.transaction())
+                found = _setting(connection, "pytube.install_roles")
+                variables |= {"roles": found} | {f"role_{kind}": f"{found}_{kind}" for kind in ROLES}
+                variables["capture"] = _setting(connection, "pytube.install_capture")
+            elif folder == "psql" or recorded:
+                continue
+            elif folder == "migrations" and migrate is not None:
+                migrate(revision)
+            else:
+                run_file(connection, file, variables)
+    return _setting(connection, "pytube.install_report")
+
+
+def run_file(connection: psycopg.Connection, file: str, variables: dict[str, str]) -> None:
+    """Run one file of `sql/`, as one message; errors as of `run_page`."""
+    text = substituted(_read(file), variables, file)
+    try:
+        connection.execute(text.encode())
+    except psycopg.Error as error:
+        ours = translate(error)
+        if ours is not None:
+            raise ours from error
+        position = error.diag.statement_position
+        line = f":{text.count(chr(10), 0, int(position) - 1) + 1}" if position else ""
+        raise ScriptError(f"{sql_dir() / file}{line}: {describe(error)}") from error
+
+
+def substituted(text: str, variables: dict[str, str], file: str = "") -> str:
+    """`text` with each `:"name"` and `:'name'` replaced as psql does: not in quotes, bodies and comments."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None:
+            return match[0]
+        if name not in variables:
+            raise ScriptError(f"{file}: there is no variable {match[0]}")
+        kind = sql.Identifier if match["quote"] == '"' else sql.Literal
+        return kind(variables[name]).as_string()
+
+    return _VARIABLE.sub(value, text)
+
+
+def _read(file: str) -> str:
+    try:
+        return (sql_dir() / file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScriptError(f"{sql_dir() / file}: can't be read: {error.strerror}") from error
+
+
+def _setting(connection: psycopg.Connection, name: str) -> str:
+    row = connection.execute("SELECT pg_catalog.current_setting(%s)", [name]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+# --- install, upgrade, uninstall ------------------------------------------------------------------
 
 
 def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> str:

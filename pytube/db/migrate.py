@@ -10,7 +10,7 @@ from alembic import command, op
 from alembic.config import Config
 from sqlalchemy.pool import StaticPool
 
-from pytube.db.script import run_file
+from pytube.db.install import run_file
 from pytube.db.version import migrations_dir
 
 

@@ -77,12 +77,7 @@ class Session(Queries):
     """
 
     def __init__(self, connection: psycopg.AsyncConnection, answer_timeout: float | None = None) -> None:
-        """Take a connection over.
-
-        Args:
-            connection: autocommit.
-            answer_timeout: seconds after which a session without an answer is dropped; None: never.
-        """
+        """Take an autocommit connection over; after `answer_timeout` without an answer it is dropped."""
         self.connection = connection
         self.used_at = time.monotonic()
         """When a pool lent the session or got it back, whichever was later."""
@@ -98,15 +93,7 @@ class Session(Queries):
         answer_timeout: float | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Connect.
-
-        Args:
-            dsn: libpq connection string or URI.
-            schema: where our SQL is.
-            application_name: what `pg_stat_activity` shows.
-            answer_timeout: as for a session.
-            settings: more settings of the session.
-        """
+        """Connect; arguments as of `connect_async`."""
         connection = await connect_async(dsn, schema, application_name, settings=settings)
         set_json_loads(read_json, connection)
         return cls(connection, answer_timeout)

@@ -40,7 +40,8 @@ def main(
         EmbeddedError: there is no such server on this machine.
     """
     try:
-        from pytube.demo import outbox_story, story
+        from pytube.demo import outbox as of_outbox
+        from pytube.demo import tube
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the demo needs the package {error.name}: pip install 'pytube-pg[embedded]'"
@@ -48,5 +49,5 @@ def main(
     if outbox:
         if sink != "jsonl":
             raise UsageError("the messages of an outbox go to Kafka: leave --sink out")
-        return outbox_story.run(kafka=kafka, election=election, seconds=seconds, directory=directory)
-    return story.run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
+        return of_outbox.run(kafka=kafka, election=election, seconds=seconds, directory=directory)
+    return tube.run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)

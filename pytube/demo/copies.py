@@ -1,4 +1,7 @@
-"""The servers that a demonstration may keep its copy in: how workers are told of one, and what it holds."""
+"""The copies of a demonstration: how workers are told of one, what comes there, and what it holds.
+
+Each is read back by code of its own, not by that of our sinks.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,30 @@ import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 
 from pytube.db.connect import connect_sync
-from pytube.demo.settings import TUBE, SinkType
-from pytube.demo.source import TELLER, TELLER_SHARD, Key
+from pytube.demo.screen import WORKERS
+from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival, Key, number_in
 from pytube.embedded import redis as embedded_redis
-from pytube.embedded.opensearch import VERSION, OpenSearch
 from pytube.embedded.postgres import Postgres
+from pytube.embedded.search_server import VERSION, OpenSearch
 from pytube.errors import PytubeError, UsageError
+from pytube.sinks.jsonl import Line, Replay, Tail
+
+SinkType = Literal["jsonl", "opensearch", "redis", "kafka", "postgres"]
 
 _PAGE = 10_000
 _TIMEOUT = 30.0
-_PACKAGES = {"opensearch": "opensearchpy", "redis": "redis", "kafka": "confluent_kafka"}
+_PACKAGES = {"opensearch": "aiohttp", "redis": "redis", "kafka": "confluent_kafka"}
 """What the sink needs, by its type; each has an extra of the same name as the type."""
 
 
@@ -41,23 +49,66 @@ def check(sink: SinkType) -> None:
 
 
 class Copy(ABC):
-    """A copy in a server that runs."""
+    """A copy that workers write."""
+
+    session_timeout = 8.0
+    """Of the workers; a request may take 5 seconds."""
 
     def __init__(self, name: str, options: Mapping[str, object]) -> None:
-        """Args:
-        name: the server and where it is, for people.
-        options: the section of the sink.
-        """
+        """`name`: the server and where it is, for people; `options`: the section of the sink."""
         self.name = name
-        self.options = dict(options)
+        self.options = {"request_timeout": 5.0, **options}
 
-    @abstractmethod
+    def arrivals(self) -> Iterator[Arrival]:
+        """What has come of the probe's row."""
+        if (number := number_in(self.probe())) is not None:
+            yield Arrival(number, time.time())
+
     def probe(self) -> Any:
         """The document of the probe's row, None when it is not there (yet)."""
+        return None
 
     @abstractmethod
     def documents(self) -> dict[Key, Any]:
         """All documents, decoded, by shard and id."""
+
+    def remarks(self) -> dict[str, str]:
+        """What else is to be reported."""
+        return {"read back from": self.name}
+
+
+class InFile(Copy):
+    """A file, which tells of each line when it was written."""
+
+    session_timeout = 4.0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the file {path}", {"type": "jsonl", "path": str(path), "request_timeout": 2.0})
+        self._arrived: list[Arrival] = []
+        self.moves = False
+        """Whether the last look found lines."""
+        self._replay = Replay([path], on_line=self._take)
+
+    def _take(self, line: Line) -> None:
+        if line.shard == TELLER_SHARD and (number := number_in(line.doc)) is not None:
+            self._arrived.append(Arrival(number, line.at))
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Read what has come, little by little, so that a flood does not keep the screen waiting."""
+        self.moves = self._replay.poll(pieces=1) > 0
+        yield from self._arrived
+        self._arrived.clear()
+
+    def documents(self) -> dict[Key, Any]:
+        """The last line of each key counts."""
+        self._replay.finish()
+        lines = self._replay.lines.items()
+        return {(shard, key): line.doc for (_, shard, key), line in lines if not line.is_delete}
+
+    def remarks(self) -> dict[str, str]:
+        """Lines that a reader has to know how to take."""
+        replay = self._replay
+        return {"lines at the sink": f"{replay.torn:,} cut short by the kill, {replay.stale:,} out of order"}
 
 
 @contextmanager
@@ -65,6 +116,8 @@ def running(sink: SinkType, directory: Path, bootstrap: str | None) -> Iterator[
     """The copy in a server of its own below `directory`; that of Kafka is the one at `bootstrap`."""
     with ExitStack() as stack:
         match sink:
+            case "jsonl":
+                yield InFile(directory / "sink.jsonl")
             case "opensearch":
                 yield InOpenSearch(stack.enter_context(OpenSearch(directory / sink)).url)
             case "redis":
@@ -287,3 +340,52 @@ class InPostgres(Copy):
             return self._connection.execute(query, arguments).fetchall()
         except psycopg.errors.UndefinedTable:
             return []  # no worker has made it yet
+
+
+# --- what came there ------------------------------------------------------------------------------
+
+
+class Feed:
+    """Watches a copy grow. Who delivered how much is in the logs of the workers, five times a second."""
+
+    def __init__(self, copy: Copy, logs: Path) -> None:
+        """`logs`: the folder of the workers' logs."""
+        self.copy = copy
+        self.documents = 0
+        self.by_client: Counter[str] = Counter()
+        self.arrivals: list[Arrival] = []
+        """Of the probe's row."""
+        self._first: dict[tuple[int, int], float] = {}
+        """When each term, as (partition, epoch), first wrote; Unix time."""
+        self._logs = {name: Tail(logs / f"{name}.log") for name in WORKERS}
+        self._epochs: dict[tuple[str, int], int] = {}
+        """The present term of each worker and partition."""
+
+    def poll(self) -> bool:
+        """Take in what has come; whether there was something."""
+        before = self.documents
+        for client, log in self._logs.items():
+            for line in log.lines(pieces=1):
+                self._take(client, line)
+        self.arrivals += self.copy.arrivals()
+        if isinstance(self.copy, InFile):
+            return self.copy.moves or self.documents != before
+        return self.documents > before  # a server tells the probe's number each time
+
+    def _take(self, client: str, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            return  # cut short by the kill
+        event = said.get("event")
+        if event == "leader_acquired":
+            self._epochs[client, said["partition"]] = said["epoch"]
+        elif event == "meter_read" and said["documents"]:
+            at = datetime.fromisoformat(said["timestamp"]).timestamp()
+            self.documents += said["documents"]
+            self.by_client[client] += said["documents"]
+            self._first.setdefault((said["partition"], self._epochs[client, said["partition"]]), at)
+
+    def first_after(self, partition: int, epoch: int) -> float | None:
+        """When a later term than `epoch` first wrote in the partition; None when none has yet."""
+        return min((at for (p, e), at in self._first.items() if p == partition and e > epoch), default=None)

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, LiteralString, NamedTuple
 
@@ -21,13 +20,14 @@ from psycopg import sql
 
 from pytube.db.connect import connect_sync
 from pytube.db.install import install
-from pytube.demo.processes import DemoFailed, Process, client_environment
-from pytube.demo.settings import PARTITIONS, TUBE
+from pytube.demo.screen import DemoFailed, Figures, Leader
+from pytube.demo.stage import PARTITIONS, Process, client_environment
 from pytube.tubes.admin import Tubes
 
 Key = tuple[int, int]
 """Shard and id."""
 
+TUBE = "es-live"
 ACCOUNT_SHARDS = 16
 TELLER_SHARD = 16
 BRANCH_SHARD = 17
@@ -48,14 +48,6 @@ _FIGURES: Final = """
 
 _LEADERS: Final = "SELECT partition, client_id, epoch FROM tube_leaders(%(tube)s) ORDER BY partition"
 
-_TERMS: Final = """
-    SELECT client_id, partition, epoch, extract(epoch FROM acquired_at)::float8,
-        extract(epoch FROM coalesce(ended_at, clock_timestamp()) - acquired_at)::float8,
-        coalesce(outcome, 'leads')
-    FROM tube_terms(%(tube)s)
-    ORDER BY acquired_at, epoch
-"""
-
 _PARKED: Final = "SELECT count(*) FROM tube_park_list(%(tube)s, 1000)"
 
 # The shard is worked out here by other code, so that a mistake in ours would be seen.
@@ -68,51 +60,11 @@ _DOCUMENTS: Final = (
 _PROBE: Final = "UPDATE pgbench_tellers SET filler = %(filler)s WHERE tid = %(teller)s"
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """How things stand at one moment."""
-
-    touches: int
-    """Ids written to the tube since it was made."""
-    pods: int
-    waiting: int
-    """Ids that wait, in those pods."""
-    lag: float
-    """Age of the oldest pod, in seconds; 0 when none waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads a partition, and under which epoch."""
-
-    partition: int
-    client: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One span of leadership; `began` is Unix time, `lasted` seconds."""
-
-    client: str
-    partition: int
-    epoch: int
-    began: float
-    lasted: float
-    outcome: str
-
-
 class Source:
     """The database, seen by the demonstration over one session."""
 
     def __init__(self, dsn: str, pgbench: Path, log: Path) -> None:
-        """Install our SQL and connect.
-
-        Args:
-            dsn: of the database.
-            pgbench: the program.
-            log: receives the output of pgbench when it makes tables.
-        """
+        """Install our SQL and connect; `log` gets what the program `pgbench` says when it makes tables."""
         self.dsn = dsn
         self._pgbench = pgbench
         self._log = log
@@ -169,10 +121,6 @@ class Source:
     def leaders(self) -> list[Leader]:
         """Who leads what, by partition; a dead one as well, until another takes over."""
         return [Leader(*row) for row in self._all(_LEADERS)]
-
-    def terms(self) -> list[Term]:
-        """Every term that there was, by time."""
-        return [Term(*row) for row in self._all(_TERMS)]
 
     def parked(self) -> int:
         """How many documents were set aside."""

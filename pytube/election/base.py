@@ -1,44 +1,109 @@
-"""Election: who may lead a partition, and what keeps proving it.
+"""Election: who should lead a partition.
 
-An election hands out *claims*. A claim is the right to begin a term; the term itself is in the
-database, and is fenced there whatever an election believes. Times are `pytube.clock`.
+An election is advice. It hands out *claims*: a claim is the right to begin a term, proved once for each. The
+right to send comes from the term's renewals in the database alone, which fences whoever is overtaken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
 
-from pytube.model import Heartbeat
+from pytube import clock
+from pytube.errors import ClaimLost, PytubeError
+
+_LOOK = 0.01
+"""Seconds between looks whether claims were handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why the work on a partition stops."""
+
+    reason: str
+
+
+class Paused(Stop):
+    """An operator paused the partition, or a worker stopped the tube: give all back, keep the term."""
+
+
+class Revoked(Stop):
+    """Another worker is to have the partition: finish what is at the sink, give back, release, hand over."""
+
+
+class Shutdown(Revoked):
+    """This process ends. As `Revoked`, but nobody waits, so there is more time to drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(Stop):
+    """The work can't go on in order: write nothing more."""
+
+    error: PytubeError
+
+
+class Lost(Broken):
+    """What Postgres did is unknown. The term is released, and another begins."""
+
+
+class Ended(Broken):
+    """The term is over in Postgres, or nobody waits for its end any more."""
 
 
 class Claim(ABC):
-    """The right to lead one partition of one tube, until it is revoked or lost."""
+    """The right to begin terms over one partition of one tube, until it is withdrawn.
+
+    It outlives terms. Its election withdraws it, the worker hands it over; each says so once.
+    """
 
     def __init__(self, tube: str, partition: int) -> None:
         self.tube = tube
         self.partition = partition
-        self.revoked = asyncio.Event()
-        """Set when the right is to be given back in order: stop, reset, release, then `handed_over()`."""
-        self.lost = asyncio.Event()
-        """Set when the right is gone already: distrust at once, and do not count on a release."""
-        self._on_change: Callable[[], None] = _ignore
+        self.withdrawn: Stop | None = None
+        """`Revoked`: the right is to be given back in order; then `handed_over()`. `Ended`: nobody waits for
+        that any more, so the worker ends at once."""
+        self.over_at: float | None = None
+        """When it was over for the election, by `pytube.clock`; None while it is not."""
+        self.news = asyncio.Event()
+        """Set when one of these has changed, or something has happened to a term under the claim."""
 
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Have `on_change` called, in the event loop, when the claim is revoked or lost; at once if it is."""
-        self._on_change = on_change
-        if self.revoked.is_set() or self.lost.is_set():
-            on_change()
+    def withdraw(self, why: Revoked | Ended) -> None:
+        """Ask for the right back; the first reason counts, but that nobody waits any more counts more."""
+        if self.withdrawn is None or (isinstance(why, Ended) and not isinstance(self.withdrawn, Ended)):
+            self.withdrawn = why
+            self._tell()
 
-    def _set_revoked(self) -> None:
-        self.revoked.set()
-        self._on_change()
+    def lose(self) -> None:
+        """End the claim without waiting for the worker."""
+        if self.over_at is None:
+            reason = "the election gave the partition to another worker"
+            self.withdraw(Ended(reason, ClaimLost(reason)))
+            self.handed_over()
 
-    def _set_lost(self) -> None:
-        self.lost.set()
-        self._on_change()
+    def handed_over(self) -> None:
+        """The term is over and released: the right may go to another worker.
+
+        On a claim that is not withdrawn: the worker gives it up by itself (it could not acquire the
+        term, say). The election then offers the partition again a little later, here or elsewhere.
+        """
+        if self.over_at is None:
+            self.over_at = clock.now()
+            self._tell()
+
+    async def wait_until_withdrawn(self, seconds: float | None = None) -> None:
+        """Return when it is, or after so many seconds. Nobody else may wait for its news meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.withdrawn is None:
+                    self.news.clear()
+                    await self.news.wait()
+
+    def _tell(self) -> None:
+        self.news.set()
 
     @abstractmethod
     async def prove(self) -> None:
@@ -47,28 +112,26 @@ class Claim(ABC):
         Called after the epoch was read and before a term is acquired with it.
 
         Raises:
-            ClaimLost: it is not. The claim is over (`lost` is set); another may be offered later.
+            ClaimLost: it is not. The claim is over; another may be offered later.
             BrokerUnavailable: no answer in time. The claim stands: ask again a little later.
         """
 
-    @abstractmethod
-    def proven_at(self) -> float:
-        """When the last proof that has come back was *sent*; minus infinity when there is none.
+    def _refuse_when_over(self) -> None:
+        if self.withdrawn is not None or self.over_at is not None:
+            raise ClaimLost(f"the right to lead partition {self.partition} was taken away or given back")
 
-        Plus infinity where the election knows no proof beyond the renewal in the database.
-        """
 
-    @abstractmethod
-    def beat(self, heartbeat: Heartbeat | None) -> None:
-        """What the term says of itself from now on (the election repeats it); None: no term."""
+async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
+    """Wait until all are over, for at most so many seconds; those that are not by then are lost."""
+    ends_at = clock.now() + limit
+    while any(one.over_at is None for one in claims) and clock.now() < ends_at:  # noqa: ASYNC110 # few, short
+        await asyncio.sleep(_LOOK)
+    for claim in claims:
+        claim.lose()
 
-    @abstractmethod
-    def handed_over(self) -> None:
-        """The term is over and released: the right may go to another worker.
 
-        On a claim that is not revoked: the worker gives it up by itself (it could not acquire the
-        term, say). The election then offers the partition again a little later, here or elsewhere.
-        """
+SHARED: Final = Revoked("others share the tube")
+STOPS: Final = Shutdown("the worker stops")
 
 
 class Election(Protocol):
@@ -80,8 +143,8 @@ class Election(Protocol):
     def claims(self) -> AsyncIterator[Claim]:
         """Claims, as they are granted; ends after `stop`."""
 
-    async def stop(self) -> None:
-        """Take part no more: revoke all claims, wait until each was handed over or lost, leave."""
+    async def stop(self, why: Revoked = STOPS) -> None:
+        """Take part no more: withdraw all claims, wait until each was handed over or lost, leave."""
 
 
 @runtime_checkable
@@ -105,7 +168,3 @@ class Sheds(Protocol):
 
     def come_back(self, tube: str) -> None:
         """Take part again."""
-
-
-def _ignore() -> None:
-    """Nobody watches the claim."""

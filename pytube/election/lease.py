@@ -15,33 +15,105 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Set
+from dataclasses import dataclass
 
-from pytube.election.base import Claim
-from pytube.election.share import LeaseTick, decide
-from pytube.errors import ClaimLost, DatabaseUnavailable, PytubeError
+from pytube.election.base import SHARED, STOPS, Claim, Revoked, wait_until_over
+from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.logs import Logger, host_fields
-from pytube.model import Heartbeat
+from pytube.pipeline.retry_queue import doubled
+
+# --- fair shares ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTick:
+    """What the database says of a tube, to one process."""
+
+    partitions: int
+    instances: int
+    """Processes that share the tube, this one included."""
+
+    free: Set[int]
+    """Partitions whose lease nobody holds, or has run out."""
+
+    mine: Set[int]
+    """Partitions whose last lease was this process's."""
+
+    rank: int | None = None
+    """How many of the processes come before this one, in an order on which all agree; if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What to do now."""
+
+    claim: frozenset[int]
+    give_back: frozenset[int]
+
+
+def fair_share(tick: LeaseTick) -> int:
+    """How many partitions this process may have.
+
+    `partitions / instances`, rounded up. With a rank only the first `partitions % instances`
+    processes round up: the shares then add up to the partitions, and nobody goes without while
+    another has two.
+    """
+    least, more = divmod(tick.partitions, max(1, tick.instances))
+    if tick.rank is None:
+        return least + (1 if more else 0)
+    return least + (1 if tick.rank < more else 0)
+
+
+def decide(
+    tick: LeaseTick,
+    held: Set[int],
+    leaving: Set[int],
+    passed_over: Set[int],
+    choice: random.Random,
+    most: int | None = None,
+) -> Steps:
+    """Steps toward the fair share.
+
+    Args:
+        tick: what the database says.
+        held: partitions claimed and not being given back.
+        leaving: partitions that are being given back.
+        passed_over: partitions not to be claimed now (just tried, and refused).
+        choice: picks among free partitions, so that processes seldom want the same.
+        most: so many more partitions this process may lead; None: any number.
+
+    Returns:
+        Free partitions to claim, as far as the share goes; claims to give back: those whose
+        partition is no more, and else, one at a time, those beyond the share. The only partition that a
+        process leads is not beyond it.
+    """
+    vanished = frozenset(partition for partition in held if partition >= tick.partitions)
+    kept = held - vanished
+    share = fair_share(tick)
+    # With fewer partitions than processes none is entitled to what another leads: who has one keeps it.
+    if len(kept) > (share if tick.partitions >= tick.instances else 1):
+        surplus = frozenset() if leaving else frozenset({max(kept)})
+        return Steps(claim=frozenset(), give_back=vanished | surplus)
+    open_ones = (tick.free | tick.mine) - held - leaving - passed_over
+    wanted = sorted(partition for partition in open_ones if partition < tick.partitions)
+    still_ours = len(kept) + sum(partition < tick.partitions for partition in leaving)
+    room = max(0, share - still_ours if most is None else min(most, share - still_ours))
+    picked = choice.sample(wanted, min(room, len(wanted)))
+    return Steps(claim=frozenset(picked), give_back=vanished)
+
+
+# --- claims --------------------------------------------------------------------------------------
+
 
 _JITTER = 0.2
 _LONGEST_PAUSE = 3.0
+_GIVEN_UP = Revoked("this process leaves the tube to others")
 
 
 class LeaseClaim(Claim):
-    """A partition to try for, until it is revoked. See `pytube.election.base.Claim`."""
-
-    def __init__(self, tube: str, partition: int) -> None:
-        """Args: the partition that was free."""
-        super().__init__(tube, partition)
-        self.finished = asyncio.Event()
-        self._taken = False
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it goes on: it is not over, nor to be given back."""
-        return not (self.finished.is_set() or self.revoked.is_set())
+    """A partition to try for, until it is withdrawn. See `pytube.election.base.Claim`."""
 
     async def prove(self) -> None:
         """Nothing to ask: the acquire itself sees whether the lease is free (`LeaseHeld`).
@@ -49,38 +121,7 @@ class LeaseClaim(Claim):
         Raises:
             ClaimLost: the claim is over, or is to be given back.
         """
-        if self.revoked.is_set():
-            self.lose()
-        if self.finished.is_set():
-            raise ClaimLost(f"the claim of partition {self.partition} is over")
-
-    def proven_at(self) -> float:
-        """Plus infinity: it adds no condition to the renewal, which the worker keeps itself."""
-        return -math.inf if self.lost.is_set() else math.inf
-
-    def beat(self, heartbeat: Heartbeat | None) -> None:
-        """Nothing is sent: the row of the term says it all."""
-
-    def handed_over(self) -> None:
-        """The claim is over; if it was not revoked the partition is tried again at a later tick."""
-        self.finished.set()
-
-    def take(self) -> bool:
-        """The worker is given the claim; False when it came to an end before."""
-        self._taken = True
-        return not self.finished.is_set()
-
-    def revoke(self) -> None:
-        """Ask the worker to give the partition back; the claim is over if no worker has it yet."""
-        self._set_revoked()
-        if not self._taken:
-            self.finished.set()
-
-    def lose(self) -> None:
-        """End the claim without waiting for the worker."""
-        if not self.finished.is_set():
-            self._set_lost()
-            self.finished.set()
+        self._refuse_when_over()
 
 
 class Room:
@@ -158,36 +199,32 @@ class LeaseElection:
     async def claims(self) -> AsyncIterator[Claim]:
         """Claims of partitions that were free a moment ago; ends after `stop`."""
         while (claim := await self._queue.get()) is not None:
-            if claim.take():
+            if claim.withdrawn is None:
                 yield claim
+            else:
+                claim.handed_over()  # nobody has begun anything with it
         self._queue.put_nowait(None)
 
-    async def stop(self) -> None:
-        """Revoke all claims, wait until each is over (at most the drain limit), leave."""
+    async def stop(self, why: Revoked = STOPS) -> None:
+        """Withdraw all claims, wait until each is over (at most the drain limit), leave."""
         if self._task is None:
             self._queue.put_nowait(None)
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+        claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
+        for one in claims:
+            one.withdraw(why)
+        while not self._queue.empty():  # nobody has begun anything with these
+            if (claim := self._queue.get_nowait()) is not None:
+                claim.handed_over()
         self._queue.put_nowait(None)
-        await self._drain()
+        await wait_until_over(claims, self._drain_limit)
         try:
             await self._leave(None)
         except PytubeError as error:
             self._log.warning("lease_not_left", reason=str(error))
-
-    async def _drain(self) -> None:
-        claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
-        for claim in claims:
-            claim.revoke()
-        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in claims]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=self._drain_limit)
-            for wait in late:
-                wait.cancel()
-        for claim in claims:
-            claim.lose()
 
     async def _run(self) -> None:
         while True:
@@ -215,7 +252,7 @@ class LeaseElection:
 
     def _claimed(self) -> int:
         claims = (claim for of_tube in self._claims.values() for claim in of_tube.values())
-        return sum(not claim.finished.is_set() for claim in claims)
+        return sum(claim.over_at is None for claim in claims)
 
     def serves(self, tube: str) -> bool:
         """Whether it is one of the tubes."""
@@ -226,10 +263,10 @@ class LeaseElection:
         return self._processes.get(tube)
 
     def give_up(self, tube: str) -> None:
-        """Revoke the claims of the tube now; the others learn of it at the next tick."""
+        """Withdraw the claims of the tube now; the others learn of it at the next tick."""
         self._given_up.add(tube)
         for claim in self._claims.get(tube, {}).values():
-            claim.revoke()
+            claim.withdraw(_GIVEN_UP)
 
     def come_back(self, tube: str) -> None:
         """Tick for the tube again."""
@@ -237,7 +274,7 @@ class LeaseElection:
 
     def _pause(self) -> float:
         """Seconds until the next tick: longer after each failure, and never the same for all."""
-        pause = min(self._interval * 2.0**self._failures, max(self._interval, _LONGEST_PAUSE))
+        pause = doubled(self._failures + 1, self._interval, max(self._interval, _LONGEST_PAUSE))
         return pause * self._choice.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _failed(self, error: PytubeError) -> None:
@@ -260,19 +297,21 @@ class LeaseElection:
         if tube in self._given_up:
             return  # since the tick was sent
         claims = self._claims.setdefault(tube, {})
-        if self._settled.get(tube) == tick and all(claim.is_held for claim in claims.values()):
+        if self._settled.get(tube) == tick and not any(
+            claim.withdrawn or claim.over_at for claim in claims.values()
+        ):
             return  # as at nearly all ticks
-        over = {partition for partition, claim in claims.items() if claim.finished.is_set()}
+        over = {partition for partition, claim in claims.items() if claim.over_at is not None}
         for partition in over:
             del claims[partition]
-        leaving = {partition for partition, claim in claims.items() if claim.revoked.is_set()}
+        leaving = {partition for partition, claim in claims.items() if claim.withdrawn is not None}
         # What was given up since the last tick is passed over once, so that another may have it.
         steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
         self._settled.pop(tube, None)
         if not (steps.claim or steps.give_back or leaving or tick.free) and claims.keys() == tick.mine:
             self._settled[tube] = tick
         for partition in steps.give_back:
-            claims[partition].revoke()
+            claims[partition].withdraw(SHARED)
         for partition in steps.claim:
             claims[partition] = LeaseClaim(tube, partition)
             self._queue.put_nowait(claims[partition])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytube.embedded.process import EmbeddedError
+from pytube.embedded.process import EmbeddedError, EmbeddedServer
 from pytube.errors import how_to_install
 
 if TYPE_CHECKING:
@@ -147,3 +147,10 @@ def _alone(cache: Path) -> Iterator[None]:
     with (cache / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+class JavaServer(EmbeddedServer):
+    """A server in Java, run by the present user."""
+
+    def _environment(self) -> dict[str, str]:
+        return environment()

@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from pytube.embedded import java
-from pytube.embedded.java_server import JavaServer
-from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import EmbeddedError
+from pytube.embedded.java import JavaServer
+from pytube.embedded.process import HOST, EmbeddedError, Port
 
 VERSION = "4.1.2"
 COORDINATES = (

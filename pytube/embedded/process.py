@@ -2,16 +2,100 @@
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import os
+import random
 import signal
+import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import IO, ClassVar, Self
 
 import psutil
 
 from pytube.errors import PytubeError
+
+# --- ports ----------------------------------------------------------------------------------------
+
+HOST = "127.0.0.1"
+
+# Below the range from which systems take the ports of outgoing connections: a client that
+# reconnects while the server is down can't be given the server's own port.
+RANGE = range(15000, 32000)
+ATTEMPTS = 500
+
+
+class Port:
+    """A free port of loopback, kept from other processes that choose theirs this way too.
+
+    The claim is a lock on a file; it is let go by `release` or when the process ends.
+    """
+
+    def __init__(self, number: int | None = None, *, among: range = RANGE) -> None:
+        """Claim `number`, or any free port of a range. Raises `EmbeddedError` when there is none."""
+        self.number, self._lock = _claim(range(number, number + 1) if number else among)
+
+    def release(self) -> None:
+        """Let others have the port; once is enough."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _claim(among: range) -> tuple[int, IO[bytes]]:
+    folder = Path(tempfile.gettempdir()) / f"pytube-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # No secrets here: the numbers only have to differ between processes.
+    for candidate in random.SystemRandom().sample(among, min(ATTEMPTS, len(among))):
+        lock = _lock(folder / str(candidate))
+        if lock is None:
+            continue
+        if _is_free(candidate):
+            return candidate, lock
+        lock.close()
+    if len(among) == 1:
+        message = f"port {among.start} of {HOST} is taken: give another one, or none"
+    else:
+        message = f"no free port between {among.start} and {among.stop} on {HOST}: end a server"
+    raise EmbeddedError(message)
+
+
+def _lock(path: Path) -> IO[bytes] | None:
+    lock = path.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _is_free(number: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Servers set this too: ports whose old connections linger in TIME_WAIT are usable.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, number))
+        except OSError:
+            return False
+    return True
+
+
+# --- processes ------------------------------------------------------------------------------------
 
 POLL = 0.02
 """Seconds between two looks at a condition."""
@@ -136,6 +220,109 @@ class ServerProcess:
         self._guard.wait()
         if self._guard.stdin is not None:
             self._guard.stdin.close()
+
+
+STOP_TIMEOUT = 60.0
+
+
+class EmbeddedServer:
+    """A server on loopback; what it holds stays in `directory` over `stop`, `kill` and `start`.
+
+    It ends with this process.
+    """
+
+    NAME: ClassVar[str]
+    START_TIMEOUT: ClassVar[float]
+    GUARD: ClassVar[signal.Signals] = signal.SIGKILL
+    """What ends it when we do."""
+
+    def __init__(self, directory: Path | str) -> None:
+        """Nothing runs before `start`. The directory is made if it is missing."""
+        self.directory = Path(directory).resolve()
+        self.log = self.directory / f"{self.NAME.lower()}.log"
+        self._process: ServerProcess | None = None
+        self._user: str | None = None
+        """Who runs it; None: we do."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        """Its process id; `EmbeddedError` when it was never started."""
+        if self._process is None:
+            message = f"{self.NAME} in {self.directory} was not started"
+            raise EmbeddedError(message)
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start, and wait until it serves.
+
+        Raises:
+            EmbeddedError: its programs can't be had, or it does not come up (with its log).
+        """
+        if self.running:
+            return self
+        self._process = ServerProcess(
+            self._prepare(),
+            log=self.log,
+            guard_signal=self.GUARD,
+            user=self._user,
+            env=self._environment(),
+        )
+        atexit.register(self.close)
+        self._process.wait_ready(self._serves, timeout=self.START_TIMEOUT, name=self.NAME)
+        return self
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        if self._process is not None:
+            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT, name=self.NAME)
+
+    def kill(self) -> None:
+        """SIGKILL the server; `start` recovers."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> Self:
+        """Stop and start, on the same port."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """End for good: kill, and let the ports go. The folder stays."""
+        atexit.unregister(self.close)
+        self.kill()
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _prepare(self) -> list[str]:
+        """The command; what it needs is in the folder afterwards."""
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of its environment."""
+        return dict(os.environ)
+
+    def _serves(self) -> bool:
+        """Whether it takes requests."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Let the ports go."""
+        raise NotImplementedError
 
 
 def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:

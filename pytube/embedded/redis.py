@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from pytube.embedded.ports import HOST, Port
-from pytube.embedded.process import EmbeddedError, ServerProcess
+from pytube.embedded.process import HOST, EmbeddedError, EmbeddedServer, Port
 
 BINARY = "PYTUBE_REDIS_SERVER"
 """The variable that names another program than the system's `redis-server`."""
-START_TIMEOUT = 20.0
 
 
 def program() -> str:
@@ -29,28 +24,29 @@ def program() -> str:
     return found
 
 
-class Redis:
+class Redis(EmbeddedServer):
     """A server on loopback; what it has written to its disk stays over `kill` and `start`.
 
-    It runs from the beginning, and ends with this process.
+    It ends with this process.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """Start it.
+    NAME = "Redis"
+    START_TIMEOUT = 20.0
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        """Nothing runs before `start`.
 
         Args:
-            folder: its own; made if it is missing.
+            directory: its own; made if it is missing.
             options: as on its command line, e.g. `--appendonly`, `yes`.
 
         Raises:
-            EmbeddedError: there is no such program, or it does not come up (with its log).
+            EmbeddedError: there is no such program.
         """
-        self._folder = folder
+        super().__init__(directory)
         self._options = options
         self._program = program()
         self._port = Port()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._process = self._started()
 
     @property
     def port(self) -> int:
@@ -62,37 +58,16 @@ class Redis:
         """Its address, the same over restarts."""
         return f"redis://{HOST}:{self.port}"
 
-    def start(self) -> None:
-        """Start it again."""
-        self._process = self._started()
+    def _prepare(self) -> list[str]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        own = ("--port", str(self.port), "--bind", HOST, "--dir", str(self.directory), "--save", "")
+        return [self._program, *own, *self._options]
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """End for good: kill, and let the port go. The folder stays."""
-        if self._process.running:
-            self._process.kill()
+    def _release(self) -> None:
         self._port.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _started(self) -> ServerProcess:
-        own = ("--port", str(self.port), "--bind", HOST, "--dir", str(self._folder), "--save", "")
-        command = [self._program, *own, *self._options]
-        process = ServerProcess(command, log=self._folder / "redis.log", guard_signal=signal.SIGKILL)
-        process.wait_ready(self._answers, timeout=START_TIMEOUT, name="Redis")
-        return process
-
-    def _answers(self) -> bool:
-        """Whether it serves, perhaps after a password; while it loads its data it answers `-LOADING`."""
+    def _serves(self) -> bool:
+        """Whether it answers, perhaps that it wants a password; while it loads it says `-LOADING`."""
         try:
             with socket.create_connection((HOST, self.port), timeout=1) as connection:
                 connection.sendall(b"PING\r\n")

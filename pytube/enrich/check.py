@@ -17,15 +17,18 @@ from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.enrich.rows import load_roots
-from pytube.enrich.sections import (
+from pytube.enrich.statements import (
     PARAMETERS,
+    Root,
+    Roots,
     parameters_of,
+    raw,
     refusals,
     section_of,
     section_path,
+    statement_for,
     stray_percent,
 )
-from pytube.enrich.statements import Root, Roots, raw, statement_for
 from pytube.errors import DatabaseUnavailable
 from pytube.model import KeyType
 
@@ -87,12 +90,7 @@ class Report:
 
 
 async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig) -> Report:
-    """What keeps the documents of a tube from being read.
-
-    Args:
-        connection: of the worker's role, autocommit, with `SETTINGS`; our schema is first in its search path.
-        tube: one that exists.
-        config: what its documents are.
+    """What keeps the documents of a tube from being read; asks in a session of the worker's, with `SETTINGS`.
 
     Raises:
         DatabaseUnavailable: the connection was lost.

@@ -1,4 +1,4 @@
-"""Reads documents from the root tables: the row as JSON, or what a configured query makes of it.
+"""Enrichers read the rows of keys as they are now: the row as JSON, or what a configured query makes of it.
 
 A shard's ids are those of its root table, so the registry tells which section of the configuration they are
 read by.
@@ -9,8 +9,10 @@ an attachment that changes meanwhile can't mix with what was read: then it is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol, cast
 
 import psycopg
 
@@ -18,10 +20,9 @@ from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.db.locks import LockListener, TableLock, Waiting, told_of_locks
 from pytube.db.session import SessionPool, Use
-from pytube.enrich.base import Enricher, Read, TouchEnricher
-from pytube.enrich.sections import refusal, section_of
-from pytube.enrich.statements import ROOTS, Root, Roots, statement_for
+from pytube.enrich.statements import ROOTS, Root, Roots, refusal, section_of, statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 from pytube.model import Id, KeyType
 
@@ -31,8 +32,63 @@ _REGISTRY_CHANGES = 5
 """How often in a row the registry may change under one read before we give up."""
 
 
+@dataclass(slots=True)
+class Read:
+    """What was found for the ids of one shard.
+
+    An id of the shard that is in neither was not there: its document is to be deleted.
+    """
+
+    bodies: Mapping[Id, bytes]
+    """The documents found; perhaps with those of other shards, whose ids are others."""
+    orphans: Sequence[Id] = field(default_factory=tuple)
+    """Ids of a shard that no attached table has: nothing can be said about them."""
+    table: str | None = None
+    """The root table that was read, as `schema.table`; None when there is none."""
+
+
+class Enricher(Protocol):
+    """Reads documents. Called concurrently, always after the batch's token was drawn."""
+
+    async def read(
+        self,
+        groups: Mapping[int, Sequence[Id]],
+        *,
+        urgent: bool = True,
+        locks: LockListener | None = None,
+    ) -> Mapping[int, Read]:
+        """The documents of these ids by shard, of one moment for each table that is later than this call.
+
+        `urgent=False` lets other reads go first. `locks` is told of tables that the read waits for.
+
+        Raises:
+            DatabaseUnavailable: the connection was lost.
+            EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
+            EnrichTimeout: it took too long, which fewer ids at a time may not.
+            EnrichDataError: the data of some row makes the query fail; smaller batches tell which.
+        """
+
+
+class TouchEnricher:
+    """Each touched key becomes the document `null`, whether its row is still there or not."""
+
+    async def read(
+        self,
+        groups: Mapping[int, Sequence[Id]],
+        *,
+        urgent: bool = True,
+        locks: LockListener | None = None,
+    ) -> Mapping[int, Read]:
+        """`null` for each id."""
+        del urgent, locks
+        return {shard: Read(dict.fromkeys(ids, b"null")) for shard, ids in groups.items()}
+
+
 class RowEnricher:
-    """One statement per shard and batch, on a pool of connections."""
+    """One statement for each root table of a batch, on a pool of connections.
+
+    A query that names `%(shard)s` is run once for each shard.
+    """
 
     def __init__(
         self,
@@ -41,12 +97,8 @@ class RowEnricher:
         config: EnrichConfig | None = None,
         answer_timeout: float | None = None,
     ) -> None:
-        """Args:
-        pool: sessions with our schema in their search path, whose `row_security` is off: a row that a
-            policy hides would look like one that is gone, and be deleted at the sink.
-        tube: whose registry is read.
-        config: what the documents are; None: the rows of the root tables.
-        answer_timeout: seconds that one read may take; None: any.
+        """`pool`: sessions with our schema in their search path, whose `row_security` is off: a row that a
+        policy hides would look like one that is gone, and be deleted at the sink.
         """
         self._pool = pool
         self._tube = tube
@@ -56,38 +108,80 @@ class RowEnricher:
         self._sections: dict[Root, DocumentConfig] = {}
         """By root table, as far as they were read since the registry was."""
 
-    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
+    async def read(
+        self,
+        groups: Mapping[int, Sequence[Id]],
+        *,
+        urgent: bool = True,
+        locks: LockListener | None = None,
+    ) -> Mapping[int, Read]:
         """See `Enricher.read`."""
+        waiting = Waiting()
         try:
             use = Use.READ if urgent else Use.BACKFILL_READ
             async with self._pool.session(use, self._tube) as session:
                 for _ in range(_REGISTRY_CHANGES):
-                    reading = self._read_once(session.connection, shard, ids)
-                    found = await wait_for_answer(session.connection, self._answer_timeout, reading)
+                    with told_of_locks(self._pool, session.connection.info.backend_pid, locks) as waiting:
+                        reading = self._read_once(session.connection, groups)
+                        found = await wait_for_answer(session.connection, self._answer_timeout, reading)
                     if found is not None:
                         return found
                     self._roots = None
         except psycopg.Error as error:
             self._roots = None
-            raise _as_ours(error, self._tube) from error
+            raise _as_ours(error, self._tube, waiting.lock) from error
         raise EnrichFailed(f"the registry of tube {self._tube!r} keeps changing; it is read again later")
 
     async def _read_once(
-        self, connection: psycopg.AsyncConnection, shard: int, ids: Sequence[Id]
-    ) -> Read | None:
+        self, connection: psycopg.AsyncConnection, groups: Mapping[int, Sequence[Id]]
+    ) -> Mapping[int, Read] | None:
         """None when the registry is not the one that we know any more."""
         roots = self._roots
         if roots is None:
             roots = self._roots = await load_roots(connection, self._tube)
             self._sections = {}
-        if ids and not roots.keys.has(ids[0]):  # the tube was made again, for other keys
+        some = next((ids[0] for ids in groups.values() if ids), None)
+        if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None
-        root = roots.of(shard)
-        wanted = ids if root is None else root.own(shard, ids)
-        arguments = {"tube": self._tube, "ids": array_of(roots.keys, wanted), "shard": shard}
+        found: dict[int, Read] = {}
+        for root, shards in self._shards_read_together(roots, groups):
+            wanted = {
+                shard: groups[shard] if root is None else root.own(shard, groups[shard]) for shard in shards
+            }
+            documents = await self._documents(connection, roots, root, wanted)
+            if documents is None:
+                return None
+            for shard, own in wanted.items():
+                ids = groups[shard]
+                # An id that is not the shard's own may be among the documents, as that of another shard.
+                bodies = documents if len(own) == len(ids) else _of(documents, own)
+                found[shard] = Read(bodies, orphans=ids) if root is None else Read(bodies, table=root.name)
+        return found
+
+    def _shards_read_together(
+        self, roots: Roots, groups: Mapping[int, Sequence[Id]]
+    ) -> Iterable[tuple[Root | None, Sequence[int]]]:
+        """The shards that one statement reads: those of one root table, which share no id."""
+        together: dict[tuple[Root | None, int | None], list[int]] = {}
+        for shard in groups:
+            root = roots.of(shard)
+            query = self._section(roots, root).query
+            apart = shard if query is not None and "%(shard)s" in query else None
+            together.setdefault((root, apart), []).append(shard)
+        return [(root, shards) for (root, _), shards in together.items()]
+
+    async def _documents(
+        self,
+        connection: psycopg.AsyncConnection,
+        roots: Roots,
+        root: Root | None,
+        wanted: Mapping[int, Sequence[Id]],
+    ) -> Mapping[Id, bytes] | None:
+        """What one statement finds of these ids by shard; None as for `_read_once`."""
+        ids = next(iter(wanted.values())) if len(wanted) == 1 else list(chain.from_iterable(wanted.values()))
         section = self._section(roots, root)
-        statement = statement_for(roots, root, section)
-        cursor = await connection.execute(statement, arguments, binary=True)
+        arguments = {"tube": self._tube, "ids": array_of(roots.keys, ids), "shard": next(iter(wanted))}
+        cursor = await connection.execute(statement_for(roots, root, section), arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
         if bodies.pop(None, None) != roots.state:
@@ -97,8 +191,8 @@ class RowEnricher:
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
         documents = cast("dict[Id, bytes]", bodies)
         if root is not None and section.mode == "query" and roots.keys is not KeyType.TEXT:
-            _refuse_unasked(documents, wanted, root)
-        return Read(documents, orphans=ids) if root is None else Read(documents, table=root.name)
+            _refuse_unasked(documents, ids, root)
+        return documents
 
     def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
         """What the documents of a table are; raises `EnrichFailed` if they might be another table's."""
@@ -112,6 +206,10 @@ class RowEnricher:
                 raise EnrichFailed(reason)
             section = self._sections[root] = section_of(self._config, root)
         return section
+
+
+def _of(documents: Mapping[Id, bytes], ids: Sequence[Id]) -> Mapping[Id, bytes]:
+    return {key: documents[key] for key in ids if key in documents}
 
 
 def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: Root) -> None:
@@ -139,9 +237,10 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
     return Roots(state, KeyType(keys), predicate, tables)
 
 
-def _as_ours(error: psycopg.Error, tube: str) -> PytubeError:
+def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeError:
     if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's own session tells
-        return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} (postgres.answer_timeout)")
+        why = "postgres.answer_timeout" if lock is None else lock.reason
+        return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} ({why})")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
     ours = translate(error)

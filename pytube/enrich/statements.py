@@ -1,4 +1,4 @@
-"""The statements that read documents, and the registry that they are made from.
+"""The statements that read documents, made from the registry and the sections of the configuration.
 
 A shard's ids belong to its root table, which the registry names. There is one statement for each table and
 kind of keys.
@@ -6,12 +6,15 @@ kind of keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
 
-from pytube.config import DocumentConfig
+from pytube.config import DocumentConfig, EnrichConfig
+from pytube.config.names import table_name
+from pytube.config.section import key_path
 from pytube.model import Id, KeyType, ids_in
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
@@ -111,16 +114,9 @@ _UNASKED = {
 
 
 def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:
-    """The statement with the parameters tube, ids and shard; its rows are ids and documents.
+    """The statement with the parameters tube, ids and shard; its rows are ids and documents of `root`.
 
-    Args:
-        roots: the registry.
-        root: whose rows are read; None: those of no table.
-        section: what the documents of `root` are.
-
-    Returns:
-        One that gives the registry's state, too, in a row of its own, which a parallel plan may put
-        anywhere.
+    It gives the registry's state, too, in a row of its own, which a parallel plan may put anywhere.
     """
     state = sql.SQL(_STATES[roots.keys])
     if root is None:
@@ -162,12 +158,9 @@ def ids_statement(
 ) -> sql.Composed:
     """The statement that walks the ids of a root table in their order, `%(limit)s` from `%(after)s` on.
 
-    Args:
-        roots: the registry.
-        root: the table.
-        first: from the beginning.
-        drawn: only a sample, without order: so many rows of a hundred, and whether whole pages of the
-            table are drawn, so that the others need not be read.
+    `drawn`: only a sample, in no order: so many rows of a hundred, and whether whole pages of the table are
+    drawn, so that the others need not be read. What the limit leaves out is drawn, too: the first rows would
+    always be those of the table's beginning.
     """
     column = sql.Identifier("r", root.id_col)
     conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column)]
@@ -180,7 +173,7 @@ def ids_statement(
     if drawn is not None:
         percent, by_pages = drawn
         sample = raw(f" TABLESAMPLE {'SYSTEM' if by_pages else 'BERNOULLI'} ({percent:.6f})")
-        order = sql.SQL("")
+        order = sql.SQL(" ORDER BY random()")
     return sql.SQL("SELECT {} FROM {} r{} WHERE {}{} LIMIT %(limit)s").format(
         sql.SQL(_ID[roots.keys]).format(id=column),
         sql.Identifier(root.schema, root.table),
@@ -202,3 +195,90 @@ def _row(columns: Sequence[str] | None) -> sql.Composable:
 def raw(text: str) -> sql.Composable:
     """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
     return sql.SQL(text)
+
+
+# --- sections of a batch --------------------------------------------------------------------------
+# A pod names no table, but its shard does: the root table of a shard is the first one attached in it. A query
+# that is not told the shard can't tell the ids of two root tables apart. It would give documents of one table
+# for ids of the other.
+
+
+PARAMETERS = ("ids", "shard")
+"""What a query may ask for."""
+
+_PERCENT = re.compile(r"%(?:%|\(([^()]*)\)[sbt]|(.?))", re.DOTALL)
+
+
+def section_of(config: EnrichConfig, root: Root) -> DocumentConfig:
+    """The table's own section, else that of the tube."""
+    return config.of_table(root.schema, root.table) or config
+
+
+def section_path(tube: str, table: str | None = None) -> str:
+    """A section as it stands in the file; `table`: that of a table."""
+    return f"[{key_path(('tube', tube, 'enrich', *([] if table is None else [table])))}]"
+
+
+def parameters_of(query: str) -> set[str]:
+    """The names of its placeholders."""
+    return {match[1] for match in _PERCENT.finditer(query) if match[1] is not None}
+
+
+def stray_percent(query: str) -> str | None:
+    """The text around the first `%` that is neither a placeholder nor `%%`; None when there is none."""
+    for match in _PERCENT.finditer(query):
+        if match[2] is not None:
+            return query[max(0, match.start() - 10) : match.start() + 10]
+    return None
+
+
+def refusal(config: EnrichConfig, tube: str, roots: Roots, root: Root) -> str | None:
+    """Why no documents of a root table may be read now; None when they may.
+
+    A table without a section of its own is refused while a section names no attached table: it may be
+    that table under another name.
+    """
+    if config.of_table(root.schema, root.table) is not None:
+        return None
+    return next(_absent(config, tube, roots), None) or _ambiguity(config, tube, roots)
+
+
+def refusals(config: EnrichConfig, tube: str, roots: Roots) -> Iterator[str]:
+    """What can't work with the tables that are attached: each a sentence with its remedy."""
+    yield from _absent(config, tube, roots)
+    roots_of = {(table.schema, table.table): roots.of(table.shard) for table in roots.tables}
+    for name in config.tables:
+        root = roots_of.get(table_name(name))
+        if root is not None and (root.schema, root.table) != table_name(name):
+            yield (
+                f"{section_path(tube, name)} is for a table that is related to {root.name} in tube {tube!r}: "
+                f"pods of its changes hold ids of {root.name}; give {root.name} the section, or attach "
+                f"{name} in a shard of its own"
+            )
+    ambiguity = _ambiguity(config, tube, roots)
+    if ambiguity is not None:
+        yield ambiguity
+
+
+def _absent(config: EnrichConfig, tube: str, roots: Roots) -> Iterator[str]:
+    attached = {(table.schema, table.table) for table in roots.tables}
+    for name in config.tables:
+        if table_name(name) not in attached:
+            known = ", ".join(table.name for table in roots.tables) or "none"
+            yield (
+                f"{section_path(tube, name)} names a table that is not attached to tube {tube!r} (attached: "
+                f"{known}); correct the name, take the section out, or attach the table"
+            )
+
+
+def _ambiguity(config: EnrichConfig, tube: str, roots: Roots) -> str | None:
+    if config.query is None or "shard" in parameters_of(config.query):
+        return None
+    readers = [root.name for root in roots.all if config.of_table(root.schema, root.table) is None]
+    if len(readers) < 2:
+        return None
+    return (
+        f"the query of {section_path(tube)} would read ids of {' and '.join(readers)}, which are all root "
+        f"tables of tube {tube!r}, and has no %(shard)s to tell them apart; give each table its query in "
+        f"{section_path(tube, readers[-1])}, or use %(shard)s"
+    )

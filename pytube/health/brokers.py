@@ -2,84 +2,107 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytube.config import Config, KafkaConfig
+from pytube.config import Config
 from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.errors import ConfigError, how_to_install
 from pytube.health.findings import Check, fail, ok, warn
-from pytube.outbox.clients import outbox_clients
+from pytube.logs import Logger
+from pytube.outbox.clients import outbox_clients, outbox_cluster
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from pytube.kafka.clients import Producers
+
 _BROKER_TIMEOUT = 5.0
+_COMMON = {"log_level": 0, "socket.timeout.ms": int(_BROKER_TIMEOUT * 1000)}
+
+_log = Logger("pytube.kafka")
+
+
+def check_brokers(
+    config: Config, partitions: Mapping[str | None, Mapping[str, int]]
+) -> Iterator[tuple[str | None, Check]]:
+    """Whether the broker of the elections and those of the outboxes answer; each cluster is asked once.
+
+    An outbox needs its broker whatever the election.
+
+    Args:
+        config: the configuration; under `neli` it has a section `[kafka]`.
+        partitions: of each host, how many partitions each tube and outbox that is there has.
+
+    Yields:
+        The host, where a finding is of one, and the finding.
+    """
+    try:
+        import confluent_kafka  # noqa: F401 # is it there?
+    except ImportError:
+        if config.election_kind != "lease":
+            yield None, fail("broker", "confluent-kafka is not installed", how_to_install("kafka"))
+        yield from ((None, check) for check in _check_outbox_brokers(config, {}))
+        return
+    answered: dict[str, str | None] = {}
+    """Why a cluster, by bootstrap servers and options, does not answer; None: it does."""
+    if config.election_kind == "lease":
+        yield None, ok("election", "by leases in Postgres, without a broker")
+    else:
+        yield from _check_election(config, partitions, answered)
+    yield from ((None, check) for check in _check_outbox_brokers(config, answered))
 
 
 # --- for the election `neli` -------------------------------------------------------------
 
 
-def check_election(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
-    """Whether the broker can hold the elections of the configured tubes and outboxes.
+def _check_election(
+    config: Config,
+    partitions: Mapping[str | None, Mapping[str, int]],
+    answered: dict[str, str | None],
+) -> Iterator[tuple[str | None, Check]]:
+    """Whether the broker can hold the elections of the configured tubes and outboxes."""
+    from confluent_kafka import KafkaException
 
-    Args:
-        config: the configuration; under `neli` it has a section `[kafka]`.
-        partitions: how many partitions each tube and outbox that is there has.
-    """
-    if config.election_kind == "lease":
-        yield ok("election", "by leases in Postgres, without a broker")
-        return
-    try:
-        from confluent_kafka import KafkaException
-    except ImportError:
-        yield fail("broker", "confluent-kafka is not installed", how_to_install("kafka"))
-        return
+    from pytube.kafka.clients import Clients
+
     assert config.kafka is not None
-    errors: list[str] = []
+    servers = config.kafka.bootstrap_servers
+    clients = Clients(servers, config.kafka.options, where="[kafka] options", log=_log, common=_COMMON)
     try:
-        admin = _admin(config.kafka, errors)
-    except (KafkaException, TypeError, ValueError):
+        admin = clients.admin()
+    except ConfigError:
         # The error may repeat the value of an option, which may be a secret.
-        yield fail(
-            "broker",
-            "librdkafka refuses an option of [kafka]",
-            "check the names and values in kafka.options against librdkafka's CONFIGURATION.md",
-        )
+        remedy = "check the names and values in kafka.options against librdkafka's CONFIGURATION.md"
+        yield None, fail("broker", "librdkafka refuses an option of [kafka]", remedy)
         return
+    cluster = _cluster(servers, config.kafka.options)
     try:
         metadata = admin.list_topics(timeout=_BROKER_TIMEOUT)
     except KafkaException as error:
-        text = errors[-1] if errors else error.args[0].str()
-        yield fail(
-            "broker",
-            f"{config.kafka.bootstrap_servers} does not answer: {text}",
-            "start it, or correct kafka.bootstrap_servers and kafka.options",
-        )
+        answered[cluster] = text = clients.reason or error.args[0].str()
+        remedy = "start it, or correct kafka.bootstrap_servers and kafka.options"
+        yield None, fail("broker", f"{servers} does not answer: {text}", remedy)
         return
-    yield ok("broker", f"{config.kafka.bootstrap_servers} answers")
-    if config.kafka.shared_partitions is not None:
-        shared = leader_name(config.worker.installation)
-        yield _check_topic(admin, metadata, "all tubes", shared, config.kafka.shared_partitions)
-    else:
+    answered[cluster] = None
+    yield None, ok("broker", f"{servers} answers")
+    for host, there in partitions.items():
+        of_host = config.of_host(host)
+        if config.kafka.shared_partitions is not None:
+            shared = leader_name(of_host.worker.installation)
+            yield host, _check_topic(admin, metadata, "all tubes", shared, config.kafka.shared_partitions)
+            continue
         for name in (*config.tubes, *config.outboxes):
-            if name in partitions:
-                yield _check_topic(admin, metadata, name, config.leader_topic(name), partitions[name])
-    yield _check_timeout(admin, metadata, config.worker.session_timeout)
+            if name in there:
+                topic = of_host.leader_topic(name)
+                yield host, _check_topic(admin, metadata, name, topic, there[name])
+    yield None, _check_timeout(admin, metadata, config.worker.session_timeout)
 
 
-def _admin(kafka: KafkaConfig, errors: list[str]) -> AdminClient:
-    from confluent_kafka.admin import AdminClient
-
-    options: dict[str, Any] = {
-        "log_level": 0,
-        "socket.timeout.ms": int(_BROKER_TIMEOUT * 1000),
-        **kafka.options,
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "error_cb": lambda error: errors.append(error.str()),
-    }
-    return AdminClient(options)
+def _cluster(servers: str, options: Mapping[str, Any]) -> str:
+    return json.dumps([servers, options], sort_keys=True, default=str)
 
 
 def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wanted: int) -> Check:
@@ -151,40 +174,32 @@ def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
 # --- for outboxes ------------------------------------------------------------------------
 
 
-def check_outbox_brokers(config: Config) -> Iterator[Check]:
-    """Whether the brokers answer that get the records of outboxes; each is asked once, with the same options.
-
-    An outbox needs its broker whatever the election.
-    """
-    groups: list[tuple[tuple[str | None, Mapping[str, Any]], list[str]]] = []
-    for name, outbox in config.outboxes.items():
-        settings = outbox.bootstrap_servers, outbox.kafka_options
-        for known, names in groups:
-            if known == settings:
-                names.append(name)
-                break
+def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> Iterator[Check]:
+    groups: dict[str, list[str]] = {}
+    for name in config.outboxes:
+        groups.setdefault(_cluster(*outbox_cluster(config, name)), []).append(name)
+    for cluster, names in groups.items():
+        subject = f"broker of {', '.join(names)}"
+        try:
+            kafka = outbox_clients(config, names[0])
+            if cluster not in answered:
+                answered[cluster] = _ask(kafka)
+        except ConfigError as error:
+            yield fail(subject, str(error), f'correct [outbox."{names[0]}"]')
+            continue
+        if (text := answered[cluster]) is None:
+            yield ok(subject, f"{kafka.bootstrap_servers} answers; topics of records were not looked at")
         else:
-            groups.append((settings, [name]))
-    for _, names in groups:
-        yield _check_outbox_broker(config, names)
+            remedy = "start it, or correct bootstrap_servers and the options; records wait until it answers"
+            yield fail(subject, f"{kafka.bootstrap_servers} does not answer: {text}", remedy)
 
 
-def _check_outbox_broker(config: Config, names: list[str]) -> Check:
-    subject = f"broker of {', '.join(names)}"
-    try:
-        kafka = outbox_clients(config, names[0])
-        admin = kafka.clients.admin()
-    except ConfigError as error:
-        return fail(subject, str(error), f'correct [outbox."{names[0]}"]')
+def _ask(kafka: Producers) -> str | None:
+    """Why the cluster does not answer; None: it does."""
     from confluent_kafka import KafkaException
 
     try:
-        admin.list_topics(timeout=_BROKER_TIMEOUT)
+        kafka.admin().list_topics(timeout=_BROKER_TIMEOUT)
     except KafkaException as error:
-        text = kafka.clients.say(error.args[0])
-        return fail(
-            subject,
-            f"{kafka.bootstrap_servers} does not answer: {text}",
-            "start it, or correct bootstrap_servers and the options; records wait until it answers",
-        )
-    return ok(subject, f"{kafka.bootstrap_servers} answers; topics of records were not looked at")
+        return kafka.say(error.args[0])
+    return None

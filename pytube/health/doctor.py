@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, LiteralString
 
@@ -15,20 +15,24 @@ from pytube.db import version
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
-from pytube.health.brokers import check_election, check_outbox_brokers
+from pytube.health.brokers import check_brokers
+from pytube.health.delivery import check_delivery
 from pytube.health.findings import Check, Level, fail, ok, warn
-from pytube.health.leaders import check_leaders, check_parked
-from pytube.health.outboxes import check_outboxes, read_outboxes
-from pytube.health.tubes import (
+from pytube.health.fleet import place
+from pytube.health.queues import (
     check_ids,
+    check_outboxes,
     check_owners,
+    check_reach,
     check_shards,
     check_sources,
     check_tubes,
+    read_outboxes,
     read_tubes,
 )
+from pytube.health.server import check_slots, check_wake
 from pytube.logs import Logger, UserFaults
-from pytube.sinks import build_sink
+from pytube.sinks import build_sink, open_existing
 from pytube.sources import rights
 from pytube.transforms import Transforms
 
@@ -49,13 +53,16 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         config: what a worker would use.
         origin: what names the database.
     """
+    partitions: dict[str | None, Mapping[str, int]] = {}
     for host in config.hosts:
-        for check in _examine_host(config.of_host(host), origin):
-            yield check if host is None else replace(check, subject=f"host {host}: {check.subject}")
+        there: dict[str, int] = {}
+        for check in _examine_host(config.of_host(host), origin, there):
+            yield _of_host(host, check)
+        partitions[host] = there
     if len(config.hosts) > 1:
         yield from check_shards(config)
     failed: set[str] = set()
-    for check in _examine_targets(config):
+    for check in _examine_targets(config, partitions):
         if check.level is Level.FAIL:
             failed.add(check.finding)
         yield check
@@ -64,19 +71,23 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         yield start
 
 
-def _examine_targets(config: Config) -> Iterator[Check]:
-    """What documents and records are sent to, whatever host they come from."""
+def _of_host(host: str | None, check: Check) -> Check:
+    return replace(check, subject=f"{place(host)}{check.subject}")
+
+
+def _examine_targets(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
+    """What documents and records are sent to, whatever host they come from, and what elections need."""
     for name, tube in config.tubes.items():
         yield check_sink(name, tube.sink)
         if tube.transforms:
             yield check_transforms(name, tube.transforms)
-    yield from check_outbox_brokers(config)
+    for host, check in check_brokers(config, partitions):
+        yield _of_host(host, check)
 
 
-def _examine_host(config: Config, origin: str) -> Iterator[Check]:
-    """What is of one host."""
+def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> Iterator[Check]:
+    """What is of one host; `partitions` gets how many its tubes and outboxes have."""
     tubes: dict[str, int] | None = None
-    outboxes: dict[str, int] = {}
     dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
@@ -91,15 +102,17 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
                 yield check_sequence(connection, schema)
                 tubes = read_tubes(connection, schema)
             if tubes is not None:
-                outboxes = read_outboxes(connection, schema)
-                yield from check_leaders(connection, schema, config)
-                yield from check_parked(connection, schema, config)
+                partitions |= tubes | read_outboxes(connection, schema)
+                yield from check_delivery(connection, schema, config)
                 yield from check_ids(connection, schema)
                 yield from check_owners(connection, schema)
+                yield from check_reach(connection, schema, config)
                 yield from check_outboxes(connection, schema, config)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
+            yield from check_slots(connection)
+            yield from check_wake(connection)
     except PooledSession as error:
         finding, _, remedy = str(error).rpartition("; ")
         yield fail("pooler", finding, remedy)
@@ -110,7 +123,6 @@ def _examine_host(config: Config, origin: str) -> Iterator[Check]:
     if tubes is not None:
         yield from check_tubes(config, tubes)
         yield from check_sources(config, [name for name in config.tubes if name in tubes])
-    yield from check_election(config, {**(tubes or {}), **outboxes})
 
 
 def _where(connection: psycopg.Connection) -> str:
@@ -157,11 +169,12 @@ _SEQUENCE = """
     FROM pg_catalog.pg_sequence WHERE seqrelid = to_regclass(%(sequence)s)
 """
 
+# pg_stat_activity hides from most roles what kind of session another one is.
 _CONNECTIONS = """
     SELECT current_setting('max_connections')::integer
             - current_setting('superuser_reserved_connections')::integer
             - coalesce(current_setting('reserved_connections', true)::integer, 0),
-        (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')
+        (SELECT sum(numbackends)::bigint FROM pg_catalog.pg_stat_database)
 """
 
 _SETTINGS = """
@@ -187,6 +200,10 @@ _OLD_TRANSACTIONS = """
     WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
     ORDER BY age DESC
     LIMIT 10
+"""
+
+_SEES_ALL = """
+    SELECT pg_catalog.quote_ident(current_user), pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
 """
 
 
@@ -242,7 +259,8 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
         return fail(
             "rights",
             f"{role} may not do what a worker does",
-            "as the role that installed, run: " + "; ".join(grants),
+            "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
+            + "; ".join(grants),
         )
     return ok("rights", f"{role} may do what a worker does")
 
@@ -298,10 +316,15 @@ def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
 def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
     """Transactions that hold back what workers may take for granted."""
     rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
+    role, may_see = _row(connection, _SEES_ALL)
     for which, age, remedy in rows:
         yield warn("transactions", f"the {which} is open for {age:.0f} s and slows workers down", remedy)
     if not rows:
-        yield ok("transactions", f"none that wrote is open for more than {_OLD:.0f} s")
+        whose = "none" if may_see else "none of this role's"
+        hidden = (
+            "" if may_see else f"; others are hidden from it (GRANT pg_read_all_stats TO {role} shows them)"
+        )
+        yield ok("transactions", f"{whose} that wrote is open for more than {_OLD:.0f} s{hidden}")
 
 
 def check_pooler(connection: psycopg.Connection) -> Check:
@@ -322,10 +345,10 @@ def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...
 
 
 def check_sink(tube: str, config: SinkConfig) -> Check:
-    """Open the sink of a tube, and close it."""
+    """Open the sink of a tube without making anything there, and close it."""
     subject = f"sink of {tube}"
     try:
-        asyncio.run(_open_and_close(config))
+        missing = asyncio.run(_open_and_close(config))
     except ConfigError as error:
         return fail(subject, str(error), f'correct [tube."{tube}".sink]')
     except TimeoutError:
@@ -336,6 +359,13 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
     except Exception as error:  # noqa: BLE001 - a sink may be anybody's code
         finding = f"{config.type} failed to open: {type(error).__name__}: {error}"
         return fail(subject, finding, "see the sink's documentation")
+    if missing is not None:
+        remedy = (
+            f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start --tube {tube}"
+        )
+        return warn(
+            subject, f"{missing}; a worker makes it for a tube that is new, or is filled again", remedy
+        )
     return ok(subject, f"{config.type} opens")
 
 
@@ -350,11 +380,12 @@ def check_transforms(tube: str, targets: Sequence[str]) -> Check:
     return ok(subject, f"{', '.join(targets)}: there, and not called")
 
 
-async def _open_and_close(config: SinkConfig) -> None:
+async def _open_and_close(config: SinkConfig) -> str | None:
+    """What a worker would have to make first; None: it was open."""
     sink = build_sink(config.type, config.options, request_timeout=config.request_timeout, parts=config.parts)
     try:
         async with asyncio.timeout(config.request_timeout):
-            await sink.open()
+            return await open_existing(sink)
     finally:
         await sink.close()
 

@@ -41,9 +41,6 @@ def fail(subject: str, finding: str, remedy: str) -> Check:
     return Check(subject, Level.FAIL, finding, remedy)
 
 
-# --- of tubes and outboxes in the database that this configuration does not name ---------
-
-
 def is_expected(config: Config, name: str) -> bool:
     """Whether a tube or an outbox is to be served: one that the configuration names.
 
@@ -52,13 +49,12 @@ def is_expected(config: Config, name: str) -> bool:
     return not (config.tubes or config.outboxes) or name in config.tubes or name in config.outboxes
 
 
-NOT_NAMED = "this configuration does not name it"
-
-
-def of_others(check: Check) -> Check:
-    """The finding on a tube or an outbox that this configuration does not name: a warning at most.
+def judged(check: Check, config: Config, name: str) -> Check:
+    """The finding on a tube or an outbox: a warning at most where this configuration does not name it.
 
     Workers with another configuration may serve it.
     """
+    if is_expected(config, name):
+        return check
     level = Level.WARN if check.level is Level.FAIL else check.level
-    return replace(check, level=level, finding=f"{check.finding} ({NOT_NAMED})")
+    return replace(check, level=level, finding=f"{check.finding} (this configuration does not name it)")

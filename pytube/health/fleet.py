@@ -2,58 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 from uuid import UUID
 
-from pytube.health.heartbeats import BEATING, Heard
+import psycopg
+
+from pytube.clock import for_people
+from pytube.db.errors import describe
+from pytube.errors import PytubeError
+from pytube.outbox.admin import RestingTopic
 
 MOST: Final = 100
-"""Pods of one class of a partition are counted so far; `MOST` means that or more."""
+"""Pods of one class of a partition are counted so far at a glance."""
+MOST_CONTROL: Final = 10_000
+"""Control pods of a kind are counted so far."""
+
+
+STATES: Final = {
+    "stopped": "bad",
+    "lost": "bad",
+    "failing": "bad",
+    "sink down": "bad",
+    "source down": "bad",
+    "free": "warn",
+    "pausing": "warn",
+    "paused": "warn",
+    "leads": "good",
+}
+"""The states of a partition, and how bad each is; what needs most attention comes first."""
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """How many there are, as far as they were counted: `12`, `1000+`, `~12000`."""
+
+    number: int
+    is_estimate: bool = False
+    is_least: bool = False
+    """There may be more."""
+
+    @classmethod
+    def of(cls, text: str) -> Count:
+        """What our SQL says; of control pods by kind, such as `backfill_end:2 other:1`, their sum."""
+        parts = [int(part.rpartition(":")[2].strip("~+")) for part in text.split()]
+        is_least = text.endswith("+") or (":" in text and max(parts) >= MOST_CONTROL)
+        return cls(sum(parts), text.startswith("~"), is_least)
+
+    @classmethod
+    def up_to(cls, number: int, most: int) -> Count:
+        """What was counted up to `most`, and estimated beyond that."""
+        return cls(number, number > most, number == most)
+
+    @classmethod
+    def total(cls, counts: Iterable[Count | None]) -> Count | None:
+        """Of several, some of which may not be known; None where none is."""
+        found = list(counts)
+        known = [one for one in found if one is not None]
+        if not known:
+            return None
+        is_least = len(known) < len(found) or any(one.is_least for one in known)
+        return cls(sum(one.number for one in known), any(one.is_estimate for one in known), is_least)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is neither an estimate nor a least number."""
+        return not (self.is_estimate or self.is_least)
+
+    def __str__(self) -> str:
+        return f"{'~' if self.is_estimate else ''}{self.number}{'+' if self.is_least else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """One partition of a tube or an outbox. Times are seconds."""
 
     kind: Literal["tube", "outbox"]
     name: str
     partition: int
-    waiting: int | str | None
-    """Pods, at most `MOST`; of an outbox records, exact below 1000, else a text such as `~12000`. None: not
-    counted, see `problem`."""
-    backfill: int | None
+    waiting: Count | None
+    """Pods without those of backfills, or records. None: not counted, see `problem`."""
+    backfill: Count | None = None
+    """Pods of backfills; None for outboxes."""
+    control: Count | None = None
+    """Control pods; None for outboxes, and at a glance."""
     lag: float | None
     """Age of the oldest pod or record; None when none waits."""
-    backfill_lag: float | None
-    inserted: int
+    backfill_lag: float | None = None
+    inserted: int = 0
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
-    deleted: int
+    deleted: int = 0
     leader: str | None
-    """Its client id."""
-    leader_id: UUID | None
-    instance_id: UUID | None
-    election: str | None
+    """Client id of the leader, or of the one that is lost; None when nobody leads."""
+    leader_id: UUID | None = None
+    instance_id: UUID | None = None
+    election: str | None = None
     epoch: int | None
     leads_for: float | None
     renewed_ago: float | None
     state: str
-    """As in `PartitionStatus`."""
+    """`leads`; `failing`: terms end by the same failure, one after the other; `free`: nobody leads; `lost`:
+    the term ran out without being released; `sink down` or `source down`: the leader can't deliver;
+    `pausing`: an operator has paused it, and its leader has not come to rest yet; `paused`: it has;
+    `stopped`: a worker has stopped the tube."""
     sink_down: str | None
+    """Why the sink takes nothing; None while it does, or nobody leads."""
     sink_down_for: float | None
-    source_down: str | None
-    source_down_for: float | None
+    source_down: str | None = None
+    """Why rows can't be read; None while they can, or nobody leads."""
+    source_down_for: float | None = None
+    failing: str | None
+    """By what failure terms end, one after the other; None: they don't."""
+    failing_terms: int | None
+    failing_for: float | None
     paused: str | None
-    paused_kind: str | None
-    paused_for: float | None
-    parked: int | None = None
-    """Keys, or records (at most 1000), set aside; None when this role may not see them."""
+    """Why it is paused, also while nobody leads; None when it is not."""
+    paused_kind: str | None = None
+    """`operator`, or why a worker has stopped the tube: `poison` or `park_limit`."""
+    paused_until: str | None = None
+    """None: until somebody resumes it."""
+    paused_for: float | None = None
+    """Seconds until then."""
+    sink_emptied_for: float | None = None
+    """Since a worker found that the sink of the tube had lost its documents; None: it has them."""
+    parked: Count | None = None
+    """Keys or records set aside; None when this role may not see them."""
+    parked_error: str | None = None
+    """Why one of them was, as a rule the last; None when none is."""
     retrying: int | None = None
     """Keys that failed alone and are to be sent again; None as above, and for outboxes."""
     problem: str | None = None
     """Why the records of an outbox were not counted."""
+    resting: Sequence[RestingTopic] = ()
+    """Topics of an outbox that take nothing."""
     host: str | None = None
     """The Postgres host, where there are several."""
 
@@ -70,9 +153,12 @@ class Partition:
     @property
     def counted(self) -> str:
         """How many wait, for people."""
-        if self.waiting is None:
-            return "?"
-        return f"{self.waiting}+" if self.kind == "tube" and self.waiting == MOST else str(self.waiting)
+        return "?" if self.waiting is None else str(self.waiting)
+
+
+def place(host: str | None) -> str:
+    """What a line begins with, where there are several hosts."""
+    return "" if host is None else f"host {host}: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +186,9 @@ class Queue:
         return max((one.lag for one in self.partitions if one.lag is not None), default=None)
 
     @property
-    def parked(self) -> int | None:
+    def parked(self) -> Count | None:
         """Of all partitions; None when this role may not see them."""
-        found = [one.parked for one in self.partitions if one.parked is not None]
-        return sum(found) if found else None
+        return Count.total(one.parked for one in self.partitions if one.parked is not None)
 
     @property
     def retrying(self) -> int | None:
@@ -135,12 +220,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone; or
-    as it is heard at Kafka.
-    """
+    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone."""
 
     instance: str
-    """The first digits of its instance id; `-` for one that is known by its heartbeats alone."""
+    """The first digits of its instance id."""
     client_id: str | None
     """None: it neither leads anything nor takes part in a lease election; only its session is known."""
     leads: Sequence[tuple[str, int]]
@@ -153,8 +236,117 @@ class Worker:
     version: str | None
     """Of pytube; None where its session was not found, or does not tell."""
     host: str | None = None
-    heard_ago: float | None = None
-    """Since its last heartbeat at Kafka; None: none was heard."""
+
+
+# --- what workers say -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A Kafka cluster that one worker can't reach, and needs for one tube or outbox."""
+
+    tube: str
+    use: Literal["election", "delivery"]
+    """`election`: the worker can't be elected to lead what nobody leads; `delivery`: it can't write there."""
+    bootstrap_servers: str
+    client_id: str
+    reason: str
+    """The latest."""
+    since: datetime
+    seen_at: datetime
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """What slows one partition down that delivers all the same."""
+
+    tube: str
+    partition: int
+    what: Literal["slow", "locked"]
+    """`slow`: its sink; `locked`: somebody has locked a table that it waits for."""
+    reason: str
+    seconds: float
+    """For so long it has been so."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """A tube whose copy is to be verified, or an outbox whose consumers are to be told."""
+
+    tube: str
+    cause: str
+    """`source`: it was replaced or restored; `sample`: one has found keys that differ."""
+    since: str
+    is_certain: bool
+    """Commits are gone, or the copy differs; else it may be so."""
+    detail: str
+    kind: str = "tube"
+    """`tube` or `outbox`."""
+
+    @property
+    def finding(self) -> str:
+        """What is known, in a sentence."""
+        if self.cause == "sample":
+            return f"a sample has found at {self.since} that the copy differs ({self.detail})"
+        kind = "lost commits" if self.is_certain else "was replaced or restored"
+        may = "are" if self.is_certain else "may be"
+        whose = "the copy has" if self.kind == "tube" else "messages were sent for"
+        return f"the source {kind} ({self.detail}; seen at {self.since}): commits that {whose} {may} gone"
+
+    @property
+    def remedy(self) -> str:
+        """What to run."""
+        if self.kind == "outbox":
+            return (
+                "tell those who read its topics: messages may be of transactions that never were, and some "
+                f"may come again; then: pytube outbox acknowledge {self.tube}"
+            )
+        repair = f"pytube verify --tube {self.tube} --repair"
+        if self.cause == "sample":  # so it can be read
+            return f"{repair}; then until it finds nothing: pytube verify --tube {self.tube}"
+        fill = f"if the sink can't be read: pytube backfill start --tube {self.tube} --wait"
+        if self.is_certain:
+            return f"{repair}; then until it finds nothing: pytube verify --tube {self.tube}; {fill}"
+        return f"verify now: pytube verify --tube {self.tube}; {fill}"
+
+
+@dataclass(frozen=True, slots=True)
+class LastSample:
+    """What the last sample of a tube has found."""
+
+    tube: str
+    checked: int
+    differing: int
+    """Parked keys are not among them."""
+    undecided: int
+    ago: float
+    """Seconds."""
+
+    def __str__(self) -> str:
+        told = f"{self.checked} keys compared {for_people(self.ago)} ago, {self.differing} differ"
+        return f"{told}, and of {self.undecided} it is not known" if self.undecided else told
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Of all tubes of a host."""
+
+    unverified: tuple[Unverified, ...] = ()
+    samples: tuple[LastSample, ...] = ()
+
+    def of(self, tube: str) -> Verification:
+        """Of one tube."""
+        return Verification(
+            tuple(one for one in self.unverified if one.tube == tube),
+            tuple(one for one in self.samples if one.tube == tube),
+        )
+
+
+# --- hosts, and all of them ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,68 +357,54 @@ class HostSample:
     partitions: Sequence[Partition] = ()
     candidacies: Sequence[Candidacy] = ()
     processes: Sequence[Process] = ()
+    kafka: Sequence[Unreachable] = ()
+    """Kafka clusters that workers can't reach."""
+    hindered: Sequence[Hindrance] = ()
+    """What slows partitions down that deliver all the same."""
     unseen: Sequence[str] = ()
     """What this role may not see."""
-    down: str | None = None
+    error: PytubeError | psycopg.Error | None = None
     """Why the host was not read; None when it was."""
     read_at: float = 0.0
     """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
     counted_at: float = 0.0
     """When it was counted what waits, which may be longer ago where that takes long."""
-    heard: Heard | None = None
-    """Of heartbeats at Kafka; None: nobody listens, for `why_deaf`."""
-    why_deaf: str = ""
+    took: float = 0.0
+    """Seconds that this reading took the server."""
+    verification: Verification = field(default_factory=Verification)
+
+    @property
+    def down(self) -> str | None:
+        """Why the host was not read, in a sentence."""
+        if isinstance(self.error, psycopg.Error):
+            return describe(self.error)
+        return None if self.error is None else str(self.error)
+
+    def of(self, tube: str) -> HostSample:
+        """What is of one tube or outbox."""
+        return replace(
+            self,
+            partitions=[one for one in self.partitions if one.name == tube],
+            kafka=[one for one in self.kafka if one.tube == tube],
+            hindered=[one for one in self.hindered if one.tube == tube],
+            verification=self.verification.of(tube),
+        )
 
     @property
     def not_read(self) -> list[str]:
         """What was not looked at, in sentences."""
-        found = [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
-        if self.heard is None:
-            if any(one.election == "neli" for one in self.partitions):
-                found.append(f"heartbeats of workers at Kafka were not read: {self.why_deaf}")
-        elif self.heard.problem is not None:
-            found.append(f"heartbeats of workers at Kafka were not read: {self.heard.problem}")
-        else:
-            missing = {
-                self.heard.places[one.name, one.partition][0]
-                for one in self.partitions
-                if one.election == "neli" and self.heard.since_when(one.name, one.partition) is None
-            }
-            if missing:
-                found.append(
-                    f"heartbeats on {', '.join(sorted(missing))} were not read: the broker has no such "
-                    "topic, or does not let us read it"
-                )
-        return found
+        return [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that lead something, want to, have a session, or send heartbeats, by client id."""
+        """Those that lead something, want to, or have a session, by client id."""
         ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
         ids |= {_digits(one.instance_id) for one in self.candidacies}
         ids |= {one.instance for one in self.processes if one.instance is not None}
-        by_term, by_label = self._heard_ago()
-        known = [self._worker(instance, by_term, by_label) for instance in ids]
-        labels = {one.client_id for one in known}
-        known += [
-            Worker("-", label, (), (), frozenset({"neli"}), None, None, self.host, ago)
-            for label, ago in by_label.items()
-            if label not in labels and ago < BEATING
-        ]
+        known = [self._worker(instance) for instance in ids]
         return sorted(known, key=lambda one: (one.client_id or "~", one.instance))
 
-    def _heard_ago(self) -> tuple[dict[UUID, float], dict[str, float]]:
-        """Seconds since the last heartbeat, by term and by client id."""
-        by_term: dict[UUID, float] = {}
-        by_label: dict[str, float] = {}
-        if self.heard is not None:
-            for beat in (beat for beats in self.heard.beats.values() for beat in beats):
-                ago = self.heard.at - beat.last_at
-                by_term[beat.leader_id] = ago
-                by_label[beat.client_id] = min(ago, by_label.get(beat.client_id, ago))
-        return by_term, by_label
-
-    def _worker(self, instance: str, by_term: dict[UUID, float], by_label: dict[str, float]) -> Worker:
+    def _worker(self, instance: str) -> Worker:
         led = [
             one
             for one in self.partitions
@@ -236,8 +414,6 @@ class HostSample:
         labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
         label = next((label for label in labels if label is not None), None)
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
-        heard = [by_term.get(one.leader_id) for one in led if one.leader_id is not None]
-        heard.append(None if label is None else by_label.get(label))
         return Worker(
             instance,
             label,
@@ -247,7 +423,6 @@ class HostSample:
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
             next((one.version for one in self.processes if one.instance == instance), None),
             self.host,
-            min((ago for ago in heard if ago is not None), default=None),
         )
 
 
@@ -274,6 +449,21 @@ class FleetSample:
     def workers(self) -> list[Worker]:
         """Of all hosts."""
         return [worker for host in self.hosts for worker in host.workers]
+
+    def of(self, tube: str) -> FleetSample:
+        """What is of one tube or outbox."""
+        hosts = [host.of(tube) for host in self.hosts]
+        return FleetSample(self.at, hosts, [queue for queue in self.queues if queue.name == tube])
+
+    @property
+    def kafka(self) -> list[Unreachable]:
+        """Of all hosts, the Kafka clusters that workers can't reach."""
+        return [one for host in self.hosts for one in host.kafka]
+
+    @property
+    def hindered(self) -> list[Hindrance]:
+        """Of all hosts, what slows partitions down."""
+        return [one for host in self.hosts for one in host.hindered]
 
     @property
     def down(self) -> dict[str | None, str]:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from pytube.backfill.admin import ACTIVE, Backfills
 from pytube.db.errors import translated
 from pytube.errors import UsageError, how_to_install
-from pytube.health.status import PartitionStatus
-from pytube.outbox.admin import OutboxPartition
+from pytube.health.fleet import Count, HostSample, LastSample, Partition
+from pytube.health.watcher import Reader
 from pytube.tubes.queries import within
 
 if TYPE_CHECKING:  # from the extra `metrics`
     from prometheus_client import Metric
 
+_Value = Callable[[Partition], float | None]
 _Samples = Sequence[tuple[Sequence[str], float | None]]
-_PARTITION = ("tube", "partition")
-_CLASS = ("tube", "partition", "class")
+_Of = Callable[["Measured"], _Samples]
 
 # Transactions that write hold back the settled seq. Prepared ones do, too. Of other roles' sessions a role
 # without pg_read_all_stats sees no age.
@@ -63,34 +63,37 @@ class Writers:
     """How many of them have an age that may not be seen."""
 
 
-def read_writers(connection: psycopg.Connection) -> list[Writers]:
-    """The open transactions of this database that write, by role."""
-    with translated():
-        return [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
-
-
-def read_sizes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """Bytes of the table of each tube and outbox, with its indexes."""
-    with translated():
-        rows = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
-    return {str(tube): int(size) for tube, size in rows}
-
-
 @dataclass(frozen=True, slots=True)
-class HostReading:
-    """What was read of one host; nothing when it is down."""
+class Measured:
+    """What is measured of one host; of one that is down nothing."""
 
-    host: str | None
-    """None for the only one, which has no name."""
-    rows: Sequence[PartitionStatus] = ()
-    outboxes: Sequence[OutboxPartition] = ()
+    sample: HostSample
     writers: Sequence[Writers] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of tubes and outboxes; those that have no rows here are left out."""
-    is_up: bool = True
+    """Bytes of the table of each tube and outbox, with its indexes."""
+    backfills: Sequence[Mapping[str, Any]] = ()
+    """Those that are under way, of all tubes, as `Backfills` gives them."""
+
+    def of(self, tube: str | None) -> Measured:
+        """What is of one tube or outbox, and what is of none; None: all."""
+        return self if tube is None else replace(self, sample=self.sample.of(tube))
+
+    @property
+    def tubes(self) -> list[str]:
+        """By name, without outboxes."""
+        return sorted({one.name for one in self.sample.partitions if one.kind == "tube"})
 
 
-def exposition(hosts: Sequence[HostReading]) -> str:
+def measure(connection: psycopg.Connection, schema: str, host: str | None = None) -> Measured:
+    """Measure a host over a session with it."""
+    with translated():
+        writers = [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
+        sizes = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
+        backfills = [row for row in Backfills(connection, schema).all() if row["state"] in ACTIVE]
+        return Measured(Reader(schema, host).read(connection), writers, dict(sizes), backfills)
+
+
+def exposition(hosts: Sequence[Measured]) -> str:
     """The text format of Prometheus.
 
     Raises:
@@ -106,164 +109,255 @@ def exposition(hosts: Sequence[HostReading]) -> str:
 
 
 class _Fleet:
-    """A collector of what was read. The label `host` names the host, where there are several."""
+    """A collector of what was measured. The label `host` names the host, where there are several."""
 
-    def __init__(self, hosts: Sequence[HostReading]) -> None:
+    def __init__(self, hosts: Sequence[Measured]) -> None:
         self._hosts = hosts
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics. One without a value for a partition leaves that partition out."""
-        for name, text, value in _OF_PARTITION:
-            yield self._gauge(
-                name, text, _PARTITION, partial(_of_partitions, value, _OF_OUTBOX.get(name, _unknown))
-            )
-        for name, text, classes in _OF_CLASS:
-            of_outbox = _OF_OUTBOX_CLASS.get(name, {})
-            yield self._gauge(name, text, _CLASS, partial(_of_classes, classes, of_outbox))
-        yield self._gauge(
-            "outbox_records",
-            "Records in the outbox; exact below 1000, an estimate above.",
-            _PARTITION,
-            lambda host: [
-                (_key_of_outbox(row), None if row.waiting is None else _count(row.waiting))
-                for row in host.outboxes
-            ],
-        )
-        yield self._gauge(
-            "bytes", "Size of the table of the tube or outbox with its indexes.", ("tube",), _sizes
-        )
-        yield self._gauge(
-            "transaction_age_seconds",
-            "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
-            ("role",),
-            lambda host: [((one.role,), one.age) for one in host.writers],
-        )
-        yield self._gauge(
-            "transactions_hidden",
-            "Open transactions that write, and whose age this role may not see.",
-            (),
-            lambda host: [((), sum(one.hidden for one in host.writers))] if host.is_up else [],
-        )
-        yield self._gauge(
-            "postgres_up", "Whether the host could be read.", (), lambda host: [((), host.is_up)]
-        )
-
-    def _gauge(
-        self, name: str, text: str, labels: Sequence[str], samples: Callable[[HostReading], _Samples]
-    ) -> Metric:
+        """All metrics. What has no value for a partition leaves that partition out."""
         from prometheus_client.core import GaugeMetricFamily
 
-        named = any(host.host is not None for host in self._hosts)
-        family = GaugeMetricFamily(
-            f"pytube_fleet_{name}", text, labels=("host", *labels) if named else labels
-        )
-        for host in self._hosts:
-            for values, value in samples(host):
-                if value is not None:
-                    family.add_metric(values if host.host is None else (host.host, *values), float(value))
-        return family
+        named = any(host.sample.host is not None for host in self._hosts)
+        for name, text, labels, samples in METRICS:
+            all_labels = ("host", *labels) if named else labels
+            family = GaugeMetricFamily(f"pytube_fleet_{name}", text, labels=all_labels)
+            for host in self._hosts:
+                for values, value in samples(host):
+                    if value is not None:
+                        of_host = () if host.sample.host is None else (host.sample.host,)
+                        family.add_metric((*of_host, *values), float(value))
+            yield family
 
 
-def _of_partitions(
-    value: Callable[[PartitionStatus], float | None],
-    of_outbox: Callable[[OutboxPartition], float | None],
-    host: HostReading,
-) -> _Samples:
-    return [
-        *((_key(row), value(row)) for row in host.rows),
-        *((_key_of_outbox(row), of_outbox(row)) for row in host.outboxes),
+# --- the samples of one metric ---------------------------------------------------------------------
+
+
+def _each(value: _Value) -> _Of:
+    """One of each partition of a tube, and of an outbox that has it."""
+    return lambda host: [(_key(one), value(one)) for one in host.sample.partitions]
+
+
+def _of_tubes(value: _Value) -> _Of:
+    """One of each partition of a tube."""
+    return _each(lambda one: value(one) if one.kind == "tube" else None)
+
+
+def _of_outboxes(value: _Value) -> _Of:
+    """One of each partition of an outbox."""
+    return _each(lambda one: value(one) if one.kind == "outbox" else None)
+
+
+def _classes(**values: _Value) -> _Of:
+    """One of each class of a partition's pods."""
+    return lambda host: [
+        ((*_key(one), label), value(one)) for one in host.sample.partitions for label, value in values.items()
     ]
 
 
-def _of_classes(
-    classes: Mapping[str, Callable[[PartitionStatus], float | None]],
-    of_outbox: Mapping[str, Callable[[OutboxPartition], float | None]],
-    host: HostReading,
-) -> _Samples:
-    return [
-        *(((*_key(row), label), of(row)) for row in host.rows for label, of in classes.items()),
-        *(
-            ((*_key_of_outbox(row), label), of(row))
-            for row in host.outboxes
-            for label, of in of_outbox.items()
-        ),
-    ]
+def _unverified(cause: str) -> _Of:
+    def samples(host: Measured) -> _Samples:
+        found = {one.tube: one for one in host.sample.verification.unverified if one.cause == cause}
+        names = {one.name for one in host.sample.partitions} if cause == "source" else host.tubes
+        return [((name,), 0 if name not in found else 1 + found[name].is_certain) for name in sorted(names)]
+
+    return samples
 
 
-def _sizes(host: HostReading) -> _Samples:
-    names = sorted({row.tube for row in host.rows} | {row.outbox for row in host.outboxes})
+def _last_sample(value: Callable[[LastSample], float]) -> _Of:
+    return lambda host: [((one.tube,), value(one)) for one in host.sample.verification.samples]
+
+
+def _sizes(host: Measured) -> _Samples:
+    names = sorted({one.name for one in host.sample.partitions})
     return [((name,), host.sizes.get(name)) for name in names]
 
 
-def _is_led(row: PartitionStatus | OutboxPartition) -> bool:
-    return row.state not in ("free", "lost")
+def _backfill_rows(host: Measured) -> _Samples:
+    names = {"total": "rows_total", "inserted": "rows_done", "delivered": "rows_delivered"}
+    return [
+        ((row["tube"], row["tbl"], what), row[name])
+        for row in host.backfills
+        if row["tube"] in host.tubes
+        for what, name in names.items()
+    ]
 
 
-def _if_led(row: PartitionStatus | OutboxPartition, value: float) -> float | None:
+def _emptied(host: Measured) -> _Samples:
+    tubes = {one.name: one.sink_emptied_for for one in host.sample.partitions if one.kind == "tube"}
+    return [((tube,), since is not None) for tube, since in tubes.items()]
+
+
+def _unreachable(host: Measured) -> _Samples:
+    return list(Counter((one.tube, one.use, one.bootstrap_servers) for one in host.sample.kafka).items())
+
+
+def _hidden(host: Measured) -> _Samples:
+    return [] if host.sample.error else [((), sum(one.hidden for one in host.writers))]
+
+
+def _if_led(one: Partition, value: float) -> float | None:
     """Nobody knows of a partition without a leader whether its sink is up."""
-    return value if _is_led(row) else None
+    return value if one.is_led else None
 
 
-_OF_PARTITION: Sequence[tuple[str, str, Callable[[PartitionStatus], float | None]]] = [
-    ("partition_led", "Whether a worker leads the partition.", _is_led),
-    ("partition_lost", "Whether the leader renews its term no more.", lambda row: row.state == "lost"),
-    ("leader_age_seconds", "Seconds since the term began.", lambda row: row.leads_for),
-    ("renewal_age_seconds", "Seconds since the term was renewed.", lambda row: row.renewed_ago),
-    ("sink_up", "Whether the sink takes documents.", lambda row: _if_led(row, row.sink_down is None)),
-    ("source_up", "Whether rows can be read.", lambda row: _if_led(row, row.source_down is None)),
-    ("parked_keys", "Keys set aside.", lambda row: row.parked),
-    ("partition_paused", "Whether the partition is paused, or stopped.", lambda row: row.paused is not None),
+def _number(count: Count | None) -> int | None:
+    return None if count is None else count.number
+
+
+def _key(one: Partition) -> tuple[str, str]:
+    return one.name, str(one.partition)
+
+
+_TUBE = ("tube",)
+_PARTITION = ("tube", "partition")
+_CLASS = ("tube", "partition", "class")
+
+METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
+    ("partition_led", "Whether a worker leads the partition.", _PARTITION, _each(lambda one: one.is_led)),
+    (
+        "partition_lost",
+        "Whether the leader renews its term no more.",
+        _PARTITION,
+        _each(lambda one: one.state == "lost"),
+    ),
+    ("leader_age_seconds", "Seconds since the term began.", _PARTITION, _each(lambda one: one.leads_for)),
+    (
+        "renewal_age_seconds",
+        "Seconds since the term was renewed.",
+        _PARTITION,
+        _each(lambda one: one.renewed_ago),
+    ),
+    (
+        "sink_up",
+        "Whether the sink takes documents.",
+        _PARTITION,
+        _each(lambda one: _if_led(one, one.sink_down is None)),
+    ),
+    (
+        "source_up",
+        "Whether rows can be read.",
+        _PARTITION,
+        _of_tubes(lambda one: _if_led(one, one.source_down is None)),
+    ),
+    (
+        "sink_down_seconds",
+        "For how long the sink has taken nothing; 0 while it takes documents.",
+        _PARTITION,
+        _each(lambda one: _if_led(one, one.sink_down_for or 0.0)),
+    ),
+    (
+        "source_down_seconds",
+        "For how long rows could not be read; 0 while they can.",
+        _PARTITION,
+        _of_tubes(lambda one: _if_led(one, one.source_down_for or 0.0)),
+    ),
+    (
+        "failing_terms",
+        "How many terms of the partition have ended by the same failure, one after the other.",
+        _PARTITION,
+        _each(lambda one: one.failing_terms or 0),
+    ),
+    ("parked_keys", "Keys set aside.", _PARTITION, _each(lambda one: _number(one.parked))),
+    (
+        "partition_paused",
+        "Whether the partition is paused, or stopped.",
+        _PARTITION,
+        _each(lambda one: one.paused is not None),
+    ),
     (
         "partition_stopped",
         "Whether a worker has stopped the tube: a document can't be delivered, or too many keys are parked.",
-        lambda row: row.paused_kind in ("poison", "park_limit"),
+        _PARTITION,
+        _of_tubes(lambda one: one.paused_kind in ("poison", "park_limit")),
     ),
-]
-_OF_OUTBOX: Mapping[str, Callable[[OutboxPartition], float | None]] = {
-    "partition_led": _is_led,
-    "partition_lost": lambda row: row.state == "lost",
-    "leader_age_seconds": lambda row: row.leads_for,
-    "renewal_age_seconds": lambda row: row.renewed_ago,
-    "sink_up": lambda row: _if_led(row, row.sink_down is None),
-    "parked_keys": lambda row: _count(row.parked),
-    "partition_paused": lambda row: row.paused is not None,
-}
-"""Those of partitions that outboxes have, too: so one alert is for both."""
-_OF_OUTBOX_CLASS: Mapping[str, Mapping[str, Callable[[OutboxPartition], float | None]]] = {
-    "lag_seconds": {"incremental": lambda row: row.lag or 0.0}
-}
-_OF_CLASS: Sequence[tuple[str, str, dict[str, Callable[[PartitionStatus], float | None]]]] = [
     (
         "pods",
         "Pods in the tube; exact below 1000, an estimate above.",
-        {
-            "incremental": lambda row: _count(row.waiting),
-            "backfill": lambda row: _count(row.backfill),
-            "control": lambda row: sum(_count(part) for part in row.control.split()),
-        },
+        _CLASS,
+        _classes(
+            incremental=lambda one: _number(one.waiting) if one.kind == "tube" else None,
+            backfill=lambda one: _number(one.backfill),
+            control=lambda one: _number(one.control),
+        ),
     ),
     (
         "lag_seconds",
         "Age of the oldest pod in the tube, or record in the outbox; 0 when there is none.",
-        {"incremental": lambda row: row.lag or 0.0, "backfill": lambda row: row.backfill_lag or 0.0},
+        _CLASS,
+        _classes(
+            incremental=lambda one: one.lag or 0.0,
+            backfill=lambda one: (one.backfill_lag or 0.0) if one.kind == "tube" else None,
+        ),
     ),
+    (
+        "outbox_records",
+        "Records in the outbox; exact below 1000, an estimate above.",
+        _PARTITION,
+        _of_outboxes(lambda one: _number(one.waiting)),
+    ),
+    (
+        "outbox_topics_resting",
+        "Topics that take nothing from the outbox now.",
+        _PARTITION,
+        _of_outboxes(lambda one: len(one.resting)),
+    ),
+    ("bytes", "Size of the table of the tube or outbox with its indexes.", _TUBE, _sizes),
+    (
+        "source_changed",
+        "1 if delivered commits may be gone, 2 if some are; until it was verified or acknowledged.",
+        _TUBE,
+        _unverified("source"),
+    ),
+    (
+        "copy_differs",
+        "2 from when a sample has found keys that differ until the copy was verified.",
+        _TUBE,
+        _unverified("sample"),
+    ),
+    (
+        "sample_checked",
+        "Keys that the last sample has compared.",
+        _TUBE,
+        _last_sample(lambda one: one.checked),
+    ),
+    (
+        "sample_differing",
+        "Keys of it that differ; parked ones left out.",
+        _TUBE,
+        _last_sample(lambda one: one.differing),
+    ),
+    ("sample_age_seconds", "Seconds since it ended.", _TUBE, _last_sample(lambda one: one.ago)),
+    (
+        "backfill_rows",
+        "Rows of a backfill that is under way: total, inserted into the tube, and delivered.",
+        ("tube", "table", "what"),
+        _backfill_rows,
+    ),
+    (
+        "sink_emptied",
+        "Whether the sink of the tube was found to have lost its documents, and is not filled again.",
+        _TUBE,
+        _emptied,
+    ),
+    (
+        "transaction_age_seconds",
+        "Age of the oldest open transaction of a role that writes: what pins the settled seq.",
+        ("role",),
+        lambda host: [((one.role,), one.age) for one in host.writers],
+    ),
+    (
+        "transactions_hidden",
+        "Open transactions that write, and whose age this role may not see.",
+        (),
+        _hidden,
+    ),
+    (
+        "kafka_unreachable_workers",
+        "Workers that can't reach a Kafka cluster that the tube or outbox needs; none while all can.",
+        ("tube", "use", "bootstrap_servers"),
+        _unreachable,
+    ),
+    ("postgres_up", "Whether the host could be read.", (), lambda host: [((), host.sample.error is None)]),
 ]
-
-
-def _count(text: str) -> int:
-    """The number in `12`, `~12000`, `1000+` or `type:12`."""
-    found = re.search(r"(\d+)\+?$", text)
-    assert found is not None
-    return int(found[1])
-
-
-def _key(row: PartitionStatus) -> tuple[str, str]:
-    return row.tube, str(row.partition)
-
-
-def _key_of_outbox(row: OutboxPartition) -> tuple[str, str]:
-    return row.outbox, str(row.partition)
-
-
-def _unknown(_: OutboxPartition) -> None:
-    """What outboxes do not have."""
+"""Name without `pytube_fleet_`, text, labels without that of the host, and the samples of one host."""

@@ -1,9 +1,10 @@
-"""Takes samples of the fleet, cheap enough for once a second: for `top`, `web` and `status --fleet`.
+"""The one reading of the fleet, for `status`, `doctor`, `top`, `web` and the metrics.
 
-A `FleetWatcher` keeps a session with each host. All that it sends only reads. Counts of pods stop at `MOST`,
-because to count them is what costs. And what took long is read again only when many times its duration has
-passed: a fleet of any usual size costs its database less than 1 % of a core, and a busy one is asked less.
-Where workers prove their leadership at Kafka, it listens to their heartbeats there, too.
+A `Reader` reads a host, a `FleetWatcher` all of them, and keeps a session with each. All that is sent only
+reads. At a glance, which is cheap enough for once a second, counts of pods stop at `MOST`, because to count
+them is what costs; more are an estimate. And what took long is read again only when many times its duration
+has passed: a fleet of any usual size costs its database less than 1 % of a core, and a busy one is asked less
+often.
 """
 
 from __future__ import annotations
@@ -12,27 +13,34 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, LiteralString, TypeVar
+from typing import Any, Final, Generic, Literal, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.rows import dict_row
-from pydantic import SecretStr
 
-from pytube.config import Config
-from pytube.db.connect import connect_sync
-from pytube.db.errors import describe, translated
-from pytube.db.version import check
-from pytube.errors import PytubeError, how_to_install
-from pytube.health.fleet import MOST, Candidacy, FleetSample, HostSample, Partition, Process, Queue
-from pytube.health.heartbeats import BEATING, Heard
+from pytube.db.database import Database
+from pytube.db.errors import translated
+from pytube.errors import PytubeError
+from pytube.health.fleet import (
+    MOST,
+    Candidacy,
+    Count,
+    FleetSample,
+    Hindrance,
+    HostSample,
+    LastSample,
+    Partition,
+    Process,
+    Queue,
+    Unreachable,
+    Unverified,
+    Verification,
+)
 from pytube.outbox.admin import OutboxPartition, read_outboxes
-from pytube.tubes.queries import STATE, within
-
-if TYPE_CHECKING:
-    from pytube.health.listener import Listener
+from pytube.tubes.queries import FAILING, STATE, TOOK, timed, within
 
 T = TypeVar("T")
+_Rows = dict[tuple[str, int], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,54 +58,100 @@ _COUNTED: Final = _Pace(240, 30)
 _UNBOUNDED: Final = _Pace(1000, 120)
 """What grows without bound: four things, 0.1 % of a core each."""
 
+_ALWAYS: Final = _Pace(0, 0)
+
 # Records of outboxes are counted by `read_outboxes`.
+_GLANCE: Final = """
+    SELECT 'tube' AS kind, s.tube AS name, s.partition, s.waiting, s.backfill, NULL AS control,
+        s.since, s.backfill_since, s.inserted, s.deleted
+    FROM {s}.tube_load(%(most)s) AS s
+"""
+_EXACT: Final = """
+    SELECT 'tube' AS kind, s.tube AS name, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
+        s.control_count AS control, s.inc_min_ts AS since, s.backfill_min_ts AS backfill_since,
+        0::bigint AS inserted, 0::bigint AS deleted
+    FROM {s}.tube_stats() AS s
+"""
+_NONE: Final = """
+    SELECT NULL::text AS kind, NULL::text AS name, 0 AS partition, NULL::text AS waiting,
+        NULL::text AS backfill, NULL::text AS control, NULL::timestamptz AS since,
+        NULL::timestamptz AS backfill_since, 0::bigint AS inserted, 0::bigint AS deleted
+    WHERE false
+"""
+Tubes = Literal["exact", "glance", "none"]
+"""How pods of tubes are counted: as far as our SQL does, with control pods; up to `MOST`; not at all."""
+_OF_TUBES: Final[dict[Tubes, LiteralString]] = {"exact": _EXACT, "glance": _GLANCE, "none": _NONE}
 _LOADS: Final = """
     WITH load AS (
-        SELECT 'tube' AS kind, s.* FROM {s}.tube_load(%(most)s) AS s
+        {of_tubes}
         UNION ALL
-        SELECT 'outbox', o.outbox, n.partition, NULL, NULL, NULL, NULL,
+        SELECT 'outbox', o.outbox, n.partition, NULL, NULL, NULL, NULL, NULL,
             pg_catalog.pg_stat_get_tuples_inserted(o.tbl), pg_catalog.pg_stat_get_tuples_deleted(o.tbl)
         FROM {s}.outbox_list() AS o
         CROSS JOIN LATERAL pg_catalog.generate_series(0, o.partitions - 1) AS n (partition)
     )
-    SELECT s.kind, s.tube AS name, s.partition, s.waiting, s.backfill,
+    SELECT s.kind, s.name, s.partition, s.waiting, s.backfill, s.control,
         extract(epoch FROM clock_timestamp() - s.since)::float8 AS lag,
         extract(epoch FROM clock_timestamp() - s.backfill_since)::float8 AS backfill_lag,
-        s.inserted, s.deleted,
-        extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took
+        s.inserted, s.deleted, {took}
     FROM load AS s
-    ORDER BY s.kind DESC, s.tube, s.partition
-"""
-_LEADERS: Final = """
-    SELECT coalesce(l.tube, p.tube) AS name, coalesce(l.partition, p.partition) AS partition,
+    ORDER BY s.kind DESC, s.name, s.partition
+""".replace("{took}", TOOK)
+_LEADERS: Final = (
+    """
+    SELECT coalesce(l.tube, p.tube, f.tube) AS name,
+        coalesce(l.partition, p.partition, f.partition) AS partition,
         l.client_id AS leader, l.leader_id, l.instance_id, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         {state} AS state,
         l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
         l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for,
-        p.reason AS paused, p.kind AS paused_kind,
-        extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for,
-        extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took
+        p.reason AS paused, p.kind AS paused_kind, p.until::text AS paused_until,
+        extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for, {failing}, {took}
     FROM {s}.tube_leaders() AS l
     FULL JOIN {s}.tube_pause_list() AS p ON p.tube = l.tube AND p.partition = l.partition
+    FULL JOIN {s}.tube_failing_list() AS f
+        ON f.tube = coalesce(l.tube, p.tube) AND f.partition = coalesce(l.partition, p.partition)
 """.replace("{state}", STATE)
+    .replace("{failing}", FAILING)
+    .replace("{took}", TOOK)
+)
+_EMPTIED: Final = """
+    SELECT k.tube, extract(epoch FROM clock_timestamp() - k.emptied_at)::float8
+    FROM {s}.tube_sink_list() AS k WHERE k.emptied_at IS NOT NULL
+"""
 _INSTANCES: Final = """
     SELECT i.tube, i.instance_id, i.client_id,
         extract(epoch FROM clock_timestamp() - i.seen_at)::float8 AS seen_ago
     FROM {s}.tube_instances() AS i
 """
-_PARKED: Final = """
-    SELECT k.tube, k.shard % t.partitions, count(*)
-    FROM {s}.tube_parked AS k
+_KEYS: Final = """
+    SELECT k.tube, k.shard %% t.partitions, count(*), {error}
+    FROM {s}.{of} AS k
     JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = k.tube
     GROUP BY 1, 2
 """
-_RETRYING: Final = """
-    SELECT k.tube, k.shard % t.partitions, count(*)
-    FROM {s}.tube_attempt AS k
-    JOIN (SELECT DISTINCT tube, partitions FROM {s}.tube_list()) AS t ON t.tube = k.tube
-    GROUP BY 1, 2
+_LAST_ERROR: Final = "(array_agg(k.error ORDER BY k.parked_at DESC))[1]"
+_PARKED: Final = _KEYS.replace("{of}", "tube_parked").replace("{error}", _LAST_ERROR)
+_RETRYING: Final = _KEYS.replace("{of}", "tube_attempt").replace("{error}", "NULL")
+_UNREACHABLE: Final = """
+    SELECT k.tube, k.use, k.bootstrap_servers, k.client_id, k.reason, k.since, k.seen_at
+    FROM {s}.tube_kafka_unreachable() AS k
+"""
+_HINDERED: Final = """
+    SELECT h.tube, h.partition, h.what, h.reason, extract(epoch FROM clock_timestamp() - h.since)::float8
+    FROM {s}.tube_hindered_list() AS h
+    ORDER BY h.tube, h.what, h.partition
+"""
+_UNVERIFIED: Final = """
+    SELECT u.tube, u.cause, pg_catalog.date_trunc('second', u.since)::text, u.is_certain, u.detail, r.kind
+    FROM {s}.tube_unverified_list() AS u JOIN {s}.tube_registry AS r ON r.tube = u.tube
+"""
+_SAMPLES: Final = """
+    SELECT s.tube, s.checked, s.differing, s.undecided,
+        extract(epoch FROM clock_timestamp() - s.ended_at)::float8
+    FROM {s}.tube_sample AS s ORDER BY s.tube
 """
 # A worker keeps such a session, and names it after itself. Of several installations in one database,
 # these are of all. Older versions have neither id nor version there.
@@ -112,33 +166,21 @@ _PROCESSES: Final = r"""
 
 _NOBODY: Final[dict[str, Any]] = dict.fromkeys(
     (
-        *("leader", "leader_id", "instance_id", "election", "epoch", "leads_for", "renewed_ago"),
-        *("sink_down", "sink_down_for", "source_down", "source_down_for"),
-        *("paused", "paused_kind", "paused_for"),
+        *("leader", "epoch", "leads_for", "renewed_ago", "sink_down", "sink_down_for"),
+        *("failing", "failing_terms", "failing_for", "paused"),
     )
 ) | {"state": "free"}
 """What `_LEADERS` has of no partition that nobody leads or pauses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A database to look at."""
-
-    dsn: SecretStr
-    schema: str = "tube"
-    host: str | None = None
-    config: Config | None = None
-    """Of its workers; None: it is not known, so that nobody listens to their heartbeats."""
-    why_deaf: str = "give the configuration of the workers (--config), which names the broker"
-    """Why it is not known, and what to do."""
-
-
 class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
-    def __init__(self, targets: Sequence[Target], application_name: str = "pytube fleet") -> None:
+    def __init__(
+        self, databases: Sequence[Database], application_name: str = "pytube fleet", tubes: Tubes = "glance"
+    ) -> None:
         """Opens nothing yet."""
-        self._hosts = [_Host(target, application_name) for target in targets]
+        self._hosts = [_Host(database, application_name, tubes) for database in databases]
         self._rated: dict[tuple[str | None, str], tuple[float, Queue]] = {}
 
     def sample(self) -> FleetSample:
@@ -146,33 +188,6 @@ class FleetWatcher:
         hosts = [host.sample() for host in self._hosts]
         queues = [self._with_rates(queue, host.counted_at) for host in hosts for queue in _queues(host)]
         return FleetSample(datetime.now(UTC), hosts, queues)
-
-    def first_sample(self) -> FleetSample:
-        """One sample alone, with what is heard at Kafka for a while before and after the databases are read.
-
-        It takes 2 s where there is something to hear, and up to the receive deadline longer while a leader is
-        silent.
-        """
-        self.sample()
-        began = time.monotonic()
-        for host in self._hosts:
-            host.hear_leaders(began)
-        self._listen_on()
-        for host in self._hosts:
-            host.forget_partitions()
-        sample = self.sample()
-        self._listen_on()
-        heard = [
-            replace(found, heard=host.heard()) for host, found in zip(self._hosts, sample.hosts, strict=True)
-        ]
-        return replace(sample, hosts=heard)
-
-    def _listen_on(self) -> None:
-        """Wait until each term that lives was heard; all hosts are listened to meanwhile."""
-        for host in self._hosts:
-            if host.listener is not None and host.listener.heard().problem is None:
-                host.listener.wait(BEATING)
-                return
 
     def close(self) -> None:
         """End the sessions."""
@@ -201,20 +216,22 @@ def _queues(host: HostSample) -> list[Queue]:
 class _Paced(Generic[T]):
     """A value that is kept for many times as long as it took to read it."""
 
-    def __init__(self, pace: _Pace, read: Callable[[], tuple[T, float]]) -> None:
+    def __init__(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> None:
         """`read` gives the value, and the seconds that it took whoever is to be spared."""
         self._pace = pace
         self._read = read
         self._value: T
         self.read_at = 0.0
+        self.took = 0.0
+        """Of the last reading."""
         self._due = 0.0
 
-    def get(self) -> T:
+    def get(self, connection: psycopg.Connection) -> T:
         """The value."""
         if time.monotonic() >= self._due:
-            self._value, took = self._read()
+            self._value, self.took = self._read(connection)
             self.read_at = time.monotonic()
-            self._due = self.read_at + min(took * self._pace.times, self._pace.longest)
+            self._due = self.read_at + min(self.took * self._pace.times, self._pace.longest)
         return self._value
 
     def forget(self) -> None:
@@ -222,10 +239,140 @@ class _Paced(Generic[T]):
         self._due = 0.0
 
 
-def _timed(read: Callable[[], T]) -> Callable[[], tuple[T, float]]:
-    def timed() -> tuple[T, float]:
+class Reader:
+    """Reads what is known of one host, over any session with it."""
+
+    def __init__(self, schema: str, host: str | None = None, *, tubes: Tubes = "exact") -> None:
+        """Of all but a glance, each reading reads everything."""
+        self._schema = schema
+        self._host = host
+        self._tubes = tubes
+        self._unseen: dict[str, None] = {}
+        self._loads = self._paced(_COUNTED, self._read_loads)
+        self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
+        seen = self._if_allowed
+        self._outboxes = self._rarely(seen("what waits in outboxes", self._read_outboxes))
+        self._parked = self._rarely(seen("parked keys", lambda it: self._keys(it, _PARKED)))
+        self._retrying = self._rarely(seen("keys to be sent again", lambda it: self._keys(it, _RETRYING)))
+        self._processes = self._rarely(lambda it: [Process(*row) for row in self._rows(it, _PROCESSES)])
+        verification = seen("what is to be verified", self._read_verification)
+        self._verification = self._paced(_LEADING, _timed(verification))
+        self._paced_ones: list[_Paced[Any]] = [self._loads, self._leaders, self._outboxes, self._parked]
+
+    def forget(self) -> None:
+        """Have the partitions read again by the next reading, however long that takes."""
+        self._loads.forget()
+        self._leaders.forget()
+
+    def read(self, connection: psycopg.Connection) -> HostSample:
+        """Read it, over an autocommit session with our SQL in the version that is needed.
+
+        Raises:
+            InsufficientPrivilege: the role may not even see who leads.
+        """
+        leaders, loads = self._leaders.get(connection), self._loads.get(connection)
+        emptied = dict(self._rows(connection, _EMPTIED))
+        outboxes = self._outboxes.get(connection) or {}
+        parked, retrying = self._parked.get(connection), self._retrying.get(connection)
+        partitions = []
+        for key, load in loads.items():
+            found = load | leaders.get(key, _NOBODY)
+            if load["kind"] == "tube":
+                found["sink_emptied_for"] = emptied.get(key[0])
+                if parked is not None:
+                    number, found["parked_error"] = parked.get(key, (0, None))
+                    found["parked"] = Count(number)
+                found["retrying"] = None if retrying is None else retrying.get(key, (0, None))[0]
+            elif key in outboxes:  # else it was made a moment ago, or is not to be seen
+                found |= _records(outboxes[key])
+            partitions.append(Partition(**found, host=self._host))
+        return HostSample(
+            self._host,
+            partitions,
+            [Candidacy(*row) for row in self._rows(connection, _INSTANCES)],
+            self._processes.get(connection),
+            [replace(Unreachable(*row), host=self._host) for row in self._rows(connection, _UNREACHABLE)],
+            [replace(Hindrance(*row), host=self._host) for row in self._rows(connection, _HINDERED)],
+            list(self._unseen),
+            read_at=self._leaders.read_at,
+            counted_at=self._loads.read_at,
+            took=sum(one.took for one in self._paced_ones),
+            verification=self._verification.get(connection) or Verification(),
+        )
+
+    def _paced(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> _Paced[T]:
+        return _Paced(pace if self._tubes == "glance" else _ALWAYS, read)
+
+    def _rarely(self, read: Callable[[psycopg.Connection], T]) -> _Paced[T]:
+        return self._paced(_UNBOUNDED, _timed(read))
+
+    def _read_loads(self, connection: psycopg.Connection) -> tuple[_Rows, float]:
+        query = _LOADS.replace("{of_tubes}", _OF_TUBES[self._tubes])
+        rows, took = self._by_partition(connection, query)
+        for row in rows.values():
+            for name in ("waiting", "backfill", "control"):
+                if isinstance(row[name], str):
+                    row[name] = Count.of(row[name])
+                elif row[name] is not None:
+                    row[name] = Count.up_to(row[name], MOST)
+        return rows, took
+
+    def _by_partition(self, connection: psycopg.Connection, query: LiteralString) -> tuple[_Rows, float]:
+        """Rows by tube and partition, and the seconds that they took the server."""
+        rows, took = timed(connection, within(query, self._schema), {"most": MOST})
+        return {(row["name"], row["partition"]): row for row in rows}, took
+
+    def _rows(self, connection: psycopg.Connection, query: LiteralString) -> list[tuple[Any, ...]]:
+        return connection.execute(within(query, self._schema), {}).fetchall()
+
+    def _keys(
+        self, connection: psycopg.Connection, query: LiteralString
+    ) -> dict[tuple[str, int], tuple[int, str | None]]:
+        """How many keys, and the error of one, by tube and partition."""
+        rows = self._rows(connection, query)
+        return {(tube, partition): (count, error) for tube, partition, count, error in rows}
+
+    def _read_outboxes(self, connection: psycopg.Connection) -> dict[tuple[str, int], OutboxPartition]:
+        rows = read_outboxes(connection, self._schema, None)
+        return {(row.outbox, row.partition): row for row in rows}
+
+    def _read_verification(self, connection: psycopg.Connection) -> Verification:
+        return Verification(
+            tuple(Unverified(*row) for row in self._rows(connection, _UNVERIFIED)),
+            tuple(LastSample(*row) for row in self._rows(connection, _SAMPLES)),
+        )
+
+    def _if_allowed(
+        self, what: str, read: Callable[[psycopg.Connection], T]
+    ) -> Callable[[psycopg.Connection], T | None]:
+        def read_it(connection: psycopg.Connection) -> T | None:
+            try:
+                value = read(connection)
+            except errors.InsufficientPrivilege:
+                self._unseen[what] = None
+                return None
+            self._unseen.pop(what, None)
+            return value
+
+        return read_it
+
+
+def _records(row: OutboxPartition) -> dict[str, Any]:
+    """What is known of the records of a partition of an outbox."""
+    return {
+        "waiting": None if row.waiting is None else Count.of(row.waiting),
+        "lag": row.lag,
+        "parked": Count.of(row.parked),
+        "parked_error": row.parked_error,
+        "problem": row.problem,
+        "resting": row.resting,
+    }
+
+
+def _timed(read: Callable[[psycopg.Connection], T]) -> Callable[[psycopg.Connection], tuple[T, float]]:
+    def timed(connection: psycopg.Connection) -> tuple[T, float]:
         began = time.monotonic()
-        return read(), time.monotonic() - began
+        return read(connection), time.monotonic() - began
 
     return timed
 
@@ -233,178 +380,26 @@ def _timed(read: Callable[[], T]) -> Callable[[], tuple[T, float]]:
 class _Host:
     """One host, and the session with it."""
 
-    def __init__(self, target: Target, application_name: str) -> None:
-        self._target = target
+    def __init__(self, database: Database, application_name: str, tubes: Tubes) -> None:
+        self._database = database
         self._application_name = application_name
         self._connection: psycopg.Connection | None = None
-        self._partitions: list[Partition] = []
-        self._unseen: dict[str, None] = {}
-        self._loads = _Paced(_COUNTED, lambda: self._read_by_name(_LOADS))
-        self._leaders = _Paced(_LEADING, lambda: self._read_by_name(_LEADERS))
-        self._outboxes = self._rarely(
-            lambda: self._if_allowed("what waits in outboxes", self._read_outboxes) or {}
-        )
-        self._parked = self._rarely(lambda: self._if_allowed("parked keys", lambda: self._keys(_PARKED)))
-        self._retrying = self._rarely(
-            lambda: self._if_allowed("keys to be sent again", lambda: self._keys(_RETRYING))
-        )
-        self._processes = self._rarely(lambda: [Process(*row) for row in self._rows(_PROCESSES)])
-        self.listener: Listener | None = None
-        """None: nobody listens, for `_why_deaf`."""
-        self._why_deaf = target.why_deaf
-        if target.config is not None and target.config.election_kind == "neli":
-            try:
-                from pytube.health.listener import Listener
-            except ImportError as error:
-                self._why_deaf = f"the Kafka client is missing ({error}): {how_to_install('kafka')}"
-            else:
-                self.listener = Listener(target.config)
-
-    def heard(self) -> Heard | None:
-        """What was heard of heartbeats until now."""
-        return None if self.listener is None else self.listener.heard()
-
-    def hear_leaders(self, began: float) -> None:
-        """Listen until all leaders were heard, or should have been.
-
-        Args:
-            began: when all hosts began to listen.
-        """
-        if self.listener is None or self._connection is None:  # who leads is not known
-            return
-        led = [one for one in self._partitions if one.election == "neli" and one.is_led]
-        patience = self.listener.heard().deadline + BEATING
-        self.listener.wait(began + patience - time.monotonic(), lambda heard: heard.problem is None)
-        # A broker that is slow to answer leaves less of that time, in which a leader has to have been silent.
-        began = max(self.listener.heard().since.values(), default=began)
-        self.listener.wait(
-            began + patience - time.monotonic(),
-            lambda heard: (
-                heard.problem is None
-                and all(heard.last_of(one.name, one.partition, one.leader, one.leader_id) for one in led)
-            ),
-        )
-
-    def forget_partitions(self) -> None:
-        """Have the next sample read them again, however long that takes."""
-        self._loads.forget()
-        self._leaders.forget()
+        self._reader = Reader(database.schema, database.host, tubes=tubes)
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""
-        host = self._target.host
         try:
-            return self._sample()
-        except PytubeError as error:
-            down = str(error)
-        except psycopg.Error as error:
-            down = describe(error)
-        self._disconnect()
-        return HostSample(host, down=down)
-
-    def _sample(self) -> HostSample:
-        with translated():
-            if self._connection is None or self._connection.closed:
-                self._connection = self._open()
-                self.forget_partitions()
-            leaders, host = self._leaders.get(), self._target.host
-            self._partitions = [
-                Partition(**(load | leaders.get(key, _NOBODY)), host=host)
-                for key, load in self._loads.get().items()
-            ]
-            partitions = [
-                self._with_keys(one) if one.kind == "tube" else self._with_records(one)
-                for one in self._partitions
-            ]
-            candidacies = [Candidacy(*row) for row in self._rows(_INSTANCES)]
-            if self.listener is not None:
-                self.listener.listen([(one.name, one.partition) for one in partitions])
-            return HostSample(
-                host,
-                partitions,
-                candidacies,
-                self._processes.get(),
-                list(self._unseen),
-                read_at=self._leaders.read_at,
-                counted_at=self._loads.read_at,
-                heard=self.heard(),
-                why_deaf=self._why_deaf,
-            )
+            with translated():
+                if self._connection is None or self._connection.closed:
+                    self._connection = self._database.open(self._application_name)
+                    self._reader.forget()
+                return self._reader.read(self._connection)
+        except (PytubeError, psycopg.Error) as error:
+            self.close()
+            return HostSample(self._database.host, error=error)
 
     def close(self) -> None:
-        """End the session and what listens."""
-        if self.listener is not None:
-            self.listener.close()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
+        """End the session."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _open(self) -> psycopg.Connection:
-        target = self._target
-        connection = connect_sync(target.dsn, target.schema, application_name=self._application_name)
-        try:
-            check(connection, target.schema)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _read_by_name(self, query: LiteralString) -> tuple[dict[tuple[str, int], dict[str, Any]], float]:
-        """Rows by tube and partition, and the seconds that they took the server."""
-        assert self._connection is not None
-        with self._connection.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(within(query, self._target.schema), {"most": MOST}).fetchall()
-        took = max((row.pop("took") for row in rows), default=0.0)
-        return {(row["name"], row["partition"]): row for row in rows}, took
-
-    def _rows(self, query: LiteralString) -> list[tuple[Any, ...]]:
-        assert self._connection is not None
-        return self._connection.execute(within(query, self._target.schema)).fetchall()
-
-    @staticmethod
-    def _rarely(read: Callable[[], T]) -> _Paced[T]:
-        return _Paced(_UNBOUNDED, _timed(read))
-
-    def _with_keys(self, one: Partition) -> Partition:
-        """A partition of a tube with its keys that were set aside, or are to be sent again."""
-        parked, retrying = self._parked.get(), self._retrying.get()
-        key = (one.name, one.partition)
-        return replace(
-            one,
-            parked=None if parked is None else parked.get(key, 0),
-            retrying=None if retrying is None else retrying.get(key, 0),
-        )
-
-    def _with_records(self, one: Partition) -> Partition:
-        """A partition of an outbox with its records."""
-        found = self._outboxes.get().get((one.name, one.partition))
-        if found is None:  # made a moment ago, or not to be seen
-            return one
-        waiting = found.waiting
-        return replace(
-            one,
-            waiting=int(waiting) if waiting is not None and waiting.isdecimal() else waiting,
-            lag=found.lag,
-            parked=int(found.parked.rstrip("+")),
-            problem=found.problem,
-        )
-
-    def _read_outboxes(self) -> dict[tuple[str, int], OutboxPartition]:
-        assert self._connection is not None
-        rows = read_outboxes(self._connection, self._target.schema, None)
-        return {(row.outbox, row.partition): row for row in rows}
-
-    def _keys(self, query: LiteralString) -> dict[tuple[str, int], int]:
-        return {(tube, partition): count for tube, partition, count in self._rows(query)}
-
-    def _if_allowed(self, what: str, read: Callable[[], T]) -> T | None:
-        try:
-            value = read()
-        except errors.InsufficientPrivilege:
-            self._unseen[what] = None
-            return None
-        self._unseen.pop(what, None)
-        return value

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import builtins
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
+from pytube.clock import for_people
 from pytube.db.errors import translated
 from pytube.db.version import check
 from pytube.errors import UnknownTube, UsageError
 from pytube.logs import Logger
 from pytube.outbox import queries
 from pytube.tubes.queries import timed, within
-from pytube.tubes.tables import find_table, with_retries
+from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retries
 
 AT_ONCE = 10_000
 """Parked records that one transaction frees, so that no worker that parks waits for long."""
 
+_LOOK = 0.1
+"""Seconds between looks whether leaders have parked what they were told to."""
+
 _log = Logger("pytube.outbox")
+_INDEX = IndexQueries(queries.INDEX_TABLE, queries.INDEX_SQL, queries.LEFTOVERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,30 @@ class OutboxSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RestingTopic:
+    """A topic for which Kafka takes nothing from one partition of an outbox."""
+
+    topic: str
+    reason: str
+    """Of the last try."""
+    records: int
+    """That the leader holds, and that wait for it."""
+    since: float
+    """For how many seconds it has rested."""
+    tried_in: float
+    """Seconds until it is tried again."""
+    park: bool
+    """Whether an operator wants its records parked, and the leader has not done so yet."""
+
+    def __str__(self) -> str:
+        again = "its records are being parked" if self.park else f"tried again in {for_people(self.tried_in)}"
+        return (
+            f"topic {self.topic} has taken nothing for {for_people(self.since)}, {again}, "
+            f"records held for it: {self.records}: {self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OutboxPartition:
     """What waits in one partition of an outbox, and who leads it."""
 
@@ -56,13 +86,23 @@ class OutboxPartition:
     renewed_ago: float | None
     leads_for: float | None
     state: str
-    """`leads`, `free`, `lost`, `pausing`, `paused` or `sink down`, as of a tube's partition."""
+    """`leads`, `free`, `lost`, `pausing`, `paused`, `failing` or `sink down`, as of a tube's partition."""
     sink_down: str | None
     """Why Kafka takes nothing, as the leader said; None while it does."""
+    sink_down_for: float | None
+    """For how many seconds."""
     paused: str | None
     """Why it is paused, also while nobody leads; None when it is not."""
     problem: str | None
     """Why we may not look at the records."""
+    failing: str | None
+    """By what failure terms end, one after the other; None: they don't."""
+    failing_terms: int | None
+    failing_for: float | None
+    parked_error: str | None = None
+    """Why a record of the outbox was parked lately; None when none of this partition is."""
+    resting: Sequence[RestingTopic] = ()
+    """Topics that take nothing now."""
     host: str | None = None
     """The Postgres host, where there are several."""
 
@@ -138,6 +178,15 @@ class Outboxes:
             )
             return before, self._finished(outbox)
 
+    def acknowledge(self, outbox: str) -> int:
+        """Answer for messages that are reported as sent for lost commits; how many reasons there were."""
+        with translated():
+            row = self._connection.execute(
+                within(queries.ACKNOWLEDGE, self._schema), {"outbox": outbox}
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def drop(self, outbox: str, *, force: bool = False) -> OutboxSettings:
         """Drop an outbox, or let an adopted table go; `force`: also while records wait, which are lost then.
 
@@ -205,40 +254,69 @@ class Outboxes:
         with translated():
             return int(self._value(queries.DISCARD, outbox=outbox, ids=list(ids)))
 
+    def parked_of_topic(self, outbox: str, topic: str) -> builtins.list[int]:
+        """The ids of the parked records of a topic, ascending.
+
+        Raises:
+            UsageError: there are none.
+        """
+        with translated():
+            self._require(outbox)
+            statement = within(queries.PARKED_OF_TOPIC, self._schema)
+            rows = self._connection.execute(statement, {"outbox": outbox, "topic": topic}).fetchall()
+        if not rows:
+            raise UsageError(
+                f"outbox {outbox!r} has parked nothing of topic {topic!r}; what waits for a topic that takes "
+                f"nothing is parked by: pytube outbox park {outbox} --topic {topic}"
+            )
+        return [number for (number,) in rows]
+
+    def park_topic(self, outbox: str, topic: str, limit: float) -> int:
+        """Have the leaders park what waits for a topic that takes nothing.
+
+        Args:
+            outbox: its name.
+            topic: of the records.
+            limit: seconds to wait until that is done.
+
+        Returns:
+            How many partitions have not done so yet.
+
+        Raises:
+            UsageError: the topic does not rest.
+        """
+        with translated():
+            if not self._value(queries.PARK_TOPIC, outbox=outbox, topic=topic):
+                raise UsageError(
+                    f"topic {topic!r} of outbox {outbox!r} does not rest, so nothing is parked; "
+                    f"`pytube outbox status {outbox}` names the topics that do"
+                )
+            deadline = time.monotonic() + limit
+            while left := int(self._value(queries.TO_PARK, outbox=outbox, topic=topic)):
+                if time.monotonic() >= deadline:
+                    return left
+                time.sleep(_LOOK)
+            return 0
+
     def list(self) -> list[OutboxSettings]:
         """All outboxes by name."""
         with translated(), self._connection.cursor(row_factory=class_row(OutboxSettings)) as cursor:
             return cursor.execute(within(queries.LIST, self._schema), {"outbox": None}).fetchall()
 
-    def _build_index(self, outbox: str, before: OutboxSettings | None, partitions: int) -> None:
-        """The index for `partitions`, built while the outbox is in use; with these, others are dropped so.
+    def _build_index(self, outbox: str, before: OutboxSettings | None, partitions: int) -> str | None:
+        """The index for `partitions`, as `fit_index` has it.
 
         An outbox that is new gets its index with its table, or as soon as it is adopted.
         """
         if before is None:
-            return
-        for schema, name in self._connection.execute(
-            within(queries.LEFTOVERS, self._schema), {"outbox": outbox}
-        ).fetchall():
-            _log.info(
-                "index_drop_started", tube=outbox, index=name, reason="an interrupted build left it behind"
-            )
-            self._connection.execute(
-                sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
-            )
-        statement = within(queries.INDEX_SQL, self._schema)
-        parameters = {"outbox": outbox, "partitions": partitions}
-        while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
-            if row[0].startswith("DROP"):
-                _log.info("index_drop_started", tube=outbox, reason="it is for another number of partitions")
-            else:
-                _log.info("index_build_started", tube=outbox, partitions=partitions)
-            self._connection.execute(str(row[0]).encode())
+            return None
+        return fit_index(self._connection, self._schema, _INDEX, outbox, partitions, _log)
 
     def _finished(self, outbox: str) -> OutboxSettings:
-        """What an outbox is after a change; its index is built and others are gone."""
+        """What an outbox is after a change; its index is built, or it is logged who builds it."""
         now = self._require(outbox)
-        self._build_index(outbox, now, now.partitions)
+        if left := self._build_index(outbox, now, now.partitions):
+            _log.warning("index_left", tube=outbox, partitions=now.partitions, reason=left)
         return now
 
     def _settings(self, outbox: str) -> OutboxSettings | None:
@@ -279,7 +357,10 @@ def timed_outboxes(
     """As `read_outboxes`, and how many seconds that has taken the server."""
     with translated():
         rows, took = timed(connection, within(queries.STATUS, schema), {"outbox": outbox})
-    return [OutboxPartition(**row) for row in rows], took
+    return [
+        OutboxPartition(**row | {"resting": [RestingTopic(**one) for one in row["resting"] or ()]})
+        for row in rows
+    ], took
 
 
 def unknown_outbox(outbox: str) -> UnknownTube:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytube.config import Config
 from pytube.errors import ConfigError, how_to_install
 
 if TYPE_CHECKING:  # from the extra `kafka`
-    from pytube.sinks.kafka_clients import Clients
+    from pytube.kafka.clients import Producers
 
 _ALL = ("all", "-1", -1)
 """Ways to write that all replicas have to acknowledge."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxClients:
-    """What makes the clients of one outbox."""
-
-    bootstrap_servers: str
-    clients: Clients
-    producer_settings: Mapping[str, Any]
-    """Settings of each producer beyond those of `clients`."""
-
-
-def outbox_clients(config: Config, name: str) -> OutboxClients:
+def outbox_clients(config: Config, name: str) -> Producers:
     """The clients of the outbox `name`; none is connected yet.
 
     Raises:
@@ -34,21 +22,23 @@ def outbox_clients(config: Config, name: str) -> OutboxClients:
     """
     settings = config.outbox(name)
     try:
-        from pytube.sinks.kafka_clients import Clients
+        from pytube.kafka.clients import Producers
     except ModuleNotFoundError as missing:
         if missing.name != "confluent_kafka":
             raise
         raise ConfigError(f"the outbox {name!r} needs the Kafka client: {how_to_install('kafka')}") from None
-    of_producers = _settings_of_producers(config, name)
-    bootstrap, options = _cluster(config, name)
+    bootstrap, found = outbox_cluster(config, name)
+    options = dict(found)
     options.pop("acks", None)
-    clients = Clients(
+    return Producers(
         bootstrap,
         settings.message_timeout,
         options,
         where=f"outbox {name!r}: kafka_options",
         defaults={
             "linger.ms": settings.linger_ms,
+            # Half of it passes between connections: to a bootstrap server, then to the broker that it names.
+            "reconnect.backoff.ms": 20,
             # A topic that is not there is to cool down, not to hold its records for half a minute.
             "topic.metadata.propagation.max.ms": 3000,
             "queue.buffering.max.messages": 2 * settings.in_flight,
@@ -61,9 +51,8 @@ def outbox_clients(config: Config, name: str) -> OutboxClients:
             "fnv1a",
             "fnv1a_random",
         ),
+        settings=_settings_of_producers(config, name),
     )
-    clients.producer(settings=of_producers)  # refuses wrong options now
-    return OutboxClients(bootstrap, clients, of_producers)
 
 
 def _settings_of_producers(config: Config, name: str) -> dict[str, Any]:
@@ -77,7 +66,7 @@ def _settings_of_producers(config: Config, name: str) -> dict[str, Any]:
     return {"acks": acks, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
 
 
-def _cluster(config: Config, name: str) -> tuple[str, dict[str, Any]]:
+def outbox_cluster(config: Config, name: str) -> tuple[str, dict[str, Any]]:
     """Bootstrap servers and options; those of `[kafka]` are for its cluster only."""
     settings = config.outbox(name)
     if settings.bootstrap_servers is not None:

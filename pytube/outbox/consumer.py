@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from pytube.outbox.message import OUTBOX_ID
+from pytube.outbox.stash import ENQUEUED, OUTBOX, OUTBOX_ID
 
-_Lane: TypeAlias = tuple[str, int, bytes | str | None]
+_Lane: TypeAlias = tuple[str, int, bytes | str | None, str]
 
 
 class Message(Protocol):
@@ -27,15 +27,45 @@ class Message(Protocol):
         """The headers, if it has any."""
 
 
-def outbox_id(message: Message) -> int | None:
-    """The id of the record in its outbox; None for a message that no outbox has sent.
+class RecordId(NamedTuple):
+    """What names a record: no other one has all three, of whatever outbox, database or installation.
+
+    A database that was restored from a backup draws ids again; records that get one of these differ in
+    `enqueued`.
+    """
+
+    outbox: str
+    """The header `pytube-outbox`; empty for a worker of a version that did not send it."""
+    id: int
+    enqueued: str
+    """The header `pytube-enqueued`, as it is; empty where it is missing."""
+
+
+def record_id(message: Message) -> RecordId | None:
+    """What names the record of a message; None for a message that no outbox has sent.
 
     A consumer that writes to a database can store it with its data, and so know repeats over restarts, too.
     """
+    found: dict[str, str] = {}
     for name, value in message.headers() or ():
-        if name == OUTBOX_ID and value is not None:
-            return int(value)
-    return None
+        # The last of a name is ours. Others come from a service that passes on the headers it has received.
+        if name in _OURS and value is not None:
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    if OUTBOX_ID not in found:
+        return None
+    return RecordId(found.get(OUTBOX, ""), int(found[OUTBOX_ID]), found.get(ENQUEUED, ""))
+
+
+_OURS = frozenset({OUTBOX, OUTBOX_ID, ENQUEUED})
+
+
+def outbox_id(message: Message) -> int | None:
+    """The id of the record in its outbox; None for a message that no outbox has sent.
+
+    Ids of two outboxes may be equal: `record_id` tells their records apart.
+    """
+    found = record_id(message)
+    return None if found is None else found.id
 
 
 class Deduplicator:
@@ -48,8 +78,8 @@ class Deduplicator:
                 handle(message)
                 deduplicator.remember(message)
 
-    It goes by exact ids, so it never drops a record that was not handled. Memory holds about 100 bytes for
-    each id. The memory of one consumer ends with its process.
+    It goes by what names the record (`RecordId`), so it never drops a record that was not handled. Memory
+    holds about 250 bytes for each. The memory of one consumer ends with its process.
     """
 
     def __init__(
@@ -63,9 +93,10 @@ class Deduplicator:
         """Nothing is remembered yet.
 
         Args:
-            by: what has a memory of `size` ids of its own: each partition of a topic, or each key. Repeats of
-                a key are close together: by key, as many ids as the outbox's `window` are enough.
-            size: ids for each partition or key.
+            by: what has a memory of `size` records of its own, for each outbox: each partition of a topic, or
+                each key. Repeats of a key are close together: by key, as many records as the outbox's
+                `window` are enough.
+            size: records for each partition or key.
             lanes: partitions or keys; beyond them the one that was quiet for longest is forgotten.
             compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer
                 one had replaced, and then the newer one again: what is older than what was handled of its
@@ -77,28 +108,28 @@ class Deduplicator:
         self._size = size
         self._compacted = compacted
         self._most = lanes
-        self._lanes: OrderedDict[_Lane, tuple[set[int], deque[int]]] = OrderedDict()
+        self._lanes: OrderedDict[_Lane, tuple[set[RecordId], deque[RecordId]]] = OrderedDict()
 
     def is_repeat(self, message: Message) -> bool:
         """Whether the record was handled before, as far as is remembered."""
-        number = outbox_id(message)
-        found = None if number is None else self._lanes.get(self._lane(message))
-        if found is None or number is None:
+        record = record_id(message)
+        found = None if record is None else self._lanes.get(self._lane(message, record))
+        if found is None or record is None:
             return False
         known, order = found
-        return number <= order[-1] if self._keeps_newest(message) else number in known
+        return _is_older(record, order[-1]) if self._keeps_newest(message) else record in known
 
     def remember(self, message: Message) -> None:
         """The record was handled. One that no outbox has sent is not remembered."""
-        number = outbox_id(message)
-        if number is None:
+        record = record_id(message)
+        if record is None:
             return
-        lane = self._lane(message)
+        lane = self._lane(message, record)
         known, order = self._lanes.setdefault(lane, (set(), deque()))
         self._lanes.move_to_end(lane)
-        if number not in known:
-            known.add(number)
-            order.append(number)
+        if record not in known:
+            known.add(record)
+            order.append(record)
             if len(order) > (1 if self._keeps_newest(message) else self._size):
                 known.discard(order.popleft())
         if len(self._lanes) > self._most:
@@ -106,13 +137,23 @@ class Deduplicator:
 
     def forget(self, topic: str, partition: int) -> None:
         """Forget a partition that was assigned to another consumer. By key nothing is forgotten so."""
-        self._lanes.pop((topic, partition, None), None)
+        for lane in [lane for lane in self._lanes if lane[:3] == (topic, partition, None)]:
+            del self._lanes[lane]
 
     def _keeps_newest(self, message: Message) -> bool:
         return self._compacted and message.key() is not None  # nothing replaces a record without a key
 
-    def _lane(self, message: Message) -> _Lane:
+    def _lane(self, message: Message, record: RecordId) -> _Lane:
         topic = message.topic() or ""
         if self._by_key and (key := message.key()) is not None:
-            return topic, -1, key
-        return topic, message.partition() or 0, None
+            return topic, -1, key, record.outbox
+        return topic, message.partition() or 0, None, record.outbox
+
+
+def _is_older(record: RecordId, handled: RecordId) -> bool:
+    """Whether a record of a key is one that was handled, or is older; not so one that got an id again."""
+    return record.id <= handled.id and _written(record) <= _written(handled)
+
+
+def _written(record: RecordId) -> float:
+    return float(record.enqueued or 0)

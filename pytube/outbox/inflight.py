@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
@@ -35,9 +35,10 @@ from pytube.outbox.records import (
     Letter,
     OrderingKey,
     Record,
+    Rest,
     ordering_key,
 )
-from pytube.pipeline.retry_queue import backoff
+from pytube.pipeline.retry_queue import backoff, doubled
 
 
 class TopicChange(NamedTuple):
@@ -85,6 +86,8 @@ class _Topic:
     ceiling_until: float = 0.0
     failures: int = 0
     down_since: float | None = None
+    reason: str = ""
+    """Why it took nothing the last time."""
     until: float = 0.0
     queued: bool = False
 
@@ -105,9 +108,9 @@ class InFlight:
         self._absorbed: dict[int, list[Record]] = {}
         """Records that a newer one of their key replaces, by its id."""
         self._finished: dict[int, float] = {}
-        self._unpurged: list[tuple[_Topic, Lane, int]] = []
-        """How many records of each lane are among the finished."""
-        self._being_purged: list[tuple[_Topic, Lane, int]] = []
+        self._unpurged: list[tuple[_Topic, Lane, Sequence[Record]]] = []
+        """The records of each lane that are among the finished."""
+        self._being_purged: list[tuple[_Topic, Lane, Sequence[Record]]] = []
         self._attempts: dict[int, int] = {}
         """How often records failed alone."""
         self._letters: list[Letter] = []
@@ -150,6 +153,14 @@ class InFlight:
         """Since when each topic that takes nothing takes nothing."""
         topics = self._topics.values()
         return {topic.name: topic.down_since for topic in topics if topic.down_since is not None}
+
+    def rests(self) -> list[Rest]:
+        """The topics that take nothing, and what waits for them."""
+        return [
+            Rest(topic.name, topic.reason, topic.down_since, topic.until, _held(topic))
+            for topic in self._topics.values()
+            if topic.down_since is not None
+        ]
 
     # --- records come in ------------------------------------------------------------------
 
@@ -265,10 +276,10 @@ class InFlight:
                 ready.append(lane)
         return Chunk(topic.name, parts, size, careful, self._replaced(parts)) if parts else None
 
-    def _replaced(self, parts: Iterable[tuple[Lane, list[Record]]]) -> list[int]:
+    def _replaced(self, parts: Iterable[tuple[Lane, list[Record]]]) -> Sequence[Record]:
         if not self._absorbed:
-            return []
-        return [older.id for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
+            return ()
+        return [older for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
 
     def _compact(self, lane: Lane) -> None:
         """Of each key keep the newest record that waits; it takes the others with it when it is done."""
@@ -289,13 +300,7 @@ class InFlight:
     # --- what came of them ----------------------------------------------------------------
 
     def settle(self, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
-        """All of a chunk is decided.
-
-        Args:
-            chunk: as `take` gave it.
-            failures: the records that were not written, or of which it is not known, by id.
-            now: the time.
-        """
+        """All of a chunk is decided; `failures`: what was not written, or of which it is not known, by id."""
         chunk.failures = failures
         topic = self._topics[chunk.topic]
         if self._rules.window == 1:
@@ -344,7 +349,7 @@ class InFlight:
         self._finish(records)
         if self._rules.repeats and records:
             lane.unpurged += len(records)
-            self._unpurged.append((topic, lane, len(records)))
+            self._unpurged.append((topic, lane, records))
 
     def _finish(self, records: Sequence[Record]) -> None:
         held, finished = self._held, self._finished
@@ -416,13 +421,13 @@ class InFlight:
         """The topic rests; chunks that were under way together count as one failure."""
         rules = self._rules
         topic.limit = 1
+        topic.reason = reason
         if topic.down_since is None:
             topic.down_since = now
             self._changes.append(TopicChange(topic.name, reason, 0.0))
         if now >= topic.until:
-            pause = rules.cooldown * 2.0 ** min(topic.failures, 32)
-            topic.until = now + min(rules.cooldown_limit, pause)
             topic.failures += 1
+            topic.until = now + doubled(topic.failures, rules.cooldown, rules.cooldown_limit)
             heapq.heappush(self._rests, (topic.until, next(self._order), topic, None))
 
     def _fail_alone(self, topic: _Topic, lane: Lane, record: Record, reason: str, now: float) -> None:
@@ -501,6 +506,49 @@ class InFlight:
         for lane, topic in lanes.items():
             self._reopen(topic, lane, now)
 
+    def postpone(self, letters: Sequence[Letter]) -> None:
+        """These letters could not be parked yet: they come again."""
+        self._letters = [*letters, *self._letters]
+
+    def waiting_of(self, topic: str) -> list[int] | None:
+        """The ids of the records held of a topic, but those to be parked; None while one of them flies."""
+        found = self._topics.get(topic)
+        if found is None:
+            return []
+        if found.flights:
+            return None
+        records = [one for lane in found.lanes.values() for one in (*lane.waiting, *(lane.broken or ()))]
+        return [one.id for record in records for one in (record, *self._absorbed.get(record.id, ()))]
+
+    def forget(self, topic: str, ids: Iterable[int]) -> None:
+        """Records of a topic that `waiting_of` named were parked; without any the topic rests no more."""
+        gone = set(ids)
+        for number in gone:
+            self._held.pop(number, None)
+            self._attempts.pop(number, None)
+        found = self._topics.get(topic)
+        if found is None:
+            return
+        for lane in list(found.lanes.values()):
+            stay: list[Record] = []
+            for record in lane.waiting:
+                older = self._absorbed.pop(record.id, ())
+                left = [one for one in older if one.id not in gone]
+                if record.id in gone:
+                    stay += left
+                    continue
+                stay.append(record)
+                if left:
+                    self._absorbed[record.id] = left
+            lane.waiting = sorted(stay, key=_id)
+            if lane.is_empty:
+                found.lanes.pop(lane.key)
+                if lane.queued:
+                    found.ready.remove(lane)
+        if not found.lanes:
+            found.down_since, found.failures, found.limit = None, 0, None
+            self._forget_if_idle(found)
+
     def resume(self, now: float) -> None:
         """All records that operators have told to send again were added: what waits for them may go on."""
         refused, self._refused = self._refused, []
@@ -517,11 +565,21 @@ class InFlight:
         self._unpurged = []
         return finished
 
-    def confirm_purged(self, now: float) -> None:
-        """All that `finished` has returned is purged: as many records of each lane may follow."""
+    def confirm_purged(self, now: float, left: Collection[int] = ()) -> None:
+        """What `finished` has returned is purged, but `left`: as many records of each lane may follow."""
         purged, self._being_purged = self._being_purged, []
-        for _, lane, records in purged:
-            lane.unpurged -= records
+        for topic, lane, records in purged:
+            stay = [one for one in records if one.id in left] if left else ()
+            if stay:
+                self._being_purged.append((topic, lane, stay))
+            lane.unpurged -= len(records) - len(stay)
         for topic, lane, _ in purged:
             self._reopen(topic, lane, now)
             self._forget_if_idle(topic)
+
+
+def _held(topic: _Topic) -> int:
+    """How many records of a topic are held."""
+    return sum(
+        len(one.waiting) + len(one.broken or ()) + one.flying + one.parking for one in topic.lanes.values()
+    )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID
+from pytube.counts import say_count
+from pytube.kafka.errors import BROKEN, OF_RECORDS, PURGED, UNANSWERED
 from pytube.outbox.partitions import Widths, kafka_partition
 from pytube.outbox.records import Chunk, Failure, Fault, Record
+from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX, OUTBOX_ID
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
@@ -21,67 +24,81 @@ OVERDUE = Failure(Fault.UNANSWERED, "the broker did not acknowledge the record i
 
 Headers: TypeAlias = list[tuple[str, Any]]
 
+_OF_BROKERS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""Topics that brokers write themselves, and that they take no records for."""
+
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-OF_RECORDS = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-    }
-)
-"""The broker refuses a batch for one of its records; it does not say which."""
-
-_UNANSWERED = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._AUTHENTICATION,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._SSL,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-"""No broker may be there."""
-
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-_BROKEN = frozenset({KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE})
-
 
 _partition = lru_cache(maxsize=65536)(kafka_partition)
 
 
 def failure_of(error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:
     """What an error means that is not about one record."""
-    return Failure(Fault.UNANSWERED if error.code() in _UNANSWERED else Fault.TOPIC, say(error))
+    if (
+        error.code() == KafkaError.TOPIC_EXCEPTION
+    ):  # it is no name of a topic, or the topic is the brokers' own
+        return Failure(Fault.POISON, f"the broker takes no records for this topic: {say(error)}")
+    return Failure(Fault.UNANSWERED if error.code() in UNANSWERED else Fault.TOPIC, say(error))
 
 
 class Malformed(ValueError):
     """The record can't be a message of Kafka."""
 
 
-def headers_of(record: Record, epoch: bytes) -> Headers:
-    """The record's own headers, then ours.
+class Origin(NamedTuple):
+    """Where records come from, as their headers tell."""
+
+    outbox: bytes
+    epoch: bytes
+
+
+def headers_of(record: Record, origin: Origin) -> Headers:
+    """The record's own headers, then ours: of a name that both have, the last one is ours.
 
     Raises:
         Malformed: names and values of the headers do not go together.
     """
     ours: Headers = [
+        (OUTBOX, origin.outbox),
         (OUTBOX_ID, b"%d" % record.id),
-        (EPOCH, epoch),
-        (ENQUEUED, b"%.3f" % record.created),
+        (EPOCH, origin.epoch),
     ]
+    if isfinite(record.created):
+        ours.append((ENQUEUED, b"%.3f" % record.created))
     if record.header_keys is None and record.header_values is None:
         return ours
     keys, values = record.header_keys or (), record.header_values or ()
-    if len(keys) != len(values) or None in keys:
-        raise Malformed(f"the record has {len(keys)} names of headers, and {len(values)} values")
+    _check_headers(keys, values)
     return [*zip(keys, values, strict=True), *ours]
+
+
+def _check_headers(keys: Sequence[Any], values: Sequence[Any]) -> None:
+    """Refuse arrays that Postgres takes and no message can have, with what is wrong with them."""
+    for what, texts in (("names", keys), ("values", values)):
+        if any(isinstance(text, list) for text in texts):
+            raise Malformed(f"the {what} of its headers are an array of more than one dimension")
+    if len(keys) != len(values):
+        names, contents = say_count(len(keys), "name"), say_count(len(values), "value")
+        raise Malformed(f"its headers have {names} and {contents}")
+    if None in keys:
+        raise Malformed(f"the name of header {keys.index(None) + 1} of {len(keys)} is NULL")
+
+
+def _size_of(record: Record) -> int:
+    """Bytes of its key, value and headers."""
+    names, values = record.header_keys or (), record.header_values or ()
+    headers = sum(len((text or "").encode()) for text in (*names, *values))
+    return len((record.key or "").encode()) + len(record.value or b"") + headers
+
+
+def _why_no_topic(name: str) -> str | None:
+    """Why nobody may write to a topic of this name."""
+    if name in _OF_BROKERS:
+        return f"Kafka's brokers take no records for the topic {name}"
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        shown = name if len(name) <= 249 else f"{name[:249]}…"
+        return f"Kafka takes no topic of the name {shown!r}"
+    return None
 
 
 class Handed:
@@ -111,36 +128,41 @@ class Handed:
         """Called by librdkafka, within a poll."""
         self.left -= 1
         if error is not None:
-            self.is_broken |= error.fatal() or error.code() in _BROKEN
+            self.is_broken |= error.fatal() or error.code() in BROKEN
             self.errors.append((error, message.key(), message.value()))
 
     def produce(
-        self, producer: Producer, epoch: bytes, widths: Widths, say: Callable[[KafkaError], str]
+        self, producer: Producer, origin: Origin, widths: Widths, say: Callable[[KafkaError], str]
     ) -> None:
-        """Hand all records over, up to the first that is not taken: what follows must not overtake it."""
+        """Hand all records over, up to the first that is not taken: what follows must not overtake it.
+
+        Whatever goes wrong with a record is a failure of that record: an exception that ended the term would
+        meet the same record in the next one.
+        """
         chunk = self.chunk
         records = chunk.records()
-        if not _TOPIC.fullmatch(chunk.topic) or chunk.topic in (".", ".."):
-            poison = Failure(Fault.POISON, f"Kafka takes no topic of the name {chunk.topic!r}")
-            self.failures = dict.fromkeys((record.id for record in records), poison)
+        if (reason := _why_no_topic(chunk.topic)) is not None:
+            self.failures = dict.fromkeys((one.id for one in records), Failure(Fault.POISON, reason))
             return
         put, topic, report = producer.produce, chunk.topic, self.report
         index = 0
         failure: Failure | None = None
         try:
             for index, record in enumerate(records):  # noqa: B007 # it tells where it stopped
-                headers = headers_of(record, epoch)
+                headers = headers_of(record, origin)
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
                 else:
                     at = _partition(record.partition_key, widths.of(topic))
                     put(topic, record.value, record.key, at, headers=headers, on_delivery=report)
-        except BufferError:
+        except (BufferError, MemoryError):
             failure = UNSENT  # librdkafka's queue is full
         except Malformed as error:
             failure = Failure(Fault.POISON, str(error))
         except KafkaException as error:
             failure = self._refusal(records[index], error.args[0], widths, say)
+        except Exception as error:  # noqa: BLE001 # see above
+            failure = Failure(Fault.POISON, f"the record is no message: {type(error).__name__}: {error}")
         self.left += len(records) if failure is None else index
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
@@ -151,10 +173,12 @@ class Handed:
     ) -> Failure:
         """Why the client did not take a record."""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            size = len((record.key or "").encode()) + len(record.value or b"")
-            reason = f"the record of {size} bytes is larger than librdkafka's message.max.bytes"
-            return Failure(Fault.POISON, reason)
-        self.is_broken = error.fatal() or error.code() in _BROKEN
+            return Failure(
+                Fault.POISON,
+                f"the record is larger than librdkafka's message.max.bytes: key, value and headers have "
+                f"{say_count(_size_of(record), 'byte')}",
+            )
+        self.is_broken = error.fatal() or error.code() in BROKEN
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             widths.forget(self.chunk.topic)
         return failure_of(error, say)
@@ -183,8 +207,8 @@ class Handed:
         code = error.code()
         if code in OF_RECORDS:
             return Failure(Fault.BATCH, f"the broker refuses the record: {say(error)}")
-        if code in _PURGED and self.overdue:
+        if code in PURGED and self.overdue:
             return OVERDUE
-        if code in _PURGED or code == KafkaError._GAPLESS_GUARANTEE:
+        if code in PURGED or code == KafkaError._GAPLESS_GUARANTEE:
             return UNSENT
         return failure_of(error, say)

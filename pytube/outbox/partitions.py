@@ -29,10 +29,7 @@ def slot_of(topic: str, ordering_key: str | None, record_id: int) -> int:
     The same as in `sql/outbox/indexes.sql`.
     Holds for databases whose encoding is UTF-8: Postgres digests the bytes of the texts.
 
-    Args:
-        topic: of the message.
-        ordering_key: its partition key, else its key; None where it has neither.
-        record_id: of the record, which then stands for itself.
+    `ordering_key`: its partition key, else its key; of a record that has neither, its id stands for it.
     """
     text = f"{topic}\x1f{record_id if ordering_key is None else ordering_key}"
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
@@ -73,17 +70,23 @@ class Widths:
         width, at = self._known.get(topic, (None, 0.0))
         return width if time.monotonic() - at < _FRESH else None
 
+    def knows(self, topic: str) -> bool:
+        """Whether the number was ever learned."""
+        return topic in self._known
+
     def of(self, topic: str) -> int:
         """The number as it was last learned."""
         return self._known[topic][0]
 
     def learn(self, topic: str, producer: Producer) -> None:
         """Ask the broker; blocks, and raises `KafkaException`."""
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         found = producer.list_topics(topic, timeout=_ASK).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)
+        if not found.partitions:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))  # it is just being made
         self._known[topic] = len(found.partitions), time.monotonic()
 
     def forget(self, topic: str) -> None:

@@ -17,33 +17,41 @@ with the event loop for the interpreter.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaException, Producer
 
-from pytube.outbox.messages import UNSENT, Handed, failure_of
+from pytube.kafka.clients import Producers, purge
+from pytube.outbox.messages import UNSENT, Handed, Origin, failure_of
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
-from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
 REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""
 
 
+_HURRY = 1.0
+"""Seconds for which an answer is of use: by then librdkafka has looked by itself."""
+
+
 class _Lane:
     """One producer, and the chunks that were handed to it."""
 
-    def __init__(self, clients: Clients, settings: Mapping[str, object]) -> None:
-        self.producer: Producer = clients.producer(settings=settings)
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.is_hurried = False
+        """Whether its first chunk was handed over."""
         self.handed: dict[Handed, None] = {}
         self.is_broken = False
 
     def give_up(self) -> None:
         """Drop all that is under way; its reports come with the next poll."""
         self.is_broken = True
-        self.producer.purge(blocking=False)
+        purge(self.producer)
 
     def poll(self) -> list[Handed]:
         try:
@@ -59,25 +67,24 @@ class _Lane:
         return over
 
 
+def _ask_twice(producer: Producer, topic: str) -> None:
+    """Ask for metadata; blocks. That no answer comes is told by the reports of what was handed over."""
+    with suppress(KafkaException):
+        for _ in range(2):
+            producer.list_topics(topic, timeout=_HURRY)
+
+
 class PlainProducer:
-    """Records of one term, without transactions. See `pytube.outbox.outgoing.Outgoing`."""
+    """Records of one term, without transactions. See `pytube.outbox.records.Outgoing`."""
 
     needs_poll = True
     why_stuck = None
     answer_due = None
 
-    def __init__(self, clients: Clients, epoch: int, settings: Mapping[str, object], *, strict: bool) -> None:
-        """Opens nothing.
-
-        Args:
-            clients: makes producers, which give a record up after the clients' time-out.
-            epoch: of the term.
-            settings: of the producers.
-            strict: whether one record of a key is under way at a time.
-        """
+    def __init__(self, clients: Producers, epoch: int, *, strict: bool) -> None:
+        """Opens nothing. `strict`: whether one record of a key is under way at a time."""
         self._clients = clients
-        self._epoch = b"%d" % epoch
-        self._settings = settings
+        self._origin = Origin(b"", b"%d" % epoch)
         self._strict = strict
         self._gapless: _Lane | None = None
         self._careful: _Lane | None = None
@@ -91,11 +98,13 @@ class PlainProducer:
         self._cut_short: Handed | None = None
         """A chunk that was not taken as a whole; until the caller knows, nothing may overtake the rest."""
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:  # noqa: ARG002
-        """Nothing is asked: a broker that is not there is learned from the first chunk."""
+    async def open(self, earlier: Sequence[EarlierTerm], outbox: str) -> Sequence[Sent]:  # noqa: ARG002
+        """Connect, ahead of the first chunk, from which is learned whether a broker is there."""
+        self._origin = self._origin._replace(outbox=outbox.encode())
+        self._lane(careful=self._strict)
         return ()
 
-    def confirm_purged(self, chunks: int) -> None:
+    def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
         """It makes no difference."""
 
     def check(self) -> None:
@@ -109,7 +118,7 @@ class PlainProducer:
             return
         handed = Handed(chunk, time.monotonic())
         lane = self._lane(careful=chunk.careful or self._strict)
-        handed.produce(lane.producer, self._epoch, self._widths, self._clients.say)
+        handed.produce(lane.producer, self._origin, self._widths, self._clients.say)
         if handed.failures:
             self._cut_short = handed
         if handed.is_broken:
@@ -120,6 +129,17 @@ class PlainProducer:
             self._refused.append(handed)
         else:
             lane.handed[handed] = None
+            self._hurry(lane, chunk.topic)
+
+    def _hurry(self, lane: _Lane, topic: str) -> None:
+        """Have a new producer get its id as soon as a broker is connected, on which its first chunk waits.
+
+        librdkafka looks for a broker to ask once its metadata come, else every half second. The first
+        metadata come by the bootstrap connection, which is closed then, so they are asked for twice.
+        """
+        if not lane.is_hurried:
+            lane.is_hurried = True
+            threading.Thread(target=_ask_twice, args=(lane.producer, topic), daemon=True).start()
 
     def _waits(self, chunk: Chunk) -> bool:
         """Whether the chunk has to wait until the partitions of its topic are known, which is asked then.
@@ -140,12 +160,13 @@ class PlainProducer:
     def _lane(self, *, careful: bool) -> _Lane:
         if careful:
             if self._careful is None:
-                self._careful = _Lane(self._clients, self._settings)
+                self._careful = _Lane(self._clients.producer())
             return self._careful
         if self._gapless is None:
-            gapless = self._settings.get("enable.idempotence", True)
-            settings = {**self._settings, **({"enable.gapless.guarantee": True} if gapless else {})}
-            self._gapless = _Lane(self._clients, settings)
+            gapless = (
+                {"enable.gapless.guarantee": True} if self._clients.settings["enable.idempotence"] else None
+            )
+            self._gapless = _Lane(self._clients.producer(settings=gapless))
         return self._gapless
 
     @property
@@ -215,7 +236,7 @@ class PlainProducer:
     def stop_sending(self) -> None:
         """Send nothing that is not on its way yet."""
         for lane in self._lanes():
-            lane.producer.purge(in_flight=False, blocking=False)
+            purge(lane.producer, in_flight=False)
 
     def stop(self) -> None:
         """Give up what is not answered, too: it may still be written."""

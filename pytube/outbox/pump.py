@@ -15,8 +15,7 @@ from itertools import count, islice
 import psycopg
 
 from pytube.errors import UsageError
-from pytube.outbox.message import Message
-from pytube.outbox.stash import stash
+from pytube.outbox.stash import Message, stash
 
 _DEBT = 1.0
 """Seconds for which a pump that was held up makes up: more would be a burst that nobody has asked for."""
@@ -50,12 +49,7 @@ class Load:
 
 
 def planned(rate: float | None, transactions: float | None, batch: int | None) -> tuple[int, float]:
-    """Records of a transaction, and transactions per second (0: as many as go).
-
-    Args:
-        rate: records per second; 0: as many as go.
-        transactions: transactions per second.
-        batch: records of a transaction.
+    """Records of a transaction, and transactions per second (0: as many as go); `rate`: records per second.
 
     Raises:
         UsageError: the three do not go together.
@@ -94,14 +88,7 @@ class Pump:
     """Writes one load into one outbox, over one connection."""
 
     def __init__(self, connection: psycopg.Connection, outbox: str, load: Load, schema: str = "tube") -> None:
-        """Writes nothing.
-
-        Args:
-            connection: an autocommit session.
-            outbox: its name.
-            load: what to write.
-            schema: where our SQL is.
-        """
+        """Writes nothing. `connection` is autocommit."""
         self._connection, self._outbox, self._load, self._schema = connection, outbox, load, schema
         self._begun = time.monotonic()
         self._records = self._transactions = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytube.tubes.queries import STATE, TOOK
+from pytube.tubes.queries import FAILING, STATE, TOOK
 
 ENSURE_EXISTS: Final = """
     SELECT {s}.outbox_ensure_exists(%(outbox)s, %(partitions)s, %(value_type)s::pg_catalog.regtype)
 """
 ADOPT: Final = "SELECT {s}.outbox_adopt(%(outbox)s, %(table)s, %(partitions)s, %(wake)s)"
+ACKNOWLEDGE: Final = "SELECT {s}.tube_verified(%(outbox)s)"
 DROP: Final = "SELECT {s}.outbox_drop(%(outbox)s, %(force)s)"
 LIST: Final = """
     SELECT l.outbox, l.partitions, coalesce(
@@ -21,7 +22,8 @@ LIST: Final = """
     WHERE %(outbox)s::text IS NULL OR l.outbox = %(outbox)s
     ORDER BY l.outbox
 """
-INDEX_SQL: Final = "SELECT {s}.outbox_index_sql(%(outbox)s, %(partitions)s)"
+INDEX_SQL: Final = "SELECT {s}.outbox_index_sql(%(queue)s, %(partitions)s)"
+INDEX_TABLE: Final = "(SELECT l.tbl FROM {s}.outbox_list() AS l WHERE l.outbox = %(queue)s)"
 # What an interrupted REINDEX CONCURRENTLY leaves behind.
 LEFTOVERS: Final = """
     SELECT n.nspname, c.relname
@@ -29,27 +31,50 @@ LEFTOVERS: Final = """
     JOIN pg_catalog.pg_index AS i ON i.indrelid = l.tbl
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE l.outbox = %(outbox)s AND NOT i.indisvalid
+    WHERE l.outbox = %(queue)s AND NOT i.indisvalid
         AND c.relname ~ ('_' || left(md5('outbox ' || l.outbox), 8) || '_p[0-9]+_idx_cc(new|old)[0-9]*$')
 """
-STATUS: Final = """
+STATUS: Final = (
+    """
     SELECT s.outbox, s.partition, s.count AS waiting, s.parked,
         extract(epoch FROM clock_timestamp() - s.min_create_time)::float8 AS lag,
         l.client_id AS leader, l.epoch,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         {state} AS state,
-        l.sink_down, p.reason AS paused, s.problem, {took}
+        l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
+        p.reason AS paused, s.problem, {failing},
+        CASE WHEN s.parked <> '0' THEN (
+            SELECT k.error FROM {s}.outbox_parked(s.outbox, 100) AS k WHERE NOT k.behind LIMIT 1
+        ) END AS parked_error,
+        (SELECT jsonb_agg(jsonb_build_object('topic', t.topic, 'reason', t.reason, 'records', t.records,
+                'since', extract(epoch FROM clock_timestamp() - t.since),
+                'tried_in', greatest(0, extract(epoch FROM t.next_at - clock_timestamp())), 'park', t.park))
+            FROM {s}.outbox_resting() AS t
+            WHERE t.outbox = s.outbox AND t.partition = s.partition) AS resting,
+        {took}
     FROM {s}.outbox_stats() AS s
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
+    LEFT JOIN {s}.tube_failing_list() AS f ON f.tube = s.outbox AND f.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
-""".replace("{state}", STATE).replace("{took}", TOOK)
+""".replace("{state}", STATE)
+    .replace("{failing}", FAILING)
+    .replace("{took}", TOOK)
+)
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
 PARKED_IDS: Final = """
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM {s}.tube_outbox_parked AS k WHERE k.outbox = %(outbox)s AND k.id = ANY (%(ids)s) ORDER BY k.id
+"""
+PARKED_OF_TOPIC: Final = """
+    SELECT k.id FROM {s}.tube_outbox_parked AS k
+    WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s ORDER BY k.id
+"""
+PARK_TOPIC: Final = "SELECT {s}.outbox_topic_park(%(outbox)s, %(topic)s)"
+TO_PARK: Final = """
+    SELECT pg_catalog.count(*) FROM {s}.outbox_resting(%(outbox)s) AS t WHERE t.topic = %(topic)s AND t.park
 """
 NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text"
 RETRY: Final = """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 OrderingKey: TypeAlias = str | int
 """Of a record: its partition key, else its key; its id where it has neither, as it then has no order."""
@@ -57,7 +57,8 @@ class Sent(NamedTuple):
 
     ids: frozenset[int]
     until: float
-    """As of the term: a record that was written later has got the id of another one, after a restore."""
+    """Unix seconds, by the database's clock: a record that was written later has got the id of another one,
+    after a restore, or after a failover that lost commits."""
 
 
 class Fault(enum.Enum):
@@ -80,6 +81,19 @@ class Failure(NamedTuple):
 
     fault: Fault
     reason: str
+
+
+class Rest(NamedTuple):
+    """A topic that takes nothing now. Times are of the machine's clock."""
+
+    topic: str
+    reason: str
+    """Why it took nothing the last time."""
+    since: float
+    until: float
+    """When it is tried again."""
+    records: int
+    """That are held, and wait for it."""
 
 
 class Letter(NamedTuple):
@@ -151,8 +165,8 @@ class Chunk:
     size: int
     careful: bool
     """Whether no other chunk of the topic flies, and each record is of another lane."""
-    replaced: list[int]
-    """Ids of older records that are done with these, by compaction."""
+    replaced: Sequence[Record]
+    """Older records that are done with these, by compaction."""
     failures: Mapping[int, Failure] | None = None
     """What failed, by id; None until the chunk is settled."""
 
@@ -164,4 +178,66 @@ class Chunk:
 
     def done(self) -> list[int]:
         """The ids of all records that are done when the chunk is written."""
-        return [record.id for record in self.records()] + self.replaced
+        return [record.id for record in self.records()] + [record.id for record in self.replaced]
+
+    def written_until(self) -> float:
+        """When the youngest of these was written."""
+        return max(record.created for record in (*self.records(), *self.replaced))
+
+
+# --- the way to Kafka -----------------------------------------------------------------------------
+
+
+class Outgoing(Protocol):
+    """A way of one term's records to Kafka."""
+
+    async def open(self, earlier: Sequence[EarlierTerm], outbox: str) -> Sequence[Sent]:
+        """Begin, before the first mark; what earlier terms have sent, and perhaps purged.
+
+        `outbox`: what the records' headers name the outbox by.
+
+        Raises:
+            BrokerUnavailable: no broker answers, or it refuses us.
+        """
+
+    def send(self, chunk: Chunk) -> None:
+        """Hand a chunk over; the caller has looked whether it may send."""
+
+    def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        """Chunks that are decided since the last call, and what of them failed, by id."""
+
+    def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
+        """So many chunks, of those that `settled` gave first, are purged but for `left`, on the disk too."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether chunks are under way."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a chunk may be handed over."""
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether only `settled` learns what is decided; else the term's attention is drawn to it."""
+
+    @property
+    def answer_due(self) -> float | None:
+        """When, by the monotonic clock, librdkafka has to have returned from a call; None: from none."""
+
+    def check(self) -> None:
+        """Look whether it has.
+
+        Raises:
+            BrokerUnavailable: it has not: nothing more comes of this way.
+        """
+
+    @property
+    def why_stuck(self) -> str | None:
+        """Why what became of chunks can't be learned now; None: it can."""
+
+    def stop_sending(self) -> None:
+        """Send nothing that is not on its way yet."""
+
+    def stop(self) -> None:
+        """Give up what is not answered, too: it may still be written."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, LiteralString
+from typing import Any, Final, LiteralString
 
 import orjson
 import psycopg
@@ -13,7 +14,55 @@ from psycopg.rows import tuple_row
 
 from pytube.db.errors import translated
 from pytube.errors import UsageError
-from pytube.outbox.message import Message
+
+# --- messages -------------------------------------------------------------------------------------
+
+OUTBOX: Final = "pytube-outbox"
+"""Which outbox: its name, a slash, and a uuid that was drawn when it was made, and that no other one has."""
+
+OUTBOX_ID: Final = "pytube-outbox-id"
+"""The record's id in the outbox, as a decimal number. It stays the same however often the record is sent."""
+
+EPOCH: Final = "pytube-epoch"
+"""The epoch of the term that sent the record, as a decimal number. It tells repeats of two leaders apart."""
+
+ENQUEUED: Final = "pytube-enqueued"
+"""When the record was written to the outbox, by the database's clock: Unix seconds with three decimals.
+Missing where its `create_time` is infinite."""
+
+Headers = Mapping[str, str] | Sequence[tuple[str, str | None]]
+"""By name; or pairs, where a name may stand more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What Kafka shall get.
+
+    Two messages of one topic with the same partition key, or else the same key, are delivered in order.
+    """
+
+    topic: str
+    key: str | None
+    """None: no other message is ordered with this one, unless it has a partition key."""
+    value: str | bytes | None
+    """None is a tombstone: Kafka's compaction forgets the key."""
+    headers: Headers = ()
+    partition_key: str | None = None
+    """Chooses the partition, in Kafka as in the outbox, and the order, in place of the key."""
+
+    @property
+    def ordering_key(self) -> str | None:
+        """What orders it within its topic; None: nothing does."""
+        return self.key if self.partition_key is None else self.partition_key
+
+    @property
+    def header_pairs(self) -> list[tuple[str, str | None]]:
+        """Names and values of the headers, in order."""
+        return list(self.headers.items() if isinstance(self.headers, Mapping) else self.headers)
+
+
+# --- stash ----------------------------------------------------------------------------------------
+
 
 _STASH: LiteralString = """
     SELECT {function}(%(outbox)s, %(topics)s::text[], %(keys)s::text[], %(bodies)s::{type}[],

@@ -10,9 +10,10 @@ Readers at `read_committed` see each record once, whatever is killed, because of
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
   *receipt*. A term reads the last one of each of these ids when it begins. These records are purged before
   the first mark, and not sent again; nor older ones that they have replaced, which would be the newest at a
-  reader then. A database that was restored from a backup may give the same ids to other records. So the
-  receipt of a term that the database does not know does not count, and that of another one only for records
-  that were written before the term was over.
+  reader then. A database that was restored from a backup, or a standby that lost commits, may give the same
+  ids to other records. So the receipt of a term that the database does not know does not count, and that of
+  another one only for records that were written before the term was over, and no later than the youngest
+  record of the receipt: a standby may be promoted long before the terms of its primary are over.
 - A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
   that is too much for a receipt, the commit waits for the purge.
 
@@ -29,7 +30,7 @@ import base64
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 
 from confluent_kafka import (
@@ -40,13 +41,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from pytube.election.neli.clients import PASSING
 from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
-from pytube.outbox.messages import OVERDUE, UNSENT, Handed, failure_of
+from pytube.kafka.clients import Producers
+from pytube.kafka.errors import PASSING
+from pytube.outbox.messages import OVERDUE, UNSENT, Handed, Origin, failure_of
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Sent
-from pytube.sinks.kafka_clients import Clients
 from pytube.threads import in_thread
 
 _STEP = 1.0
@@ -60,6 +61,11 @@ _MOST = 4000
 
 _EPOCH_SHIFT = 28
 """The offset of a receipt is the epoch of its term, and the number of the transaction in these bits."""
+
+_ALL_IDS = 1 << 64
+
+_SOME_TIME = 1795253820.123456
+"""As long as any, as a text."""
 
 _offset = attrgetter("offset")
 
@@ -75,29 +81,33 @@ _PAUSE = 0.05
 # --- receipts -----------------------------------------------------------------------------------
 
 
-def write_receipt(ids: Sequence[int]) -> str:
-    """The ids as a short text."""
+def write_receipt(ids: Sequence[int], until: float) -> str:
+    """The ids, and when the youngest of the records was written, as a short text.
+
+    Ids below 0 count as 64 bits without a sign.
+    """
     steps, last = bytearray(), 0
-    for number in sorted(ids):
+    for number in sorted(number % _ALL_IDS for number in ids):
         step, last = number - last, number
         while step > 127:
             steps.append(step & 127 | 128)
             step >>= 7
         steps.append(step)
-    return base64.b85encode(zlib.compress(bytes(steps))).decode()
+    return f"{until!r} {base64.b85encode(zlib.compress(bytes(steps))).decode()}"
 
 
-def read_receipt(text: str) -> frozenset[int]:
-    """The ids that `write_receipt` was given."""
+def read_receipt(text: str) -> tuple[frozenset[int], float]:
+    """What `write_receipt` was given."""
+    until, _, packed = text.partition(" ")
     ids, number, shift, step = set(), 0, 0, 0
-    for byte in zlib.decompress(base64.b85decode(text)):
+    for byte in zlib.decompress(base64.b85decode(packed)):
         step |= (byte & 127) << shift
         shift += 7
         if byte < 128:
             number += step
-            ids.add(number)
+            ids.add(number if number < _ALL_IDS // 2 else number - _ALL_IDS)
             shift = step = 0
-    return frozenset(ids)
+    return frozenset(ids), float(until)
 
 
 def fitting(chunks: Sequence[Chunk]) -> int:
@@ -105,7 +115,7 @@ def fitting(chunks: Sequence[Chunk]) -> int:
     ids: list[int] = []
     for count, chunk in enumerate(chunks):
         ids += chunk.done()
-        if count and (len(ids) > _MOST or len(write_receipt(ids)) > _LONGEST_RECEIPT):
+        if count and (len(ids) > _MOST or len(write_receipt(ids, _SOME_TIME)) > _LONGEST_RECEIPT):
             return count
     return len(chunks)
 
@@ -114,40 +124,30 @@ def fitting(chunks: Sequence[Chunk]) -> int:
 
 
 class TransactionalProducer:
-    """Records of one term, in transactions. See `pytube.outbox.outgoing.Outgoing`."""
+    """Records of one term, in transactions. See `pytube.outbox.records.Outgoing`."""
 
     needs_poll = False
 
     def __init__(
         self,
-        clients: Clients,
+        clients: Producers,
         prefix: str,
         partitions: int,
         partition: int,
         epoch: int,
-        settings: Mapping[str, object],
         *,
         may_send: Callable[[], bool],
         on_settled: Callable[[], None],
     ) -> None:
-        """Opens nothing.
+        """Opens nothing. `may_send` is called in the thread, `on_settled` in the event loop.
 
-        Args:
-            clients: makes producers.
-            prefix: of transactional ids, which are also names of the groups that have the receipts.
-            partitions: of the outbox.
-            partition: of the term.
-            epoch: of the term.
-            settings: of the producer.
-            may_send: whether the term has the right to send; called in the thread.
-            on_settled: called in the event loop when chunks are decided.
+        `prefix`: of transactional ids, which are also names of the groups that have the receipts.
         """
         self._clients = clients
         self._prefix = prefix
         self._id = self._name(partitions, partition)
-        self._epoch = b"%d" % epoch
+        self._origin = Origin(b"", b"%d" % epoch)
         self._next_offset = epoch << _EPOCH_SHIFT
-        self._settings = settings
         self._may_send = may_send
         self._on_settled = on_settled
         self._loop = asyncio.get_running_loop()
@@ -160,12 +160,17 @@ class TransactionalProducer:
         self._settled: list[tuple[Chunk, Mapping[int, Failure]]] = []
         self._given = 0
         """How many chunks `settled` has given."""
-        self._unpurged: list[tuple[int, list[int]]] = []
-        """Transactions that are committed and not purged: the number of their last chunk, and their ids."""
+        self._unpurged: list[tuple[int, list[int], float]] = []
+        """Transactions that are committed and not purged: the number of their last chunk, their ids, and when
+        the youngest of their records was written."""
+        self._suspects: set[str] = set()
+        """Topics one of which has failed a transaction: each goes alone until it succeeds."""
         self._stopped = False
         self._has_failed = False
         """Whether a transaction has failed that `settled` has not told of yet."""
         self._last_receipt = 0
+        self._commits = False
+        """Whether the commit of the transaction under way has begun."""
         self.answer_due: float | None = None
         """When librdkafka has to have returned from the call that the thread is in; None: from none."""
         self.why_stuck: str | None = None
@@ -173,12 +178,13 @@ class TransactionalProducer:
 
     # --- for the event loop -------------------------------------------------------------------
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
+    async def open(self, earlier: Sequence[EarlierTerm], outbox: str) -> Sequence[Sent]:
         """Take the transactional ids of this term and of earlier ones; what those have sent last.
 
         Raises:
             BrokerUnavailable: no broker answers, or it refuses us.
         """
+        self._origin = self._origin._replace(outbox=outbox.encode())
         try:
             sent = await in_thread(self._take_over, earlier)
         except KafkaException as error:
@@ -209,10 +215,14 @@ class TransactionalProducer:
         if due is not None and time.monotonic() > due:
             raise BrokerUnavailable("Kafka: librdkafka does not return from send_offsets_to_transaction")
 
-    def confirm_purged(self, chunks: int) -> None:
-        """So many chunks, of those that `settled` gave first, are purged, and that is on the disk."""
+    def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
+        """So many chunks, of those that `settled` gave first, are purged but for `left`, on the disk too."""
         with self._changed:
-            self._unpurged = [one for one in self._unpurged if one[0] > chunks]
+            self._unpurged = [
+                (last, stay, until)
+                for last, ids, until in self._unpurged
+                if (stay := ids if last > chunks else [number for number in ids if number in left])
+            ]
             self._changed.notify_all()
 
     @property
@@ -255,7 +265,8 @@ class TransactionalProducer:
         sent: list[Sent] = []
         for name, receipt in receipts.items():
             if receipt is not None and (term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):
-                sent.append(Sent(read_receipt(receipt.metadata or ""), term.until))
+                ids, until = read_receipt(receipt.metadata or "")
+                sent.append(Sent(ids, min(until, term.until)))
         return sent
 
     def _open(self) -> TopicPartition | None:
@@ -266,9 +277,9 @@ class TransactionalProducer:
 
     def _take(self, name: str) -> tuple[Producer, object, TopicPartition | None]:
         """A producer that has taken a transactional id, its group, and the last receipt."""
-        producer = self._clients.producer(name, self._settings)
+        producer = self._clients.producer(name)
         producer.init_transactions(self._clients.timeout)
-        consumer = self._clients.consumer(name)
+        consumer = self._clients.reader(name)
         try:
             receipts = [one for one in self._ask_offsets(consumer) if one.metadata]
             return producer, consumer.consumer_group_metadata(), max(receipts, key=_offset, default=None)
@@ -302,10 +313,17 @@ class TransactionalProducer:
                 outcome = self._transact(chunks)
             except Exception as error:  # noqa: BLE001 # answered; the thread lives on for the next chunks
                 self._producer = None  # the next one of this id aborts what it has begun
-                outcome = _all(chunks, self._failure(error))
+                outcome = self._after(chunks, error)
             if outcome is None:
                 return
             self._decide(chunks, outcome)
+
+    def _after(self, chunks: Sequence[Chunk], error: Exception) -> dict[int, Failure] | None:
+        """What became of a transaction that an error has ended."""
+        if self._commits and not isinstance(error, KafkaException):  # of those, all that are left undo it
+            self.why_stuck = self._failure(error).reason
+            return self._learn_fate(chunks)
+        return self._suspect(chunks, error)
 
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, KafkaException):
@@ -318,10 +336,19 @@ class TransactionalProducer:
             self._changed.wait_for(lambda: self._waiting or self._stopped)
             if self._stopped:
                 return []
-            count = fitting(self._waiting)
+            count = fitting(self._apart())
             chunks, self._waiting = self._waiting[:count], self._waiting[count:]
             self._under_way = len(chunks)
         return chunks
+
+    def _apart(self) -> Sequence[Chunk]:
+        """The first chunks that may go into one transaction: of a topic in doubt, no others with it."""
+        first = self._waiting[0].topic
+        others = (index for index, chunk in enumerate(self._waiting) if self._is_apart(first, chunk.topic))
+        return self._waiting[: next(others, None)]
+
+    def _is_apart(self, first: str, topic: str) -> bool:
+        return topic != first and (first in self._suspects or topic in self._suspects)
 
     def _decide(self, chunks: Sequence[Chunk], outcome: Mapping[int, Failure]) -> None:
         with self._changed:
@@ -333,12 +360,13 @@ class TransactionalProducer:
                 self._has_failed = True
                 self._fail_waiting()
             else:
-                ids = [number for chunk in chunks for number in chunk.done()]
-                self._unpurged.append((self._given + len(self._settled), ids))
+                self._unpurged.append((self._given + len(self._settled), *_done(chunks)))
+                self._suspects -= {chunk.topic for chunk in chunks}
         self._loop.call_soon_threadsafe(self._on_settled)
 
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
         """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
+        self._commits = False
         if not self._may_send():
             return _all(chunks, UNSENT)
         if self._producer is None:
@@ -352,16 +380,45 @@ class TransactionalProducer:
             return _all(chunks, UNSENT)
         producer.begin_transaction()
         failures = self._write(producer, chunks)
+        if failures and all(failure is UNSENT for failure in failures.values()):
+            failures = self._ask_why(producer, chunks) or failures
         receipt = None if failures else self._wait_for_receipt(chunks)
         if receipt is None:
-            producer.abort_transaction(self._clients.timeout)
+            self._abort(producer)
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
         self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
         fault_in_thread(Point.BEFORE_COMMIT, self._loop)
+        self._commits = True
         outcome = self._commit(producer, chunks)
         fault_in_thread(Point.AFTER_COMMIT, self._loop)
         return outcome
+
+    def _ask_why(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
+        """What failed a transaction whose records were dropped before they were sent: the next call tells.
+
+        So it is when the broker takes no records for a topic from us. Which one, it does not say.
+        """
+        try:
+            self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, 0, "-"))  # to be aborted
+        except KafkaException as error:
+            return self._suspect(chunks, error)
+        return {}
+
+    def _suspect(self, chunks: Sequence[Chunk], error: Exception) -> dict[int, Failure]:
+        """What an error of a whole transaction means: of one topic that it failed, of several that each is to
+        go alone.
+        """
+        names = {chunk.topic for chunk in chunks}
+        self._suspects |= names
+        return _all(chunks, self._failure(error) if len(names) == 1 else UNSENT)
+
+    def _abort(self, producer: Producer) -> None:
+        """End a transaction without a trace. Why records of it failed is known, whatever becomes of that."""
+        try:
+            producer.abort_transaction(self._clients.timeout)
+        except KafkaException:
+            self._producer = None  # the next one of this id aborts what it has begun
 
     def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
         self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
@@ -375,7 +432,7 @@ class TransactionalProducer:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]
         failures: dict[int, Failure] = {}
         for one in handed:
-            one.produce(producer, self._epoch, self._widths, self._clients.say)
+            one.produce(producer, self._origin, self._widths, self._clients.say)
             if one.failures:
                 break
         producer.flush(self._clients.timeout)
@@ -387,11 +444,12 @@ class TransactionalProducer:
 
     def _wait_for_receipt(self, chunks: Sequence[Chunk]) -> str | None:
         """What the transaction is to leave behind; None: it is stopped while it waits for purges."""
-        ids = [number for chunk in chunks for number in chunk.done()]
+        ids, until = _done(chunks)
         with self._changed:
             while not self._stopped:
                 receipt = write_receipt(
-                    [*ids, *(number for _, before in self._unpurged for number in before)]
+                    [*ids, *(number for _, before, _ in self._unpurged for number in before)],
+                    max((until, *(before for _, _, before in self._unpurged))),
                 )
                 if len(receipt) <= _LONGEST_RECEIPT or not self._unpurged:
                     return receipt
@@ -422,8 +480,8 @@ class TransactionalProducer:
             if self._may_send():
                 try:
                     self._open()
-                except KafkaException as error:
-                    self.why_stuck = self._clients.say(error.args[0])
+                except Exception as error:  # noqa: BLE001 # to send again would be wrong, whatever it is
+                    self.why_stuck = self._failure(error).reason
                 else:
                     self.why_stuck = None
                     return {} if self._last_receipt == self._next_offset else _all(chunks, failure)
@@ -434,3 +492,9 @@ class TransactionalProducer:
 
 def _all(chunks: Sequence[Chunk], failure: Failure) -> dict[int, Failure]:
     return {record.id: failure for chunk in chunks for record in chunk.records()}
+
+
+def _done(chunks: Sequence[Chunk]) -> tuple[list[int], float]:
+    """The ids of all records that are done with these, and when the youngest of them was written."""
+    ids = [number for chunk in chunks for number in chunk.done()]
+    return ids, max(chunk.written_until() for chunk in chunks)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psycopg
 
 from pytube.errors import BrokerUnavailable, UsageError
-from pytube.outbox.message import Message
-from pytube.outbox.partitions import kafka_partition
-from pytube.outbox.stash import stash, stash_async
+from pytube.outbox.partitions import Widths, kafka_partition
+from pytube.outbox.stash import Message, stash, stash_async
 
 if TYPE_CHECKING:  # from the extra `kafka`
     from confluent_kafka import KafkaError, Producer
@@ -126,7 +125,7 @@ class DirectBackend:
             raise UsageError('the backend direct needs a broker: kafka={"bootstrap.servers": "host:port"}')
         self._options = {"enable.idempotence": True, "partitioner": "murmur2_random", **options}
         self._producer: Producer | None = None
-        self._widths: dict[str, int] = {}
+        self._widths = Widths()
 
     def publish(
         self,
@@ -201,17 +200,14 @@ class DirectBackend:
         """How many partitions a topic has; read once, since order per key rests on it."""
         from confluent_kafka import KafkaException
 
-        if topic not in self._widths:
-            try:
-                found = producer.list_topics(topic, timeout=10).topics[topic]
-            except KafkaException as error:
-                raise BrokerUnavailable(
-                    f"Kafka does not tell the partitions of {topic}: {error.args[0].str()}"
-                ) from error
-            if not found.partitions:
-                raise BrokerUnavailable(f"Kafka has no partitions for {topic}: {found.error}")
-            self._widths[topic] = len(found.partitions)
-        return self._widths[topic]
+        try:
+            if not self._widths.knows(topic):
+                self._widths.learn(topic, producer)
+        except KafkaException as error:
+            raise BrokerUnavailable(
+                f"Kafka does not tell the partitions of {topic}: {error.args[0].str()}"
+            ) from error
+        return self._widths.of(topic)
 
 
 class MemoryBackend:

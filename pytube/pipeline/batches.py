@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytube.errors import SinkContract
@@ -24,7 +24,7 @@ from pytube.model import (
 LONGEST_RETRY = 86_400.0
 """Seconds for which a sink may put a document off."""
 _WEIGHT = 0.3
-"""How much a lower value counts in a `HighAverage`."""
+"""How much a lower value counts in a `high_average`."""
 _CAUTIOUS = 64
 """Keys of a batch as long as no document was seen."""
 
@@ -50,15 +50,18 @@ def keys_of(groups: Mapping[int, Iterable[Id]]) -> list[Key]:
     return [(shard, key) for shard, ids in groups.items() for key in ids]
 
 
-def split(documents: Documents, max_documents: int, max_bytes: int) -> Iterator[Documents]:
-    """Runs of `documents` of at most so many and so many bytes; a larger one stands alone."""
-    if len(documents) <= max_documents and documents.size <= max_bytes:
+def split(documents: Documents, most: Callable[[], int], max_bytes: int) -> Iterator[Documents]:
+    """Runs of `documents` of at most so many bytes, and as many as `most` says when its turn has come.
+
+    One that is larger stands alone.
+    """
+    if len(documents) <= most() and documents.size <= max_bytes:
         if documents:
             yield documents
         return
     start = size = 0
     for index, length in enumerate(documents.sizes):
-        if index > start and (index - start >= max_documents or size + length > max_bytes):
+        if index > start and (index - start >= most() or size + length > max_bytes):
             yield documents[start:index]
             start, size = index, 0
         size += length
@@ -69,23 +72,12 @@ def split(documents: Documents, max_documents: int, max_bytes: int) -> Iterator[
 # --- sizes and shares -------------------------------------------------------------------------
 
 
-class HighAverage:
-    """A moving average that follows a higher value at once and a lower one slowly.
+def high_average(before: float | None, value: float) -> float:
+    """A moving average that follows a higher value at once and a lower one slowly; None: the first one.
 
     A limit that is derived from it is thus rarely exceeded.
     """
-
-    def __init__(self, initial: float) -> None:
-        """`initial`: counts as the average of what was seen before."""
-        self.value = initial
-
-    def observe(self, total: float, count: int) -> None:
-        """`count` things, at least one, amount to `total`."""
-        average = total / count
-        if average > self.value:
-            self.value = average
-        else:
-            self.value += _WEIGHT * (average - self.value)
+    return value if before is None else max(value, before + _WEIGHT * (value - before))
 
 
 class BatchSize:
@@ -94,22 +86,19 @@ class BatchSize:
     def __init__(self, max_keys: int, max_bytes: int) -> None:
         self._max_keys = max_keys
         self._max_bytes = max_bytes
-        self._average: HighAverage | None = None
+        self._average: float | None = None
 
     @property
     def keys(self) -> int:
         """Keys for the next batch: at least 1; few, as long as no document was seen."""
         if self._average is None:
             return min(_CAUTIOUS, self._max_keys)
-        return max(1, min(self._max_keys, int(self._max_bytes / max(self._average.value, 1.0))))
+        return max(1, min(self._max_keys, int(self._max_bytes / max(self._average, 1.0))))
 
     def observe(self, documents: int, size: int) -> None:
         """A batch of `documents` had `size` bytes in all."""
-        if not documents:
-            return
-        if self._average is None:
-            self._average = HighAverage(size / documents)
-        self._average.observe(size, documents)
+        if documents:
+            self._average = high_average(self._average, size / documents)
 
 
 class BackfillShare:

@@ -71,11 +71,13 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = ("__weakref__", "groups", "pod_class", "stamp", "ts")
+    __slots__ = ("__weakref__", "groups", "is_retried", "pod_class", "stamp", "ts")
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
         self.groups: dict[int, dict[Id, Owners]] = {}
+        self.is_retried = False
+        """Whether keys of it were sent again."""
         self.stamp = 0
         """The highest seq added before the flight began, so at least that of its own touches."""
         self.ts = 0.0
@@ -318,6 +320,20 @@ class InFlight:
                     self._end_group(number, flight.groups.pop(number))
             self._settle(number, landed)
 
+    def put_back(self, flight: Flight, keys: Mapping[int, Iterable[Id]]) -> None:
+        """Of these ids (by shard) of the flight nothing was read or sent: they wait, and take up touches."""
+        for number, ids in keys.items():
+            shard, group = self._shards[number], flight.groups[number]
+            for key in ids:
+                owners = group.pop(key)
+                self._flying -= 1
+                if key in shard.blocked:
+                    self._blocked -= 1
+                    owners = _join(owners, shard.blocked.pop(key))
+                self._wait(shard, key, owners)
+            if not group:
+                self._end_group(number, flight.groups.pop(number))
+
     def _end_group(self, number: int, group: dict[Id, Owners]) -> None:
         flights = self._shards[number].flights
         flights[:] = [other for other in flights if other is not group]
@@ -362,6 +378,11 @@ class InFlight:
             del self._left[seq]
         if self._backfill:
             self._backfill.difference_update(seqs)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether pods are done that `finished` has not returned."""
+        return bool(self._finished)
 
     def finished(self) -> dict[int, float]:
         """The pods that are done since the last call, to be purged: when each was inserted, by seq."""

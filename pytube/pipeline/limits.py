@@ -1,4 +1,4 @@
-"""How much a sink is given, and when: a rate, and a slow start after an outage. Pure; times are given.
+"""How much a sink is given, and when: a rate, and limits that adapt to its answers. Pure; times are given.
 
 All moments are of any one monotonic clock, in seconds.
 """
@@ -6,6 +6,9 @@ All moments are of any one monotonic clock, in seconds.
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import dataclass
+from typing import Literal
 
 
 class TokenBucket:
@@ -41,42 +44,246 @@ class TokenBucket:
         return min(self._most, self._level + gained)
 
 
-class SlowStart:
-    """After an outage: `first` requests in the first second, twice as many in each second after it.
+_FIRST_DOCUMENTS = 10
+"""Documents of a batch at a slow start."""
+_SLOW = 1 / 2
+"""Of the time-out: an answer that takes longer is a sign of congestion, long before anything times out."""
+_CEILING = 3 / 4
+"""Of the time-out: the limits grow no further than to where answers are expected to take so long."""
+_LESS = 0.7
+"""A multiplicative decrease; after a time-out it is a half."""
+_STEPS = 16
+"""Additive increases of a batch from nothing to the whole."""
+_PLENTY = 16
+"""Times as much as is sent now: a sink that bears this is given more without looking twice."""
+_CALM = 60.0
+"""Seconds at full limits after which the sink is no longer slow."""
 
-    They are spread over the second, so that what waits does not start all at once at its begin.
+Sign = Literal["timeout", "latency", "pushback"]
+Verdict = Literal["slow", "silent", "document"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was sent."""
+
+    at: float
+    documents: int
+    abreast: int
+    """Requests that were under way then, this one included."""
+
+
+class CongestionControl:
+    """How many documents a batch may have, and how many requests may be under way, at one sink.
+
+    The algorithm is TCP's. Limits grow by steps and shrink by factors: additive increase, multiplicative
+    decrease, which gives senders that do not know of each other fair shares (Chiu and Jain 1989). Slow start
+    doubles the limits at first, and after an outage; after a time-out while nothing was answered, batches
+    begin again with one document (Jacobson 1988). As in delay-based variants, an answer that takes long is a
+    sign of congestion, too: documents that time out may be sent twice, so this one does not wait for it.
+
+    Limits change at most once a round trip: only a request that began under the present ones changes them. A
+    sink that answers full batches within an eighth of the time-out is given all that the settings allow.
     """
 
-    SECONDS = 10.0
-    """After so long it is over: it allows a thousand times the first second's requests by then."""
-
-    def __init__(self, first: int) -> None:
-        """`first`: requests in the first second, 1 or more."""
+    def __init__(self, *, documents: int, requests: int | None, first: int, timeout: float) -> None:
+        """Args:
+        documents: of one batch at most.
+        requests: under way at most; None: no limit, so that only requests that wait make the limit grow.
+        first: requests at a slow start.
+        timeout: seconds after which a request is given up.
+        """
+        self._most_documents = documents
+        self._most_requests = sys.maxsize if requests is None else requests
         self._first = first
-        self._began = -math.inf
-        self._begun = 0
-        """Requests since then."""
+        self._timeout = timeout
+        self.documents = documents
+        """Of one batch."""
+        self.requests = min(first, self._most_requests)
+        """At a time."""
+        self.answered_at = -math.inf
+        """When the sink gave its last answer."""
+        self.slow: Sign | None = None
+        """Why the limits were lowered; None while they are as the settings have them, or begin slowly."""
+        self.restart(-math.inf)
 
-    def begin(self, now: float) -> None:
-        """The outage is over."""
-        self._began, self._begun = now, 0
+    @property
+    def why_slow(self) -> str | None:
+        """Why the limits were lowered, for people."""
+        if self.slow is None:
+            return None
+        return {
+            "timeout": f"it does not answer within {self._timeout:g} s",
+            "latency": f"its answers take more than half of {self._timeout:g} s",
+            "pushback": "it puts off what it is sent",
+        }[self.slow]
 
-    def is_over(self, now: float) -> bool:
-        """Whether requests may pass as they come."""
-        return now >= self._began + self.SECONDS
+    @property
+    def setting(self) -> str:
+        """The setting of the sink that would have lowered them, too."""
+        return "requests" if self.slow == "pushback" or self._most_documents == 1 else "batch_documents"
 
-    def wait(self, now: float) -> float:
-        """Seconds until the next request may begin; 0 when it may now."""
-        if self.is_over(now):
-            return 0.0
-        # `first * (2 ** t - 1)` requests may have begun t seconds after the outage.
-        due = self._began + math.log2((self._begun + 1) / self._first + 1)
-        return max(0.0, min(due, self._began + self.SECONDS) - now)
+    def restart(self, now: float) -> None:
+        """Nothing is known of what the sink bears: begin with a slow start."""
+        self.documents = min(self.documents, _FIRST_DOCUMENTS)
+        self.requests = min(self.requests, self._first)
+        self._patience = self._timeout
+        """Seconds after which requests time out: less than the time-out where something between gives up."""
+        self._slow_start = True
+        self._changed_at = now
+        """When a limit was changed last."""
+        self._settled_at = math.inf
+        """When the first request was answered that had been sent since."""
+        self._widest = 1
+        """The most requests that were under way at a time."""
+        self._pace = math.inf
+        """Seconds for each document, in the answer that had the fewest: with no other request to wait for."""
+        self._quick: Sent | None = None
+        """The last request to be sent among those that were answered quickly."""
+        self._run: tuple[int, int, float] | None = None
+        """The limits and the latency before the first of several decreases in a row."""
+        self._is_used_to = False
+        """Whether smaller limits have not made answers faster, so that latency counts no more."""
+        self._requests_turn = False
+        """Whether the limit of requests is the next to grow."""
+        self._requests_before = self.requests
+        self._full_since: float | None = None
 
-    def take(self) -> None:
-        """A request begins."""
-        self._begun += 1
+    def send(self, now: float, documents: int, abreast: int) -> Sent:
+        """A request begins, so that so many are under way with it."""
+        self._widest = max(self._widest, abreast)
+        return Sent(now, documents, abreast)
 
-    def give_back(self) -> None:
-        """A request that was to begin did not."""
-        self._begun = max(0, self._begun - 1)
+    # --- signs ----------------------------------------------------------------------------
+
+    def answer(self, sent: Sent, now: float) -> None:
+        """The sink has answered."""
+        self.answered_at = now
+        latency = now - sent.at
+        self._pace = min(self._pace, latency / sent.documents)
+        is_quick = latency <= _SLOW * self._patience
+        if is_quick:
+            self._run, self._is_used_to = None, False
+            if self._quick is None or sent.at >= self._quick.at:
+                self._quick = sent
+            self._note_calm(sent, now)
+        if sent.at < self._changed_at:
+            return
+        # Before, the queue at the sink was still that of other limits.
+        is_settled = sent.at >= self._settled_at
+        self._settled_at = min(self._settled_at, now)
+        if is_quick or self._is_used_to:
+            self._grow(sent, latency, is_settled=is_settled, now=now)
+        elif is_settled or self._run is None:
+            self._slow_down(sent, latency, now)
+
+    def push_back(self, sent: Sent, now: float) -> None:
+        """The sink was there, and put documents off. It may count requests, so they don't become smaller."""
+        self.answered_at = now
+        if sent.at >= self._changed_at and self.requests > 1:
+            self._lower("pushback", now)
+            self.requests = self._fewer_requests(sent, _LESS)
+
+    def time_out(self, sent: Sent, now: float) -> Verdict:
+        """What came of the request is not known.
+
+        Returns:
+            `silent`: the sink answers nothing, not even a single document; `document`: others that were sent
+            later were answered quickly, so it is because of a document; `slow`: neither is certain.
+        """
+        elapsed, is_silent = now - sent.at, self.answered_at <= sent.at
+        if elapsed <= _SLOW * self._patience:  # an error, and not a lack of time
+            return "silent" if is_silent else "document"
+        later = self._quick
+        if later is not None and later.at > sent.at and later.documents >= sent.documents:
+            return "document"
+        is_down = is_silent and sent.documents == 1
+        if sent.at >= self._changed_at:
+            self._lower(None if is_down else "timeout", now)
+            self._patience = min(self._patience, elapsed)
+            self._slow_start, self._run, self._is_used_to = is_silent, None, False
+            self.documents = 1 if is_silent else max(1, self.documents // 2)
+            self.requests = self._fewer_requests(sent, 1 / 2)
+        return "silent" if is_down else "slow"
+
+    # --- changes --------------------------------------------------------------------------
+
+    def _grow(self, sent: Sent, latency: float, *, is_settled: bool, now: float) -> None:
+        """Raise a limit, if the sink bears it by what this answer lets expect."""
+        wants_documents = self.documents < self._most_documents
+        wants_requests = sent.abreast >= self.requests and self.requests < self._most_requests
+        # As if the service time were in proportion to what is sent: then it is safe in all other cases.
+        abreast = min(self.requests, self._widest)
+        share = max(1.0, self.documents / sent.documents) * max(1.0, abreast / sent.abreast)
+        room = _CEILING * self._patience / max(latency * share, 1e-9)
+        if not (is_settled or room >= _PLENTY):
+            return
+        documents, requests = self.documents, self.requests
+        if self._slow_start and room >= 4 * _CEILING / _SLOW:
+            documents *= 2
+            if requests < self._first or not wants_documents:
+                requests *= 2
+        else:
+            # Twice, because one request more than are served at a time may wait for a whole turn. Both limits
+            # grow by turns, or together where there is room.
+            if wants_requests and room >= 2 and (self._requests_turn or not wants_documents or room >= 2.5):
+                requests += max(1, requests // 4)
+                room /= 2
+            step = max(1, min(self._most_documents // _STEPS, documents // 4))
+            documents += max(0, min(step, int(documents * (room - 1))))
+            self._requests_turn = requests == self.requests
+        self._slow_start = self._slow_start and latency <= self._patience / 8
+        if wants_documents and documents > self.documents:
+            self.documents = min(documents, self._most_documents)
+            self._note_change(now)
+        if wants_requests and requests > self.requests:
+            self.requests = min(requests, self._most_requests)
+            self._note_change(now)
+
+    def _slow_down(self, sent: Sent, latency: float, now: float) -> None:
+        """Lower a limit; or raise all to what they were, if answers take as long although they are lower.
+
+        Some sinks take long whatever they are sent, as one that refreshes an index now and then.
+        """
+        self._run = self._run or (self.documents, self.requests, latency)
+        documents, requests, before = self._run
+        if 2 * self.documents * self.requests <= documents * requests and latency > 3 / 4 * before:
+            self.documents, self.requests = documents, requests
+            self._run, self._is_used_to = None, True
+            self._note_change(now)
+            return
+        if self.documents == self.requests == 1:
+            return
+        self._lower("latency", now)
+        is_queued = self.requests > 1 and latency / sent.documents >= 2 * self._pace
+        if is_queued or self.documents == 1:
+            self.requests = self._fewer_requests(sent, _LESS)
+            self._pace *= 2  # it may have been measured when the sink was faster
+        else:
+            self.documents = max(1, int(self.documents * _LESS))
+
+    def _fewer_requests(self, sent: Sent, factor: float) -> int:
+        return max(1, int(min(self.requests, sent.abreast) * factor))
+
+    def _lower(self, sign: Sign | None, now: float) -> None:
+        if self.slow is None:  # one that is down is told to be that
+            self.slow, self._requests_before = sign, self.requests
+        self._full_since = None
+        self._slow_start = False
+        self._note_change(now)
+
+    def _note_change(self, now: float) -> None:
+        self._changed_at, self._settled_at = now, math.inf
+
+    def _note_calm(self, sent: Sent, now: float) -> None:
+        """The sink is not slow any more once the limits have been as before for a while."""
+        if self.slow is None:
+            return
+        has_all = self.requests >= self._requests_before or sent.abreast < self.requests
+        if self.documents < self._most_documents or not has_all:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since >= _CALM:
+            self.slow = self._full_since = None
+            self._patience = self._timeout

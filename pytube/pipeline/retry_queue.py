@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from pytube.model import Key
+from pytube.model import Key, PodClass
 from pytube.pipeline.inflight import Flight
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 30.0
+_Heap = list[tuple[float, int, Flight, list[Key]]]
 
 
 @dataclass(slots=True)
@@ -34,7 +35,8 @@ class RetryQueue:
     def __init__(self, attempts: int) -> None:
         """`attempts`: how often a document may fail alone before it becomes a dead letter."""
         self._attempts = attempts
-        self._groups: list[tuple[float, int, Flight, list[Key]]] = []
+        self._groups: tuple[_Heap, _Heap] = ([], [])
+        """By class."""
         self._failures: dict[Key, int] = {}
         self._delays: dict[Key, int] = {}
         self._order = count()
@@ -44,19 +46,20 @@ class RetryQueue:
     def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:
         """Send these keys together, not before `at`."""
         if keys:
-            heapq.heappush(self._groups, (at, next(self._order), flight, list(keys)))
+            heapq.heappush(self._groups[flight.pod_class], (at, next(self._order), flight, list(keys)))
             self.keys += len(keys)
 
-    @property
-    def next_at(self) -> float | None:
-        """When the next group may be sent; None when the queue is empty."""
-        return self._groups[0][0] if self._groups else None
+    def next_at(self, pod_class: PodClass) -> float | None:
+        """When the next group of the class may be sent; None when there is none."""
+        groups = self._groups[pod_class]
+        return groups[0][0] if groups else None
 
-    def pop(self, now: float) -> tuple[Flight, list[Key]] | None:
-        """The next group that is due, and its flight; None when none is."""
-        if not self._groups or self._groups[0][0] > now:
+    def pop(self, pod_class: PodClass, now: float) -> tuple[Flight, list[Key]] | None:
+        """The next group of the class that is due, and its flight; None when none is."""
+        groups = self._groups[pod_class]
+        if not groups or groups[0][0] > now:
             return None
-        _, _, flight, keys = heapq.heappop(self._groups)
+        _, _, flight, keys = heapq.heappop(groups)
         self.keys -= len(keys)
         return flight, keys
 
@@ -121,5 +124,10 @@ class BackOff:
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after that many failures in a row: doubled with each, up to a limit."""
-    return min(_LONGEST_DELAY, _FIRST_DELAY * float(2 ** min(failures - 1, 16)))
+    """Seconds to wait after that many failures in a row, where nothing else is configured."""
+    return doubled(failures, _FIRST_DELAY, _LONGEST_DELAY)
+
+
+def doubled(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after that many failures in a row: `first`, doubled with each, `longest` at most."""
+    return min(longest, first * 2.0 ** min(failures - 1, 32))

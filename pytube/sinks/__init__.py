@@ -1,10 +1,25 @@
 """Where documents go: the contract, the registry, and the sinks that come with pytube."""
 
-from pytube.sinks.base import Bounded, Reading, Scanning, Sink, SinkFactory, Stored, why_no_read, why_no_scan
+from pytube.sinks.base import (
+    Bounded,
+    Making,
+    Marked,
+    Reading,
+    Scanning,
+    Sink,
+    SinkFactory,
+    Stored,
+    open_existing,
+    why_no_mark,
+    why_no_read,
+    why_no_scan,
+)
 from pytube.sinks.registry import SinkOptions, build_sink, find_sink, known_sinks
 
 __all__ = [
     "Bounded",
+    "Making",
+    "Marked",
     "Reading",
     "Scanning",
     "Sink",
@@ -14,6 +29,8 @@ __all__ = [
     "build_sink",
     "find_sink",
     "known_sinks",
+    "open_existing",
+    "why_no_mark",
     "why_no_read",
     "why_no_scan",
 ]

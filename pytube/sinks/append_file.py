@@ -34,10 +34,9 @@ _TRANSIENT = {
 class AppendFile:
     """Appends blocks of lines. All methods block; each may be called from any thread."""
 
-    def __init__(self, path: str, *, fsync: bool = True, create_parents: bool = False) -> None:
+    def __init__(self, path: str, *, fsync: bool = True) -> None:
         self.path = path
         self._fsync = fsync
-        self._create_parents = create_parents
         self._fd: int | None = None
         # The threads of this process share the open file, so the lock on it does not exclude them.
         self._mutex = threading.Lock()
@@ -88,7 +87,7 @@ class AppendFile:
         self._drop_when_free()
 
     def _open(self) -> int:
-        fd = _open_output(self.path, create_parents=self._create_parents)
+        fd = _open_output(self.path)
         if self._fsync and self.path != STDOUT and _is_regular(fd):
             _sync_parent(self.path)
         return fd
@@ -172,13 +171,11 @@ def _cut(fd: int, start: int, written: int) -> bool:
     return True
 
 
-def _open_output(path: str, *, create_parents: bool) -> int:
+def _open_output(path: str) -> int:
     """A descriptor to append to `path`, or to the standard output for "-"; raises as `AppendFile.open`."""
     try:
         if path == STDOUT:
             return _open_stdout()
-        if create_parents:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
         return _open_path(path)
     except (OSError, ValueError) as error:
         raise _explain(path, error) from error
@@ -251,5 +248,5 @@ def _explain(path: str, error: OSError | ValueError) -> PytubeError:
     if number == errno.EISDIR:
         hint = "give a file inside of it"
     elif number == errno.ENOENT and not Path(path).parent.is_dir():
-        hint = f'create the directory "{Path(path).parent}", or set create_parents = true'
+        hint = f'create the directory "{Path(path).parent}"'
     return ConfigError(f'sink "jsonl": {name} can\'t be opened: {reason}; {hint}')

@@ -7,11 +7,28 @@ A sink never reorders two writes of a key once it has answered the first. It mus
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pytube.comparison import decode
+from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
+
+if TYPE_CHECKING:
+    from pytube.sinks.opensearch.reindex import IndexReindexer
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -83,10 +100,9 @@ class Scanning(Protocol):
     After a backfill, the worker scans the sink for documents that the backfill has not written,
     and touches their keys: the documents that the source does not have are deleted that way. At a
     sink that can't be scanned, documents whose deletion was missed stay.
-    """
 
-    def cannot_scan(self) -> str | None:
-        """Why this sink can't be scanned as it is configured; None when it can."""
+    It may have `cannot_scan()`: why it can't be scanned as it is configured; None when it can.
+    """
 
     def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of the documents of that tube and shard whose stamp is lower, page by page.
@@ -171,10 +187,10 @@ class Reading(Protocol):
 
     Operators look at documents with it, and `pytube verify` compares them with the source. Workers don't
     use it.
-    """
 
-    def cannot_read(self) -> str | None:
-        """Why the documents can't be read as the sink is configured; None when they can."""
+    It may have `cannot_read()`: why they can't be read as it is configured; None when they can. A sink that
+    holds documents in another form than they were sent in has `as_held(bodies)`, see `held_forms`.
+    """
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """What the sink holds now of each of these keys, at most `READ_MOST`.
@@ -184,13 +200,6 @@ class Reading(Protocol):
         Raises:
             SinkUnavailable: the sink is down; the caller reads again later.
             SinkTimeout: the same, after a while.
-        """
-
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """What `read` would give for each of these documents once it was written.
-
-        That is the same document at most sinks; another at one that keeps some fields only, or in other
-        types. None: the sink would reject it. `HOLDS_NOTHING`: to write it deletes what is there.
         """
 
 
@@ -214,15 +223,187 @@ class Keyed(Protocol):
         """Why ids of that type can't be written as it is configured; None: they can, or it can't tell."""
 
 
-def why_no_scan(sink: Sink) -> str | None:
+@runtime_checkable
+class Making(Protocol):
+    """What a sink offers in addition to `Sink` if `open` may make or change something, such as an index.
+
+    Commands that only look open such a sink by it.
+    """
+
+    async def open_existing(self) -> str | None:
+        """As `open`, but make and change nothing; None: it is open.
+
+        Else what is missing that `open` would make, as a sentence that could end in "; a worker makes it".
+        The sink is not open then. Raises as `open`.
+        """
+
+
+@runtime_checkable
+class Marked(Protocol):
+    """What a sink offers in addition to `Sink` if it can tell that it has lost its documents.
+
+    A worker asks for the mark every few seconds, in one process of many at the same time, and keeps it in
+    Postgres. Another mark, or none, where there was one means: the documents are gone, or are others.
+
+    It may have `cannot_mark()`: why there is no mark as it is configured; None when there is one.
+    """
+
+    async def read_mark(self, tube: str) -> str | None:
+        """The mark of the place that holds the documents of `tube`, in one cheap request.
+
+        It stays the same for as long as nothing else than `send` has removed documents, and changes when all
+        are gone: a mark that was written there with them, or what the server itself calls the place (the
+        id that it gave to a table). None: the place has no mark, or is gone.
+
+        Raises:
+            SinkUnavailable: the sink is down or closed; it says nothing about the mark.
+            SinkTimeout: the same, after a while.
+        """
+
+    async def write_mark(self, tube: str, mark: str) -> None:
+        """Make what `open` would make, and leave `mark`, unless the place has one already.
+
+        Called when `read_mark` gave None, for a tube that is new, or is about to be filled again. A sink
+        whose server names the place has nothing to leave. Raises as `open`.
+        """
+
+
+async def open_existing(sink: Sink) -> str | None:
+    """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
+    if isinstance(sink, Making):
+        return await sink.open_existing()
+    await sink.open()
+    return None
+
+
+def refuse_lapsed(who: str, batch: Batch) -> None:
+    """Raise `SinkUnavailable` if the right to send `batch` has lapsed; `who` names the sink or its server."""
+    if batch.has_lapsed():
+        raise SinkUnavailable(f"{who}: nothing was written, the right to send had lapsed")
+
+
+def in_groups(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """The items in groups of at most `limit`, one for each request; a larger item stands alone."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        added = size_of(item)
+        if group and size + added > limit:
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += added
+    if group:
+        yield group
+
+
+async def held_forms(sink: Reading, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+    """What `read` would give for each of these documents once it was written: `sink.as_held(bodies)`.
+
+    Most sinks have no such method, and give the same document; one that keeps some fields only, or other
+    types, gives another. None: it would reject it. `HOLDS_NOTHING`: to write it deletes what is there.
+    """
+    as_held: Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]] | None
+    as_held = getattr(sink, "as_held", None)
+    return bodies if as_held is None else await as_held(bodies)
+
+
+def why_no_mark(sink: Sink) -> str | None:
+    """Why `sink` has no mark; None when it has one."""
+    return _why_not(sink, Marked, "cannot_mark", "the sink has no mark")
+
+
+def why_no_scan(sink: object) -> str | None:
     """Why `sink` can't be scanned; None when it can."""
-    if not isinstance(sink, Scanning):
-        return "the sink can't be scanned"
-    return sink.cannot_scan()
+    return _why_not(sink, Scanning, "cannot_scan", "the sink can't be scanned")
 
 
 def why_no_read(sink: Sink) -> str | None:
     """Why documents of `sink` can't be read back; None when they can."""
-    if not isinstance(sink, Reading):
-        return "the sink's documents can't be read back"
-    return sink.cannot_read()
+    return _why_not(sink, Reading, "cannot_read", "the sink's documents can't be read back")
+
+
+def _why_not(sink: object, offer: type, method: str, lacking: str) -> str | None:
+    if not isinstance(sink, offer):
+        return lacking
+    cannot: Callable[[], str | None] | None = getattr(sink, method, None)
+    return None if cannot is None else cannot()
+
+
+# --- a second copy beside the live one ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexState:
+    """A reindex that is under way."""
+
+    tube: str
+    old: str | None
+    """The name of the copy from which to move; None when somebody has deleted it."""
+    new: str | None
+    """The name of the copy that is filled; None when somebody has deleted it."""
+    is_switched: bool
+    """Whether readers see the new copy."""
+    started_at: datetime
+    backfills: tuple[int, ...]
+    """The numbers of those that fill the new copy; none while it is not known that one was begun."""
+
+
+@runtime_checkable
+class Reindexing(Protocol):
+    """A sink that can be reindexed: a new copy is filled while the old one stays live."""
+
+    def reindexer(self) -> IndexReindexer:
+        """What does it. Nothing is opened yet."""
+
+
+def why_no_reindex(sink: Sink) -> str | None:
+    """Why `sink` can't be reindexed; None when it can."""
+    if not isinstance(sink, Reindexing):
+        return "only a sink that has an alias for its documents can be, such as opensearch"
+    return None
+
+
+# --- sinks that the conformance suite may judge ---------------------------------------------------
+
+
+Erase = Callable[[str, Collection[Key]], Awaitable[None]]
+"""Deletes all that the sink of a trial has written: the documents of these keys of a tube, and what is around
+them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A place of its own at the store of a sink, for documents that nobody reads."""
+
+    make_sink: Callable[[], Sink]
+    """Makes a sink, not open, that writes there; else it is as configured. Called several times."""
+    where: str
+    """The name of the place, e.g. of an index."""
+    erase: Erase | None
+    """None: what is written can't be taken back."""
+    notes: tuple[str, ...] = ()
+    """What of the configuration is not used, and so not judged."""
+    tube: str = "conformance"
+    """Of the documents that are sent."""
+
+
+@runtime_checkable
+class Trying(Protocol):
+    """A sink that `pytube sink check` can judge."""
+
+    def trial(self, name: str, keys: KeyType) -> Trial:
+        """A place of its own, for ids of that type; nothing is created yet.
+
+        Args:
+            name: of the trial: lower-case letters, digits and hyphens; new each time.
+            keys: `BIGINT` or `TEXT`.
+
+        Raises:
+            ConfigError: there is none, as the sink is configured.
+        """
+
+
+def of_the_suite(what: str) -> str:
+    """The note that the suite has something of its own."""
+    return f"{what} is the suite's own, and that of the configuration is not judged"

@@ -12,10 +12,9 @@ from pydantic import Field
 
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
-from pytube.sinks.base import Stored
+from pytube.sinks.base import Stored, Trial, refuse_lapsed
 from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
 from pytube.sinks.registry import SinkOptions
-from pytube.sinks.trial import Trial
 from pytube.targets import TARGET, import_target, is_async
 
 _KINDS = (Ok, Retry, Reject, Stale)
@@ -43,7 +42,7 @@ class CallableSink:
     than the one it holds, and answers it `Stale`.
 
     `read(tube, keys)` returns the documents that are there, by key: as bytes of JSON, or as a `Stored` with
-    token and seq. Without it, documents can't be read back.
+    token and seq. It undoes what the other function does to documents. Without it, they can't be read back.
     """
 
     def __init__(
@@ -90,10 +89,13 @@ class CallableSink:
         if not batch.documents:
             return []
         await self._take_slot(slots, batch)
-        if slots is not self._slots or batch.has_lapsed():
+        try:
+            if slots is not self._slots:
+                raise SinkUnavailable(f"{self.name} was not called: the sink is closed")
+            refuse_lapsed(self.name, batch)
+        except SinkUnavailable:
             slots.release()
-            why = "the right to send had lapsed" if slots is self._slots else "the sink is closed"
-            raise SinkUnavailable(f"{self.name} was not called: {why}")
+            raise
         try:
             answer = await (self._in_task if self._is_async else self._in_thread)(batch, slots)
         except TimeoutError as error:
@@ -148,10 +150,6 @@ class CallableSink:
             )
         return {key: _as_stored(self.name, answer.get(key)) for key in keys}
 
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The same: the read function undoes what the other one does to documents."""
-        return bodies
-
     async def _take_slot(self, slots: asyncio.Semaphore, batch: Batch) -> None:
         left = batch.send_before - time.monotonic()
         try:
@@ -167,8 +165,7 @@ class CallableSink:
         def work(begin: Callable[[], bool]) -> Any:
             if not begin():
                 return None
-            if batch.has_lapsed():
-                raise SinkUnavailable(f"{self.name} was not called: the right to send had lapsed")
+            refuse_lapsed(self.name, batch)
             return self._function(batch)
 
         try:

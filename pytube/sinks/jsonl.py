@@ -3,23 +3,196 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from pydantic import Field
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import OK, Batch, Document, Key, KeyType, Result
+from pytube.model import OK, Batch, Document, Key, KeyType, Result, Token
 from pytube.sinks.append_file import STDOUT, AppendFile
-from pytube.sinks.base import Stored
+from pytube.sinks.base import Stored, Trial, refuse_lapsed
 from pytube.sinks.calls import Abandoned, ThreadCall
-from pytube.sinks.jsonl_replay import Line, Replay
 from pytube.sinks.registry import SinkOptions
-from pytube.sinks.trial import Trial
+from pytube.threads import in_thread
+
+# --- lines, and what each key holds in the end ----------------------------------------------------
+
+LineKey = tuple[str, int, Any]
+"""Tube, shard and id, an int or a str."""
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the file; `doc` is None for a delete."""
+
+    tube: str
+    shard: int
+    id: Any
+    """An int or a str."""
+    op: str
+    token: Token
+    seq: int
+    at: float
+    """Unix time of the write, in seconds."""
+    client: str | None
+    doc: Any
+
+    @property
+    def key(self) -> LineKey:
+        """Names the document over all tubes."""
+        return self.tube, self.shard, self.id
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the line is a tombstone."""
+        return self.op == "delete"
+
+
+class Replay:
+    """What each key holds by the lines of one or more files. Memory grows with the number of keys.
+
+    Give the files of a rotation oldest first. With `compare` the highest token of a key wins, as
+    at a sink that compares; without, the last line wins. `poll` applies the lines that have come
+    since the last call.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        *,
+        compare: bool = True,
+        on_line: Callable[[Line], None] | None = None,
+    ) -> None:
+        """`on_line` is called with every whole line, stale ones too, in order of arrival."""
+        self.lines: dict[LineKey, Line] = {}
+        """What each key holds; deletes leave tombstones."""
+        self.applied = 0
+        """Whole lines read."""
+        self.torn = 0
+        """Lines that are not whole: their writer was killed, and another one sent the batch again."""
+        self.stale = 0
+        """Lines that came after one of the same key with a higher token."""
+        self._compare = compare
+        self._on_line = on_line
+        self._files = [Tail(path) for path in paths]
+
+    def poll(self, pieces: int | None = None) -> int:
+        """Apply the lines that have come; how many they were. A file not yet there has none.
+
+        `pieces` is how many megabytes of each file are read at most; by default all there are.
+        """
+        before = self.applied
+        for file in self._files:
+            for raw in file.lines(pieces):
+                self._take(raw)
+        return self.applied - before
+
+    def finish(self) -> None:
+        """Read to the end, and count lines without an end as torn, unless they are whole."""
+        self.poll()
+        for file in self._files:
+            rest, file.rest = file.rest, b""
+            self._take(rest)
+
+    def _take(self, raw: bytes) -> None:
+        if not raw.strip():
+            return
+        line = parse(raw)
+        if line is None:
+            self.torn += 1
+            return
+        self.applied += 1
+        if self._on_line is not None:
+            self._on_line(line)
+        held = self.lines.get(line.key)
+        late = held is not None and line.token < held.token
+        self.stale += late
+        if not (late and self._compare):
+            self.lines[line.key] = line
+
+
+def replay(paths: Sequence[str | Path], *, compare: bool = True) -> dict[LineKey, Line]:
+    """What each key holds after all lines of the files, oldest file first; see `Replay`.
+
+    Raises `FileNotFoundError` when one of the files is not there.
+    """
+    for path in paths:
+        Path(path).stat()
+    reader = Replay(paths, compare=compare)
+    reader.finish()
+    return reader.lines
+
+
+def parse(raw: bytes) -> Line | None:
+    """The line, or None when it is not a whole one."""
+    try:
+        value = json.loads(raw)
+        return Line(
+            tube=value["tube"],
+            shard=value["shard"],
+            id=value["id"],
+            op=value["op"],
+            token=Token.parse(value["token"]),
+            seq=value["seq"],
+            at=value["at"],
+            client=value.get("client"),
+            doc=value["doc"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+class Tail:
+    """The lines of one file, read on as it grows. It does not follow a rotation."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.rest = b""
+        """What has come of a line whose end is not there yet."""
+
+    def lines(self, pieces: int | None = None) -> Iterator[bytes]:
+        """The lines that have come since the last call; none while the file is not there.
+
+        Exhaust the iterator: the next call does not repeat a line that this one left out. `pieces`
+        is how many megabytes are read at most; by default all there are.
+        """
+        for chunk in islice(iter(self._read, b""), pieces):
+            *lines, self.rest = (self.rest + chunk).split(b"\n")
+            yield from lines
+
+    def _read(self) -> bytes:
+        """The next piece, at most a megabyte; empty at the end.
+
+        It takes the shared lock, because a writer that fails takes its bytes back: no reader
+        should have seen them.
+        """
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            chunk = os.pread(fd, _CHUNK, self._offset)
+        finally:
+            os.close(fd)
+        self._offset += len(chunk)
+        return chunk
+
+
+# --- the sink -------------------------------------------------------------------------------------
+
 
 _STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
 _NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
@@ -33,7 +206,6 @@ class JsonlOptions(SinkOptions):
         min_length=1, pattern=r"^[^\x00]+$", description='the path of a file, or "-" for stdout'
     )
     fsync: bool = Field(default=True, description="true or false")
-    create_parents: bool = Field(default=False, description="true or false")
     client: str | None = Field(default=None, description="a text that labels this process's lines")
 
 
@@ -41,7 +213,7 @@ class JsonlSink:
     """Appends lines under a lock, so that any number of processes can share the file.
 
     The file is a log: the sink compares no tokens, and can't be scanned. The lines have the tokens, and their
-    reader (`jsonl_replay`) compares. With `fsync` off, a crash of the machine (not of a process) can lose
+    reader (`Replay`) compares. With `fsync` off, a crash of the machine (not of a process) can lose
     lines that were answered.
     """
 
@@ -52,12 +224,10 @@ class JsonlSink:
         path: str,
         *,
         fsync: bool = True,
-        create_parents: bool = False,
         client: str | None = None,
     ) -> None:
         self.path = path
         self._fsync = fsync
-        self._create_parents = create_parents
         self._client = client
         self._file: AppendFile | None = None
         self._calls: set[ThreadCall[None]] = set()
@@ -72,7 +242,6 @@ class JsonlSink:
         return cls(
             given.path,
             fsync=given.fsync,
-            create_parents=given.create_parents,
             client=given.client,
         )
 
@@ -80,7 +249,7 @@ class JsonlSink:
         """Open or create the file."""
         if self._file is not None:
             return
-        file = AppendFile(self.path, fsync=self._fsync, create_parents=self._create_parents)
+        file = AppendFile(self.path, fsync=self._fsync)
 
         def work(begin: Callable[[], bool]) -> None:
             file.open()
@@ -97,6 +266,18 @@ class JsonlSink:
         call.result()
         self._keep(file)
 
+    async def open_existing(self) -> str | None:
+        """Open the file, if there is one; a folder that is missing is found by `open`."""
+        if self.path != STDOUT and await in_thread(self._is_to_come):
+            return f'sink "jsonl": there is no file "{self.path}"'
+        await self.open()
+        return None
+
+    def _is_to_come(self) -> bool:
+        """Whether there is no file, and one could be created."""
+        path = Path(self.path)
+        return not os.path.lexists(path) and os.access(path.parent, os.W_OK | os.X_OK)
+
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Append the batch in one write; all of it or, on an error, nothing."""
         file = self._file
@@ -109,7 +290,8 @@ class JsonlSink:
         call.on_over(lambda: self._calls.discard(call))
         try:
             if not await call.over_by(batch.send_before):
-                call.call_off(_lapsed("while it waited for the lock of the file"))
+                why = "nothing was written, the right to send had lapsed while it waited for the lock"
+                call.call_off(SinkUnavailable(f'sink "jsonl": {why}'))
                 await call.over()
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable("called off")):
@@ -165,10 +347,6 @@ class JsonlSink:
             call.result()
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
 
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The same."""
-        return bodies
-
     def _keep(self, file: AppendFile) -> None:
         if self._file is None:
             self._file = file
@@ -182,8 +360,7 @@ class JsonlSink:
         def may_write() -> None:
             if not begin():
                 raise SinkUnavailable("called off")
-            if batch.has_lapsed():
-                raise _lapsed("before the write")
+            refuse_lapsed('sink "jsonl"', batch)
 
         # The time is the same for the whole batch, and is that of the write, not of the wait.
         file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
@@ -227,7 +404,3 @@ def on_one_line(body: bytes | None) -> bytes:
     if b"\n" in body or b"\r" in body:
         return body.replace(b"\n", b" ").replace(b"\r", b" ")
     return body
-
-
-def _lapsed(when: str) -> SinkUnavailable:
-    return SinkUnavailable(f'sink "jsonl": not written, the right to send had lapsed {when}')

@@ -16,11 +16,10 @@ import orjson
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
+from pytube.kafka.clients import Producers
+from pytube.kafka.errors import OF_RECORDS, UNKNOWN
 from pytube.model import OK, Batch, Reject, Result, Retry
-from pytube.sinks.kafka_clients import Clients
-from pytube.sinks.keys import KeyTemplate
-
-# ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
+from pytube.sinks.registry import KeyTemplate
 
 _POLL = 0.1
 """Seconds that one poll waits for reports; it returns at once when there is one."""
@@ -32,25 +31,6 @@ _FULL = 0.005
 """Seconds between two tries while librdkafka's queue is full."""
 
 _PUT_OFF = 1.0
-
-_UNKNOWN = {
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._PURGE_INFLIGHT,
-    KafkaError._PURGE_QUEUE,
-    KafkaError.REQUEST_TIMED_OUT,
-}
-"""The record may be in the topic or not."""
-
-OF_RECORDS = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-}
-"""The broker refuses a whole batch of records for one of them, so which one is not known."""
 
 
 class Record(NamedTuple):
@@ -113,7 +93,7 @@ class Flag:
 class Stream:
     """One producer, and the thread that polls it until it is stopped and nothing is under way."""
 
-    def __init__(self, clients: Clients, topic: str) -> None:
+    def __init__(self, clients: Producers, topic: str) -> None:
         """Raises `ConfigError` when librdkafka refuses an option."""
         self.topic = topic
         self.clients = clients
@@ -260,7 +240,7 @@ class Sending:
         if any(error.fatal() for error in errors.values()):
             self._stream.broke()
         for code, error in errors.items():
-            if code in _UNKNOWN or error.fatal():
+            if code in UNKNOWN or error.fatal():
                 raise SinkTimeout(f'sink "kafka": {say(error)}')
         for code, error in errors.items():
             if code in OF_RECORDS:

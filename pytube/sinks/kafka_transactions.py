@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
+from pytube.kafka.clients import Producers
+from pytube.kafka.errors import OF_RECORDS
 from pytube.model import OK, Batch, Reject, Result, Retry
-from pytube.sinks.kafka_clients import Clients
-from pytube.sinks.kafka_records import OF_RECORDS, Flag, Record, Records, too_large
+from pytube.sinks.kafka_records import Flag, Record, Records, too_large
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -104,7 +105,7 @@ class Ticket:
 class Lane:
     """The transactions of one partition, one after the other, in a thread of its own."""
 
-    def __init__(self, clients: Clients, topic: str, transactional_id: str) -> None:
+    def __init__(self, clients: Producers, topic: str, transactional_id: str) -> None:
         self._clients = clients
         self._topic = topic
         self._id = transactional_id

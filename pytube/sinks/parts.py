@@ -20,13 +20,18 @@ from pytube.sinks.base import (
     HOLDS_NOTHING,
     READ_MOST,
     Bounded,
+    Marked,
     Reading,
     Scanning,
     Sink,
     Stored,
+    held_forms,
+    open_existing,
+    why_no_mark,
     why_no_read,
     why_no_scan,
 )
+from pytube.sinks.json_text import begins_with, elements, members
 
 _SLICE = 0.005
 """Seconds of splitting after which the event loop gets its turn."""
@@ -63,61 +68,12 @@ def base_id(found: Id) -> tuple[Id, str] | None:
 
 # --- documents ----------------------------------------------------------------------------------
 
-_BLANKS = re.compile(r"[ \t\n\r]*")
-# Of a value only its end is wanted. Numbers stay texts, because Python refuses integers of 4300 digits.
-_VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
-
-
-class _Text:
-    """A JSON text that is cut into the values of its top level, each as it is written."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._skip_blanks()
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._at == len(self._text)
-
-    def takes(self, sign: str) -> bool:
-        """Go beyond `sign` if it comes next; whether it does."""
-        comes = self._text.startswith(sign, self._at)
-        if comes:
-            self._at += len(sign)
-            self._skip_blanks()
-        return comes
-
-    def expect(self, sign: str) -> None:
-        if not self.takes(sign):
-            raise ValueError(f"it is no JSON: {sign!r} is missing at character {self._at}")
-
-    def value(self) -> tuple[Any, str]:
-        """The next value, decoded, and its text."""
-        start = self._at
-        try:
-            value, self._at = _VALUES.raw_decode(self._text, start)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"it is no JSON: {error}") from None
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
-        text = self._text[start : self._at]
-        self._skip_blanks()
-        return value, text
-
-    def _skip_blanks(self) -> None:
-        found = _BLANKS.match(self._text, self._at)
-        assert found is not None
-        self._at = found.end()
-
 
 class Parts:
     """The parts that the documents of a tube are split into."""
 
     def __init__(self, declared: Sequence[str] | int) -> None:
-        """Args:
-        declared: the names of the parts; or their number, which makes each document an array.
-        """
+        """`declared`: the names of the parts; or their number, which makes each document an array."""
         self._is_array = isinstance(declared, int)
         names = map(str, range(declared)) if isinstance(declared, int) else declared
         self.names: Sequence[str] = tuple(names)
@@ -133,53 +89,38 @@ class Parts:
         Raises:
             ValueError: says why the document can't be split.
         """
-        text = _Text(body.decode())
-        found = self._elements(text) if self._is_array else self._members(text)
-        if not text.is_at_end:
-            raise ValueError("it is no JSON: something follows its end")
+        found = self._elements(body.decode()) if self._is_array else self._members(body.decode())
         return [None if (part := found.get(name, "null")) == "null" else part.encode() for name in self.names]
 
-    def _elements(self, text: _Text) -> dict[str, str]:
-        if not text.takes("["):
-            raise ValueError(f"expected an array of at most {len(self.names)} documents")
-        found: dict[str, str] = {}
-        if text.takes("]"):
-            return found
-        while True:
-            _, found[str(len(found))] = text.value()
-            if text.takes("]"):
-                break
-            text.expect(",")
+    def _elements(self, text: str) -> dict[str, str]:
+        expected = f"expected an array of at most {len(self.names)} documents"
+        if not begins_with("[", text):
+            raise ValueError(expected)
+        found = {str(at): part for at, part in enumerate(elements(text))}
         if len(found) > len(self.names):
-            raise ValueError(f"expected an array of at most {len(self.names)} documents, got {len(found)}")
+            raise ValueError(f"{expected}, got {len(found)}")
         return found
 
-    def _members(self, text: _Text) -> dict[str, str]:
-        if not text.takes("{"):
+    def _members(self, text: str) -> dict[str, str]:
+        if not begins_with("{", text):
             raise ValueError(f"expected an object with the parts {_listed(self.names)}")
         found: dict[str, str] = {}
-        if text.takes("}"):
-            return found
-        while True:
-            name, _ = text.value()
-            text.expect(":")
+        for name, _, part in members(text):
             if not self.has(name):
-                raise ValueError(f"its member {str(name)[:50]!r} is none of the parts {_listed(self.names)}")
+                raise ValueError(f"its member {name[:50]!r} is none of the parts {_listed(self.names)}")
             if name in found:
                 raise ValueError(f"it has the part {name} twice")
-            _, found[name] = text.value()
-            if text.takes("}"):
-                return found
-            text.expect(",")
+            found[name] = part
+        return found
 
     def join(self, texts: Sequence[bytes | None]) -> bytes:
         """An object with the parts that are there, by their names."""
-        members = [
+        there = [
             json.dumps(name).encode() + b":" + text
             for name, text in zip(self.names, texts, strict=True)
             if text is not None
         ]
-        return b"{" + b",".join(members) + b"}"
+        return b"{" + b",".join(there) + b"}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -274,10 +215,7 @@ class PartsSink:
     """Only where the other sink has it: see `Bounded`."""
 
     def __init__(self, inner: Sink, parts: Parts) -> None:
-        """Args:
-        inner: gets the parts.
-        parts: those that every document may have.
-        """
+        """`inner` gets the parts."""
         self.compares = inner.compares
         if isinstance(inner, Bounded):
             self.write_timeout = inner.write_timeout
@@ -291,6 +229,10 @@ class PartsSink:
     async def open(self) -> None:
         """Open the other sink."""
         await self._inner.open()
+
+    async def open_existing(self) -> str | None:
+        """Open the other sink, without making anything."""
+        return await open_existing(self._inner)
 
     async def close(self) -> None:
         """Close the other sink."""
@@ -415,7 +357,7 @@ class PartsSink:
             except ValueError:
                 split.append(None)
         sent = [part for parts in split if parts is not None for part in parts if part is not None]
-        held = iter(await self._inner.as_held(sent))
+        held = iter(await held_forms(self._inner, sent))
         return [None if parts is None else self._held(parts, held) for parts in split]
 
     def _held(self, parts: Sequence[bytes | None], held: Iterator[bytes | None]) -> bytes | None:
@@ -424,3 +366,19 @@ class PartsSink:
         if any(part is not None and form is None for part, form in zip(parts, made, strict=True)):
             return None
         return self._parts.join(made) if any(made) else HOLDS_NOTHING
+
+    # --- the mark ---------------------------------------------------------------------------
+
+    def cannot_mark(self) -> str | None:
+        """As the other sink."""
+        return why_no_mark(self._inner)
+
+    async def read_mark(self, tube: str) -> str | None:
+        """The other sink's."""
+        assert isinstance(self._inner, Marked)
+        return await self._inner.read_mark(tube)
+
+    async def write_mark(self, tube: str, mark: str) -> None:
+        """Leave it at the other sink."""
+        assert isinstance(self._inner, Marked)
+        await self._inner.write_mark(tube, mark)

@@ -22,10 +22,9 @@ from pytube.db.errors import TRANSIENT, describe, is_connection_lost
 from pytube.db.session import Session, SessionPool
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
-from pytube.sinks.base import PAGE, Stored
-from pytube.sinks.postgres_table import Tables, Wanted, create, look
+from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
+from pytube.sinks.postgres_table import Tables, Wanted, create, look, read_files
 from pytube.sinks.registry import SinkOptions
-from pytube.sinks.trial import Trial, of_the_suite
 
 T = TypeVar("T")
 
@@ -135,12 +134,20 @@ class PostgresSink:
 
     async def open(self) -> None:
         """Connect; create the tables if that is asked for; check columns, keys and rights."""
+        await self._open(creates=self._options.create)
+
+    async def open_existing(self) -> str | None:
+        """Connect, and check; why not, if a table is missing that `open` would create."""
+        return await self._open(creates=False)
+
+    async def _open(self, *, creates: bool) -> str | None:
         if self._pool is not None:
-            return
+            return None
         pool = SessionPool(self._connect, self._options.pool_size)
         try:
             async with pool.session() as session:
-                self._tables = await wait_for_answer(session.connection, _OPEN_LIMIT, self._prepare(session))
+                prepared = self._prepare(session, creates=creates)
+                self._tables = await wait_for_answer(session.connection, _OPEN_LIMIT, prepared)
         except DatabaseUnavailable as error:
             raise _unavailable(error) from error
         except psycopg.Error as error:
@@ -148,11 +155,18 @@ class PostgresSink:
         finally:
             if self._tables is None:
                 await pool.close()
+        if self._tables is None:
+            wanted = self._wanted
+            return f'sink "postgres": there is no table {wanted.schema}.{wanted.table}, or none of its stamps'
         self._pool = pool
+        return None
 
-    async def _prepare(self, session: Session) -> Tables:
-        if self._options.create:
+    async def _prepare(self, session: Session, *, creates: bool) -> Tables | None:
+        """The tables; None: one is missing that is to be created, though not now."""
+        if creates:
             await create(session.connection, self._wanted, self._options.id_type, self._types)
+        elif self._options.create and await read_files(session.connection, self._wanted) is None:
+            return None
         return await look(session.connection, self._wanted)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
@@ -220,10 +234,6 @@ class PostgresSink:
         finally:
             await pool.close()
 
-    def cannot_scan(self) -> str | None:
-        """It can."""
-        return None
-
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """Walk through the table by its key, in steps of as many rows as a page may have."""
         last: Any = None
@@ -243,10 +253,6 @@ class PostgresSink:
             return [(str(key), old) for key, old in rows] if tables.keys is KeyType.UUID else rows
 
     # --- reading ------------------------------------------------------------------------------
-
-    def cannot_read(self) -> str | None:
-        """It can."""
-        return None
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """Rows with their stamps, in one statement. A key that the table's type can't hold is not there."""
@@ -286,17 +292,41 @@ class PostgresSink:
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[tuple[psycopg.AsyncConnection, Tables]]:
         """A session to ask something, and the tables as they are."""
+        async with self._session() as connection:
+            yield connection, await self._known(connection)
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[psycopg.AsyncConnection]:
         pool = self._pool
         if pool is None:
             raise _unavailable("it is not open")
         try:
             async with pool.session() as session:
-                yield session.connection, await self._known(session.connection)
+                yield session.connection
         except (DatabaseUnavailable, ConfigError) as error:
             raise _unavailable(error) from error
         except psycopg.Error as error:
             self._tables = None
             raise _unavailable(describe(error)) from error
+
+    # --- the mark -----------------------------------------------------------------------------
+
+    async def read_mark(self, tube: str) -> str | None:
+        """The numbers of both tables, and of their files, which a TRUNCATE renews."""
+        del tube
+        async with self._session() as connection:
+            return await _at_once(connection, read_files(connection, self._wanted))
+
+    async def write_mark(self, tube: str, mark: str) -> None:
+        """Create what is missing, which has its numbers by that."""
+        del tube, mark
+        options = self._options
+        self._tables = None
+        async with self._session() as connection:
+            if options.create:
+                creating = create(connection, self._wanted, options.id_type, self._types)
+                await _at_once(connection, creating)
+            self._tables = await look(connection, self._wanted)
 
     # --- writing ------------------------------------------------------------------------------
 

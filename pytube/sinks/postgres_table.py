@@ -98,14 +98,7 @@ class Wanted:
 async def create(
     connection: psycopg.AsyncConnection, wanted: Wanted, id_type: str, types: Mapping[str, str]
 ) -> None:
-    """Create what is missing.
-
-    Args:
-        connection: may create tables in the schema.
-        wanted: the tables.
-        id_type: of a new table's ids; where the table is there, its own type counts.
-        types: of a new table's columns.
-    """
+    """Create what is missing. Of a table that is there, its own type of ids counts, not `id_type`."""
     async with connection.transaction():
         # Of processes that start together, one creates; IF NOT EXISTS alone does not keep them apart.
         lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
@@ -187,6 +180,17 @@ _HAS_KEY = """
 """
 
 
+# A partitioned table has no file of its own; those of its partitions come and go.
+_FILES = """
+    SELECT pg_catalog.string_agg(pg_catalog.concat_ws('.', c.oid, pg_catalog.pg_relation_filenode(c.oid)), ' '
+        ORDER BY c.relname = %(stamps)s)
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname IN (%(table)s, %(stamps)s) AND c.relkind IN ('r', 'p')
+    HAVING count(*) = 2
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     type: str
@@ -221,6 +225,14 @@ async def look(connection: psycopg.AsyncConnection, wanted: Wanted) -> Tables:
     if faults:
         raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
     return Tables(wanted, _KEY_TYPES[id_type.type], {name: target[name] for name in wanted.data})
+
+
+async def read_files(connection: psycopg.AsyncConnection, wanted: Wanted) -> str | None:
+    """What the server calls the tables and their files; None when one of the tables is missing."""
+    names = {"schema": wanted.schema, "table": wanted.table, "stamps": wanted.stamps}
+    cursor = await connection.execute(_FILES, names)
+    row = await cursor.fetchone()
+    return None if row is None else str(row[0])
 
 
 async def _columns(connection: psycopg.AsyncConnection, schema: str, table: str) -> dict[str, _Column]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Self
 
 import orjson
@@ -11,15 +12,14 @@ import orjson
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.logs import Logger
 from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
-from pytube.sinks.base import PAGE, Stored
-from pytube.sinks.keys import KeyTemplate
-from pytube.sinks.redis_options import RedisOptions
+from pytube.sinks.base import PAGE, Stored, Trial, in_groups, of_the_suite, refuse_lapsed
 from pytube.sinks.redis_script import (
     RESERVED,
     Call,
     hash_fields,
     hash_tag,
     id_of,
+    marks_of,
     member_of,
     payload_of,
     register_of,
@@ -28,18 +28,26 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
-from pytube.sinks.trial import Trial, of_the_suite
+from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
 
 try:
-    from redis.exceptions import MovedError, NoScriptError, ReadOnlyError, ResponseError
+    from redis.exceptions import (
+        MovedError,
+        NoPermissionError,
+        NoScriptError,
+        ReadOnlyError,
+        ResponseError,
+    )
 
-    from pytube.sinks.redis_servers import Server, Servers
+    from pytube.sinks.redis_servers import RedisOptions, Server, Servers
 except ModuleNotFoundError as error:
     raise ConfigError(f'sink "redis" needs the package {error.name}: {how_to_install("redis")}') from None
 
 _SCAN_COUNT = 1000
 """Entries of a register that the server looks at in one step of a scan."""
+LARGEST = 64 * 1024 * 1024
+"""Bytes of a document: the server ends a connection on which it is sent 512 MiB."""
 _ERASED = 1000
 """Keys that one command deletes."""
 _PAUSE = 1.0
@@ -90,7 +98,7 @@ class RedisSink:
         servers = self._opened()
         results: dict[int, Result] = {}
         trouble = ""
-        for calls in _trips(self._calls(batch, results), self._options.max_bytes):
+        for calls in in_groups(self._calls(batch, results), attrgetter("size"), self._options.max_bytes):
             if not trouble:
                 trouble = await self._trip(servers, calls, batch, results)
         if trouble and not results:
@@ -126,11 +134,14 @@ class RedisSink:
             (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
             if isinstance(answer, ResponseError):
                 raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
+        await self._ask_marks([[b"DEL", name] for name in self._marks(tube)])
         await self.close()
 
     def cannot_scan(self) -> str | None:
         """In the mode `invalidate`, the documents are not this sink's."""
         return 'mode = "invalidate" keeps no documents' if self._options.mode == "invalidate" else None
+
+    cannot_read = cannot_mark = cannot_scan
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of a shard's register with a lower seq.
@@ -163,9 +174,42 @@ class RedisSink:
             if cursor == b"0":
                 return
 
-    def cannot_read(self) -> str | None:
-        """In the mode `invalidate`, the documents are not this sink's."""
-        return self.cannot_scan()
+    async def read_mark(self, tube: str) -> str | None:
+        """The value of a key that never expires; of a cluster, that of a key in each part of the slots."""
+        held = await self._ask_marks([[b"MGET", name] for name in self._marks(tube)])
+        marks = {mark for (mark,) in held}
+        # In a cluster, one server of several may have been emptied.
+        return marks.pop().decode() if len(marks) == 1 and marks != {None} else None
+
+    async def write_mark(self, tube: str, mark: str) -> None:
+        """Set the first key, unless another process has, and then the others to the same."""
+        first, *others = self._marks(tube)
+        _, (held,) = await self._ask_marks([[b"SET", first, mark.encode(), b"NX"], [b"MGET", first]])
+        await self._ask_marks([[b"SET", name, held] for name in others if held is not None])
+
+    def _marks(self, tube: str) -> list[bytes]:
+        tag = hash_tag(self._name(tube, 0, 0))
+        return marks_of(tag, tube, cluster=self._options.cluster)
+
+    async def _ask_marks(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
+        """The replies to commands about one key each, in order."""
+        servers = self._opened()
+        if servers.in_doubt:
+            await servers.refresh(self._options.timeout)
+        shares: dict[Server, list[int]] = {}
+        for at, (_, name, *_) in enumerate(commands):
+            shares.setdefault(servers.of(name), []).append(at)
+        replies: list[Any] = [None] * len(commands)
+        for server, share in shares.items():
+            found = await server.ask([commands[at] for at in share], self._options.timeout)
+            for at, reply in zip(share, found, strict=True):
+                if isinstance(reply, NoPermissionError):  # of the key or command: documents may go on
+                    raise ConfigError(f'sink "redis": grant MGET and SET of pytube.mark:* ({reply})')
+                if isinstance(reply, ResponseError):
+                    servers.in_doubt = self._options.cluster
+                    raise SinkUnavailable(f'sink "redis": the mark can\'t be read or written: {reply}')
+                replies[at] = reply
+        return replies
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """The documents, with what registers and tombstones say of their last writes, shard by shard."""
@@ -247,10 +291,8 @@ class RedisSink:
         """Raise `ValueError` with the reason if the document must not be written."""
         if name.startswith(RESERVED):
             raise ValueError(f"its key begins with {RESERVED.decode()!r}, as the sink's own keys do")
-        if body is not None and len(body) > self._options.max_document_bytes:
-            raise ValueError(
-                f"it has {len(body)} bytes; max_document_bytes is {self._options.max_document_bytes}"
-            )
+        if body is not None and len(body) > LARGEST:
+            raise ValueError(f"it has {len(body)} bytes, and {LARGEST} are possible")
 
     # --- from calls to results ------------------------------------------------------------
 
@@ -302,8 +344,7 @@ class RedisSink:
         def begin() -> None:
             if servers is not self._servers:
                 raise SinkUnavailable('sink "redis" is closed')
-            if batch.has_lapsed():
-                raise SinkUnavailable('sink "redis": not written, the right to send had lapsed')
+            refuse_lapsed('sink "redis"', batch)
 
         replies = await self._round(servers, server, calls, begin, with_text=False)
         lost = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -442,20 +483,6 @@ class RedisSink:
             raise ConfigError(
                 f'sink "redis": option "wait_fsync" needs Redis 7.2 or newer, and {server.name} is {version}'
             )
-
-
-def _trips(calls: Iterator[Call], max_bytes: int) -> Iterator[list[Call]]:
-    """The calls in groups of at most so many bytes; a larger one stands alone."""
-    group: list[Call] = []
-    size = 0
-    for call in calls:
-        if group and size + call.size > max_bytes:
-            yield group
-            group, size = [], 0
-        group.append(call)
-        size += call.size
-    if group:
-        yield group
 
 
 def _note(call: Call, reply: Any, results: dict[int, Result]) -> str:

@@ -14,12 +14,14 @@ All keys of one call belong to one shard:
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
 from typing import Any, Literal
 
 from pytube.model import Document, Id, Stale, Token
+from pytube.sinks.json_text import begins_with, members
 
 Mode = Literal["json", "hash", "invalidate"]
 
@@ -150,6 +152,30 @@ def tombstone_of(name: bytes) -> bytes:
     return b"%btombstone:%b" % (RESERVED, name)
 
 
+MARKS = 16
+"""Marks in a cluster: one in each sixteenth of the slots, so that each of a few servers has some."""
+
+
+def marks_of(tag: bytes, tube: str, *, cluster: bool) -> list[bytes]:
+    """The keys of a tube's mark; `tag` is that of its documents, which decides about no slot here."""
+    places = [b"{%d}" % number for number in _spread()] if cluster else [b""]
+    return [b"%bmark:%b:%b:%b" % (RESERVED, place, tag, tube.encode()) for place in places]
+
+
+@cache
+def _spread() -> tuple[int, ...]:
+    """For each part of the slots, the smallest number whose slot is in it."""
+    from redis.crc import key_slot  # not at the top: without the package, the sink says what to install
+
+    size = 16384 // MARKS
+    parts: dict[int, int] = {}
+    for number in count():
+        parts.setdefault(key_slot(b"%d" % number) // size, number)
+        if len(parts) == MARKS:
+            break
+    return tuple(parts.values())
+
+
 def hash_tag(name: bytes) -> bytes:
     """The part of a key that decides about its slot in a cluster; empty when it is all of the key."""
     start = name.find(b"{")
@@ -211,37 +237,14 @@ def hash_fields(body: bytes) -> list[bytes]:
         ValueError: it is no JSON object, or a text in it has no UTF-8 form.
     """
     found: dict[str, bytes] = {}
+    text = body.decode()
+    if not begins_with("{", text):
+        raise ValueError("it is no JSON object")
     try:
-        for name, value, text in _members(body.decode()):
+        for name, value, own in members(text):
             found.pop(name, None)
             if value is not None:
-                found[name] = (value if isinstance(value, str) else text).encode()
+                found[name] = (value if isinstance(value, str) else own).encode()
         return [part for name, value in found.items() for part in (name.encode(), value)]
     except UnicodeEncodeError:
         raise ValueError("a text has half a surrogate pair") from None
-    except (RecursionError, json.JSONDecodeError):
-        raise ValueError("it is nested too deeply, or no JSON") from None
-
-
-def _members(text: str) -> Iterable[tuple[str, Any, str]]:
-    """Each name of the object, its value, and the value's own text."""
-    decode = json.JSONDecoder().raw_decode
-    at = _next(text, 0)
-    if text[at : at + 1] != "{":
-        raise ValueError("it is no JSON object")
-    at = _next(text, at + 1)
-    while text[at : at + 1] != "}":
-        name, end = decode(text, at)
-        start = _next(text, _next(text, end) + 1)  # beyond the colon
-        value, end = decode(text, start)
-        yield name, value, text[start:end]
-        at = _next(text, end)
-        if text[at : at + 1] == ",":
-            at = _next(text, at + 1)
-
-
-def _next(text: str, at: int) -> int:
-    """Where the next character is that is no blank."""
-    while text[at : at + 1] in (" ", "\n", "\r", "\t"):
-        at += 1
-    return at

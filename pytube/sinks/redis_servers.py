@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from pydantic import Field, SecretStr, field_validator, model_validator
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -19,7 +21,90 @@ from redis.exceptions import (
 )
 
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+from pytube.sinks.redis_script import Mode, hash_tag
+from pytube.sinks.registry import KeyTemplate, ServerOptions, TemplateText
 from pytube.threads import Resolver
+
+# --- options --------------------------------------------------------------------------------------
+
+_ID = "\x01"
+"""Stands for an id where a template is checked."""
+
+
+class RedisOptions(ServerOptions):
+    """What `[tube.NAME.sink]` may hold for `type = "redis"`."""
+
+    url: SecretStr = Field(description='"redis://HOST[:PORT][/DB]", or "rediss://…" for TLS')
+    username: str | None = Field(default=None, description="the name of an ACL user")
+    password: SecretStr | None = Field(default=None, description="the password")
+    mode: Mode = Field(default="json", description='"json", "hash" or "invalidate"')
+    key: TemplateText = Field(
+        default="{{{tube}:{shard}}}:{id}",
+        description="a template with {id} in it, and perhaps {tube} and {shard}, text between any two; "
+        "with cluster = true also with a hash tag ({{…}}) before {id}",
+    )
+    cluster: bool = Field(default=False, description="true or false")
+    tombstone_seconds: int = Field(default=3600, ge=1, description="a number of seconds, 1 or more")
+    wait_replicas: int = Field(default=0, ge=0, description="a number of replicas, 0 or more")
+    wait_fsync: bool = Field(default=False, description="true or false")
+    wait_timeout: float = Field(default=2.0, gt=0, le=3600, description="a number of seconds above 0")
+    allow_eviction: bool = Field(default=False, description="true or false")
+    verify: bool = Field(default=True, description="true or false")
+    max_bytes: int = Field(default=4 * 1024 * 1024, ge=1, description="a number of bytes, 1 or more")
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: SecretStr) -> SecretStr:
+        parts = urlsplit(value.get_secret_value())
+        database = parts.path.strip("/")
+        if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError
+        if not (database.isdigit() or database == "") or parts.port == 0:
+            raise ValueError
+        return value
+
+    @model_validator(mode="after")
+    def _fits_a_cluster(self) -> Self:
+        if not self.cluster:
+            return self
+        name = KeyTemplate(self.key).name("t", 0, _ID).encode()
+        tag = hash_tag(name)
+        if not tag or name.index(tag) > name.index(_ID.encode()) or _ID.encode() in tag:
+            raise ConfigError(
+                'sink "redis": option "key": with cluster = true all documents of a shard have to be in one '
+                'slot: give a hash tag before {id}, e.g. "{{{tube}:{shard}}}:{id}"'
+            )
+        if self.parts.path.strip("/") not in ("", "0"):
+            raise ConfigError('sink "redis": option "url": a cluster has no other database than 0')
+        return self
+
+    @property
+    def parts(self) -> SplitResult:
+        """The URL in its parts."""
+        return urlsplit(self.url.get_secret_value())
+
+    def connection(self) -> dict[str, Any]:
+        """Settings of redis-py's connections."""
+        parts = self.parts
+        password = self.password.get_secret_value() if self.password is not None else None
+        settings: dict[str, Any] = {
+            "db": int(parts.path.strip("/") or 0),
+            "username": self.username or (unquote(parts.username) if parts.username else None),
+            "password": password or (unquote(parts.password) if parts.password else None),
+        }
+        if parts.scheme == "rediss":
+            settings |= {
+                "ssl_cert_reqs": "required" if self.verify else "none",
+                "ssl_check_hostname": self.verify,
+                "ssl_ca_certs": self.ca_file,
+                "ssl_certfile": self.client_cert,
+                "ssl_keyfile": self.client_key,
+            }
+        return settings
+
+
+# --- servers --------------------------------------------------------------------------------------
+
 
 Address = tuple[str, int]
 Command = Sequence[bytes]
@@ -73,13 +158,7 @@ class Server:
         resolver: Resolver,
         how: Mapping[str, Any],
     ) -> None:
-        """Args:
-        address: host and port.
-        size: connections, at most; who needs one more waits.
-        connect_timeout: seconds for a connection, with its authentication.
-        resolver: looks up names, for all servers of a sink.
-        how: further settings of redis-py's connections.
-        """
+        """`size`: connections, at most; who needs one more waits. `how`: further settings of redis-py's."""
         self.name = f"{address[0]}:{address[1]}"
         self._connect_timeout = connect_timeout
         self._kind = _SSLConnection if "ssl_cert_reqs" in how else _Connection
@@ -176,13 +255,7 @@ class Servers:
     """All servers: one, or the primaries of a cluster."""
 
     def __init__(self, seed: Address, *, cluster: bool, make: Callable[[Address], Server]) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            seed: the server, or any one of the cluster.
-            cluster: whether it is a cluster.
-            make: makes a server of its address.
-        """
+        """Connects to nothing yet. `seed`: the server, or any one of the cluster."""
         self._seed = seed
         self._cluster = cluster
         self._make = make

@@ -5,16 +5,57 @@ Errors name the option and what was expected, never a value, because it may be a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Self
+from string import Formatter
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pytube.errors import ConfigError
 from pytube.model import KeyType
 from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
 from pytube.sinks.parts import Parts, PartsSink
+
+# --- names of documents in a store ----------------------------------------------------------------
+
+_PLACEHOLDERS = ("tube", "shard", "id")
+
+
+class KeyTemplate:
+    """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces."""
+
+    def __init__(self, text: str) -> None:
+        """Raises `ValueError` when two documents could get one name, or a placeholder is unknown."""
+        self.text = text
+        fields: list[str] = []
+        for literal, field, spec, conversion in Formatter().parse(text):
+            if field is None:
+                continue
+            if field not in _PLACEHOLDERS or spec or conversion:
+                raise ValueError("the placeholders are {tube}, {shard} and {id}")
+            if fields and not literal:
+                raise ValueError("two placeholders need text between them, or names would be ambiguous")
+            fields.append(field)
+        if "id" not in fields:
+            raise ValueError("the placeholder {id} is missing, so all documents would have one name")
+
+    def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
+        """The name of one document."""
+        return self.text.format(tube=tube, shard=shard, id=id)
+
+
+def _checked_template(text: str) -> str:
+    KeyTemplate(text)
+    return text
+
+
+TemplateText = Annotated[str, AfterValidator(_checked_template)]
+"""An option that is a `KeyTemplate`."""
+
+
+# --- options, and who reads them ------------------------------------------------------------------
+
 
 GROUP = "pytube.sinks"
 
@@ -31,6 +72,30 @@ class SinkOptions(BaseModel):
             return cls.model_validate(dict(options))
         except ValidationError as error:
             raise ConfigError(_option_errors(sink, cls, error)) from None
+
+
+class ServerOptions(SinkOptions):
+    """Base of the options of a sink that has connections to a server, which may be encrypted."""
+
+    ca_file: str | None = Field(default=None, min_length=1, description="a PEM file of certificates to trust")
+    client_cert: str | None = Field(default=None, min_length=1, description="a PEM file, our certificate")
+    client_key: str | None = Field(
+        default=None, min_length=1, description="a PEM file, the key of client_cert"
+    )
+    connect_timeout: float = Field(default=5.0, gt=0, description="a number of seconds above 0")
+    timeout: float = Field(default=10.0, gt=0, description="a number of seconds above 0")
+    pool_size: int = Field(default=16, ge=1, description="a number of connections, 1 or more")
+
+    def faults(self) -> Iterator[str]:
+        """What no field can check by itself. Messages have no values: some are secrets."""
+        if self.client_key is not None and self.client_cert is None:
+            yield "client_key goes with client_cert"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if faults := list(self.faults()):
+            raise ValueError("; ".join(faults))
+        return self
 
 
 def known_sinks() -> list[str]:

@@ -3,41 +3,178 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
+import hashlib
+import hmac
 import ipaddress
+import json
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import orjson
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, how_to_install
-from pytube.model import OK, Batch, KeyType, Reject, Result, Retry
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
+from pytube.model import OK, Batch, Document, Documents, Id, KeyType, Reject, Result, Retry, Stale, Token
+from pytube.sinks.base import Trial, in_groups, refuse_lapsed
 from pytube.sinks.calls import Abandoned
-from pytube.sinks.registry import SinkOptions
-from pytube.sinks.trial import Trial
-from pytube.sinks.webhook_message import (
-    CONTENT_TYPES,
-    LONGEST_REASON,
-    Format,
-    body_of,
-    id_of,
-    key_of,
-    lines,
-    results_of,
-    signature,
-    wait_of,
-)
+from pytube.sinks.jsonl import on_one_line
+from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve
 
 try:
-    from pytube.sinks.webhook_http import Answer, Client, Resolve
+    from pytube.sinks.http import Answer, Client, Resolve, is_allowed, place_of, tls_context
 except ModuleNotFoundError as error:
     raise ConfigError(f'sink "webhook" needs the package {error.name}: {how_to_install("webhook")}') from None
+
+Format = Literal["ndjson", "json"]
+
+CONTENT_TYPES: dict[Format, str] = {"ndjson": "application/x-ndjson", "json": "application/json"}
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 # how such a secret begins
+_LONGEST_WAIT = 3600.0
+"""Seconds of a Retry-After that are believed."""
+_IDLE_SECONDS = 3.0
+"""How long an idle connection is kept: less than servers do (some 5 s), or a request may meet its end."""
+LONGEST_ANSWER = 1024 * 1024
+"""Bytes."""
+LONGEST_REASON = 500
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+def lines(tube: bytes, documents: Sequence[Document]) -> list[bytes]:
+    """The documents as lines; `tube` is its name in JSON.
+
+    Of a worker's documents, what is the same in all is written once: to write each line by itself would take
+    as long as to send it.
+    """
+    if isinstance(documents, Documents):
+        runs = documents.runs()
+        found = [
+            _run(tube, shard, documents.token, documents.seq, ids, bodies) for shard, ids, bodies in runs
+        ]
+    else:
+        found = [_run(tube, one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
+    return [line for run in found for line in run]
+
+
+def _run(
+    tube: bytes, shard: int, token: Token, seq: int, ids: Sequence[Id], bodies: Sequence[bytes | None]
+) -> list[bytes]:
+    """The lines of documents of one shard, with one token."""
+    head = b'{"tube":%b,"shard":%d,"id":' % (tube, shard)
+    rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d,"doc":' % (int(token), *token, seq)
+    upsert, delete = b',"op":"upsert",%b' % rest, b',"op":"delete",%bnull' % rest
+    text = b"".join(filter(None, bodies))
+    if b"\n" in text or b"\r" in text:  # one look at all of them; there hardly ever is one
+        bodies = [body and on_one_line(body) for body in bodies]
+    keys = [b"%d" % key if isinstance(key, int) else orjson.dumps(key) for key in ids]
+    return [
+        b"%b%b%b%b}" % (head, key, upsert, body) if body is not None else b"%b%b%b}" % (head, key, delete)
+        for key, body in zip(keys, bodies, strict=True)
+    ]
+
+
+def body_of(items: Sequence[bytes], form: Format) -> bytes:
+    """The body of a request."""
+    if form == "json":
+        return b"[" + b",\n".join(items) + b"]"
+    return b"\n".join([*items, b""])
+
+
+def id_of(body: bytes) -> str:
+    """The idempotency key: the same documents with the same tokens have the same one."""
+    return "pytube_" + hashlib.sha256(body).hexdigest()[:40]
+
+
+def key_of(secret: str) -> bytes:
+    """The key of a secret such as `whsec_…`; `ValueError` when it is none."""
+    if not secret.startswith(SECRET_PREFIX):
+        raise ValueError("a secret begins with whsec_")
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    if not 24 <= len(key) <= 64:
+        raise ValueError("a secret has 24 to 64 bytes")
+    return key
+
+
+def signature(keys: Iterable[bytes], message: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`: one signature for each key, as Standard Webhooks has it."""
+    signed = b"%b.%d.%b" % (message.encode(), timestamp, body)
+    digests = [hmac.digest(key, signed, "sha256") for key in keys]
+    return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+def results_of(body: bytes, count: int, *, required: bool) -> list[Result]:
+    """The results in the body of an answer with status 2xx.
+
+    Without results in it, everything is taken, unless they are `required`.
+
+    Raises:
+        SinkContract: there is not one result for each document, or one can't be understood.
+    """
+    try:
+        answer = json.loads(body) if body.strip() else None
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "results" not in answer:
+        if required:
+            raise SinkContract('sink "webhook": with compares = true an answer needs "results"')
+        return [OK] * count
+    items = answer["results"]
+    if not isinstance(items, list) or len(items) != count:
+        found = len(items) if isinstance(items, list) else "no list of"
+        raise SinkContract(f'sink "webhook": the receiver answered {found} results for {count} documents')
+    return [_result(at, item) for at, item in enumerate(items)]
+
+
+def _result(at: int, item: Any) -> Result:
+    match item:
+        case {"status": "ok"}:
+            return OK
+        case {"status": "retry", "after": int() | float() as after} if after >= 0:
+            return Retry(min(float(after), _LONGEST_WAIT), _reason(item))
+        case {"status": "retry"} if "after" not in item:
+            return Retry(1.0, _reason(item))
+        case {"status": "reject"}:
+            return Reject(_reason(item))
+        case {"status": "stale", "token": str() as token} if token.isdigit():
+            return Stale(int(Token.parse(token)))
+    raise SinkContract(
+        f'sink "webhook": result {at} is none; expected an object with "status" ok, retry (and "after" in '
+        'seconds), reject (and "reason"), or stale (and "token", a text of digits)'
+    )
+
+
+def _reason(item: dict[str, Any]) -> str:
+    return str(item.get("reason") or "the receiver gave no reason")
+
+
+def wait_of(retry_after: str | None, now: float) -> float | None:
+    """Seconds of a Retry-After, a number or a date; None where there is none, or none to be understood."""
+    if retry_after is None:
+        return None
+    text = retry_after.strip()
+    if text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
+    return min(max(0.0, moment - now), _LONGEST_WAIT)
+
+
+# --- options --------------------------------------------------------------------------------------
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -64,7 +201,7 @@ _NOT_TAKEN = {501, 505}
 may still be at work: a proxy says so when it gives up waiting."""
 
 
-class WebhookOptions(SinkOptions):
+class WebhookOptions(ServerOptions):
     """What `[tube.NAME.sink]` may hold for `type = "webhook"`."""
 
     url: SecretStr = Field(
@@ -83,15 +220,8 @@ class WebhookOptions(SinkOptions):
     allowed_networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = Field(
         default=(), description='a list of networks, e.g. ["10.1.0.0/16"]'
     )
-    ca_file: str | None = Field(default=None, description="the path of a file with CA certificates")
-    client_cert: str | None = Field(default=None, description="the path of a certificate")
-    client_key: str | None = Field(default=None, description="the path of a private key")
-    connect_timeout: float = Field(default=5.0, gt=0, description="a number of seconds above 0")
-    timeout: float = Field(default=10.0, gt=0, description="a number of seconds above 0")
     settle_seconds: float = Field(default=10.0, ge=0, description="a number of seconds, 0 or more")
-    pool_size: int = Field(default=16, ge=1, description="a number of connections, 1 or more")
     max_bytes: int = Field(default=1024 * 1024, ge=1, description="a number of bytes, 1 or more")
-    max_answer_bytes: int = Field(default=1024 * 1024, ge=1, description="a number of bytes, 1 or more")
 
     @field_validator("url")
     @classmethod
@@ -137,22 +267,13 @@ class WebhookOptions(SinkOptions):
         return [key_of(s.get_secret_value()) for s in (self.secret, self.old_secret) if s is not None]
 
     def tls(self) -> ssl.SSLContext | None:
-        """How certificates are checked, and which one is ours; None for plain HTTP.
-
-        Raises:
-            ConfigError: a file can't be used.
-        """
+        """How certificates are checked, and which one is ours; None for plain HTTP; raises `ConfigError`."""
         if urlsplit(self.url.get_secret_value()).scheme != "https":
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.client_cert is not None:
-                context.load_cert_chain(self.client_cert, self.client_key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f'sink "webhook": ca_file, client_cert or client_key can\'t be used: {error}'
-            ) from error
-        return context
+        return tls_context("webhook", self.ca_file, self.client_cert, self.client_key)
+
+
+# --- the sink -------------------------------------------------------------------------------------
 
 
 class WebhookSink:
@@ -169,6 +290,7 @@ class WebhookSink:
         self._keys = options.keys
         self._client: Client | None = None
         self._abandoned = Abandoned()
+        self._host, self._port = place_of(options.url.get_secret_value())
         self._quiet_until = 0.0
         """The moment until which the receiver asked for no request, of `time.monotonic()`."""
 
@@ -180,9 +302,8 @@ class WebhookSink:
     def trial(self, name: str, keys: KeyType) -> Trial:
         """The same receiver, with a tube of its own: what it took can't be taken back."""
         del keys  # a message takes both
-        host = urlsplit(self._options.url.get_secret_value()).hostname
         tube = f"conformance-{name}"
-        where = f"the receiver at {host}, as documents of the tube {tube}"
+        where = f"the receiver at {self._host}, as documents of the tube {tube}"
         return Trial(lambda: type(self)(self._options, resolve=self._resolve), where, None, tube=tube)
 
     async def open(self) -> None:
@@ -190,18 +311,37 @@ class WebhookSink:
         if self._client is not None:
             return
         options = self._options
-        client = Client(
+        tls = options.tls()
+        try:
+            async with asyncio.timeout(options.timeout):
+                allowed = await self._allowed(self._host, self._port)
+        except (OSError, TimeoutError) as error:
+            raise SinkUnavailable(f'sink "webhook": {self._host} can\'t be resolved: {error}') from error
+        if not allowed:
+            raise ConfigError(
+                f'sink "webhook": option "url": {self._host} leads to private, loopback or link-local '
+                'addresses only; if they are meant, add their network to "allowed_networks"'
+            )
+        self._client = Client(
+            # The rest of the URL may be a secret.
+            f'sink "webhook": {self._host}:{self._port}',
             options.url.get_secret_value(),
-            networks=options.allowed_networks,
-            tls=options.tls(),
+            resolve=self._allowed,
+            tls=tls,
             connections=options.pool_size,
             connect_timeout=options.connect_timeout,
             timeout=options.timeout,
-            max_answer=options.max_answer_bytes,
-            resolve=self._resolve,
+            idle_seconds=_IDLE_SECONDS,
+            most=LONGEST_ANSWER,
         )
-        await client.check()
-        self._client = client
+
+    async def _allowed(self, host: str, port: int) -> list[str]:
+        """The addresses that may be connected to; `OSError` when there is no address at all.
+
+        It is asked for each connection. A name that leads elsewhere the next time gains nothing by it.
+        """
+        found = dict.fromkeys(await self._resolve(host, port))
+        return [address for address in found if is_allowed(address, self._options.allowed_networks)]
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Post the batch, `max_bytes` a request, one request after the other."""
@@ -237,21 +377,9 @@ class WebhookSink:
     # --- requests -------------------------------------------------------------------------
 
     def _parts(self, batch: Batch) -> Iterator[list[bytes]]:
-        """The documents as lines, in groups of at most `max_bytes`; a larger one stands alone."""
+        """The documents as lines, in groups of at most `max_bytes`."""
         found = lines(orjson.dumps(batch.tube), batch.documents)
-        if sum(map(len, found)) + len(found) <= self._options.max_bytes:
-            yield found
-            return
-        group: list[bytes] = []
-        size = 0
-        for line in found:
-            if group and size + len(line) > self._options.max_bytes:
-                yield group
-                group, size = [], 0
-            group.append(line)
-            size += len(line) + 1
-        if group:
-            yield group
+        return in_groups(found, lambda line: len(line) + 1, self._options.max_bytes)
 
     async def _post(self, client: Client, batch: Batch, items: Sequence[bytes]) -> list[Result]:
         quiet = self._quiet_until - time.monotonic()
@@ -262,38 +390,32 @@ class WebhookSink:
 
         def begin() -> None:
             nonlocal begun
-            if client is not self._client:
-                raise SinkUnavailable('sink "webhook" is closed')
-            if batch.has_lapsed():
-                raise SinkUnavailable('sink "webhook": not sent, the right to send had lapsed')
+            refuse_lapsed(client.name, batch)
             begun = True
 
         try:
-            answer = await client.post(self._headers(body), body, begin)
+            answer = await client.request("POST", headers=self._headers(body), body=body, begin=begin)
         except (asyncio.CancelledError, SinkTimeout):
             if begun:
                 self._leave(batch)
             raise
         return self._results(client.name, batch, answer, len(items))
 
-    def _headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
+    def _headers(self, body: bytes) -> dict[str, str]:
         message, now = id_of(body), int(time.time())
-        headers = [
-            (b"content-type", CONTENT_TYPES[self._options.format]),
-            (b"accept", b"application/json"),
-            (b"accept-encoding", b"identity"),
-            (b"user-agent", b"pytube"),
-            (b"webhook-id", message),
-            (b"webhook-timestamp", b"%d" % now),
-            (b"idempotency-key", message),
-        ]
+        headers = {
+            "content-type": CONTENT_TYPES[self._options.format],
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "user-agent": "pytube",
+            "webhook-id": message,
+            "webhook-timestamp": str(now),
+            "idempotency-key": message,
+        }
         if self._keys:
-            headers.append((b"webhook-signature", signature(self._keys, message, now, body)))
-        own = self._options.headers.items()
-        replaced = {name.lower().encode() for name, _ in own}
-        return [pair for pair in headers if pair[0] not in replaced] + [
-            (name.encode(), value.get_secret_value().encode()) for name, value in own
-        ]
+            headers["webhook-signature"] = signature(self._keys, message, now, body)
+        own = {name.lower(): value.get_secret_value() for name, value in self._options.headers.items()}
+        return {**headers, **own}
 
     def _leave(self, batch: Batch) -> None:
         """The receiver may go on with a request of the batch."""
@@ -304,7 +426,7 @@ class WebhookSink:
     def _results(self, name: str, batch: Batch, answer: Answer, count: int) -> list[Result]:
         """What the answer says of the documents; raises what it says of the receiver."""
         status = answer.status
-        said = f'sink "webhook": {name} answered {status}'
+        said = f"{name} answered {status}"
         if 200 <= status < 300:
             results = results_of(answer.body, count, required=self.compares)
             return [result if result is OK else self._without_secrets(result) for result in results]

@@ -9,6 +9,8 @@ Long-running transactions that may have drawn pods hold the settled seq back. So
 seq: settled, except for the pods of those transactions. Floors follow it until one of those transactions
 ends, which gives the provisional seq a new version. Then scans restart from the settled floors, which
 follow the settled seq only, and so find what the transaction wrote.
+
+The payloads of control pods. Roles that may touch can put anything there, so reading one never fails.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
@@ -31,12 +34,14 @@ class Floor:
     """Where the next scan of one class of rows may start."""
 
     def __init__(self) -> None:
-        self._settled_floor = 0
+        self.settled = 0
+        """No row that is yet to be found lies at or below it."""
         self.value = 0
+        """Where the next scan may start. Only long writers can have such rows up to it."""
 
     def fall_back(self) -> None:
         """The provisional seq has a new version."""
-        self.value = self._settled_floor
+        self.value = self.settled
 
     def advance(self, last: int | None, settled: int, provisional: int) -> None:
         """Raise the floor after a mark.
@@ -47,16 +52,15 @@ class Floor:
             provisional: the provisional seq before it began.
         """
         # A scan that began above the settled floor says nothing about the rows in between.
-        if self._settled_floor == self.value:
-            settled_floor = settled if last is None else min(settled, last)
-            self._settled_floor = max(self._settled_floor, settled_floor)
+        if self.settled == self.value:
+            self.settled = max(self.settled, settled if last is None else min(settled, last))
         floor = provisional if last is None else min(provisional, last)
         self.value = max(self.value, floor)
 
     def lower(self, seqs: Sequence[int]) -> None:
         """Lower the floor so that the next scan finds these, which were given back; at least one."""
         lowest = min(seqs) - 1
-        self._settled_floor = min(self._settled_floor, lowest)
+        self.settled = min(self.settled, lowest)
         self.value = min(self.value, lowest)
 
 
@@ -188,7 +192,7 @@ class TubeSource:
 
     All calls raise `Fenced` or `WrongPartitions` when the term is over, and `DatabaseUnavailable`. Whether
     a call whose answer was lost had an effect is unknown, and pods may be marked that nobody works on; so
-    the term has to end.
+    the term has to end, unless the call only reads (`still_parked`).
     """
 
     def __init__(self, session: Queries, term: Term) -> None:
@@ -371,3 +375,42 @@ class TubeSource:
 
     def _of(self, pod: Pod) -> dict[str, object]:
         return self._arguments | {"shard": pod.shard, "seq": pod.seq}
+
+
+# --- control pods --------------------------------------------------------------------------------
+
+
+_GREATEST = 2**63 - 1
+
+
+def type_of(pod: Pod) -> object:
+    """What kind of control pod it is; None when it does not say."""
+    return _get(pod, "type")
+
+
+def start_seq_of(pod: Pod) -> int | None:
+    """The start seq of a backfill's control pod; None when it has none that is a seq."""
+    return _natural(_get(pod, "start_seq"))
+
+
+def is_end(pod: Pod) -> bool:
+    """Whether all that the end of a backfill says can be understood, here and in SQL."""
+    backfill = _get(pod, "backfill")
+    return start_seq_of(pod) is not None and (backfill is None or _natural(backfill) is not None)
+
+
+def asks_for_sweep(pod: Pod) -> bool:
+    """Whether the end of this backfill is to be followed by a sweep: it was one of a root table."""
+    return _get(pod, "sweep") is not False
+
+
+def _get(pod: Pod, name: str) -> Any:
+    payload: Any = pod.payload
+    return payload.get(name) if isinstance(payload, Mapping) else None
+
+
+def _natural(value: object) -> int | None:
+    """A `bigint` that is not negative, as a number or as its digits; None when it is something else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= _GREATEST else None

@@ -17,12 +17,19 @@ INCARNATION: Final = """
         (SELECT stats_reset FROM pg_stat_archiver))
 """
 
+# Whether the server was replaced or restored; the answer is for the first who finds it.
+SOURCE_CHECK: Final = "SELECT tube_source_check(%(seen_seq)s)"
+
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 
 SHARDS: Final = "SELECT DISTINCT tube, shard, shards FROM tube_attachment WHERE tube = ANY(%(tubes)s)"
 
 SYNC: Final = "SELECT tube_sync()"
 FIT_INDEX: Final = "SELECT tube_index_fit()"
+
+SINK_NOTE: Final = "SELECT wanted, emptied_at::text, is_new, is_over FROM tube_sink_note(%(tube)s, %(held)s)"
+SINK_MARKS: Final = "SELECT s.tube, s.mark FROM tube_sink_list() AS s WHERE s.mark IS NOT NULL"
+SINKS_MADE: Final = "SELECT s.tube FROM tube_sink_list() AS s WHERE NOT s.makes"
 
 LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 
@@ -53,6 +60,10 @@ LEADER_RELEASE: Final = """
     SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
+FAILING_NOTE: Final = """
+    SELECT tube_failing_note(%(tube)s, %(partition)s, %(reason)s, %(terms)s, %(seconds)s)
+"""
+
 LEADER_WAIT: Final = """
     SELECT extract(epoch FROM
         tube_leader_wait(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s))::float8
@@ -62,6 +73,8 @@ LEASE_TICKS: Final = """
     SELECT tube, partitions, instances, free, mine, rank
     FROM tube_lease_ticks(%(tubes)s, %(instance_id)s, %(client_id)s, %(ttl)s)
 """
+
+KAFKA_REPORT: Final = "SELECT tube_kafka_report(%(instance_id)s, %(client_id)s, %(unreachable)s)"
 
 LEASE_LEAVE: Final = "SELECT tube_lease_leave(%(tube)s, %(instance_id)s)"
 
@@ -190,7 +203,7 @@ SWEEP_END: Final = """
 SETTLE_SEQ: Final = "SELECT tube_settle_seq()"
 SETTLE_XID: Final = "SELECT pg_current_xact_id()::text"
 SETTLE_DONE: Final = "SELECT tube_settle_done(%(xid)s::xid8)"
-SETTLE_HOLDERS: Final = "SELECT tube_settle_holders(NULL)"
+SETTLE_WRITERS: Final = "SELECT tube_settle_writers(NULL)::text[]"
 
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 
@@ -198,3 +211,15 @@ CHANNELS: Final = "SELECT tube_channel(tube), tube FROM unnest(%(tubes)s::text[]
 WAKES: Final = "SELECT tube_wakes()"
 SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
+
+# --- samples (pytube.worker.copies) -----------------------------------------------------------
+
+SAMPLE_AGES: Final = """
+    SELECT s.tube, extract(epoch FROM clock_timestamp() - s.ended_at)::float8
+    FROM tube_sample AS s WHERE s.tube = ANY(%(tubes)s)
+"""
+TUBE_LAG: Final = """
+    SELECT extract(epoch FROM clock_timestamp() - min(l.since))::float8
+    FROM tube_load(1) AS l WHERE l.tube = %(tube)s
+"""
+SAMPLED: Final = "SELECT tube_sampled(%(tube)s, %(checked)s, %(differing)s, %(undecided)s, %(detail)s)"

@@ -5,8 +5,8 @@ transaction take a fresh transaction id X; (3) once every transaction older than
 a transaction that drew a number up to S had its transaction id before it drew, so it was older.
 
 A transaction that writes elsewhere may hold (3) up for hours. So, after a while, the worker asks who has a
-tube's table open for writing since S was read; when all of those are gone, S is settled, because nobody draws
-for a tube without having it open.
+tube's table open for writing since S was read, and has a transaction id; when all of those are gone, S is
+settled, because nobody draws for a tube without having it open.
 
 A transaction that has written to a tube may stay open for hours, too: a long writer. Then S becomes
 provisional: settled, except for the pods of the long writers. Each long writer that ends starts a new version
@@ -24,7 +24,7 @@ from pytube.db.session import Queries
 from pytube.errors import SequenceWentBack
 from pytube.sources import queries
 
-_ASK_HOLDERS_AFTER = 0.5
+_ASK_WRITERS_AFTER = 0.5
 _LONG_WRITER_AFTER = 0.5
 """Seconds after which a transaction that is still open counts as a long writer."""
 
@@ -37,7 +37,8 @@ class _Probe:
     seq: int
     xid: str
     begun_at: float
-    holders: set[str] | None = None
+    writers: set[str] | None = None
+    """The transactions that may have drawn up to the seq, by their ids; None: not asked yet."""
     asked_at: float = 0.0
 
 
@@ -49,8 +50,8 @@ class Settled:
         self._probe: _Probe | None = None
         self._turn = asyncio.Lock()
         self._long_writers: dict[str, tuple[int, float]] = {}
-        """Long writers, each with a seq below all its pods (the provisional seq when it was found), and since
-        when it has held back the settled seq."""
+        """Long writers, by transaction ids: each with a seq below all its pods (the provisional seq when
+        it was found), and since when it has held back the settled seq."""
         self.seq = 0
         """The newest seq known to be settled. A mark begun after reading this sees all up to it."""
         self.provisional = 0
@@ -67,6 +68,13 @@ class Settled:
     def long_writers(self) -> int:
         """How many long writers there are."""
         return len(self._long_writers)
+
+    @property
+    def long_writer_xids(self) -> list[str]:
+        """Their transaction ids. To be read together with `provisional`: only what these have written, and
+        have not committed, can be missing up to it.
+        """
+        return list(self._long_writers)
 
     @property
     def age(self) -> float:
@@ -122,26 +130,26 @@ class Settled:
             self._forget_ended(set())
             self._settle_up_to(probe.seq)
         elif self._long_writers or (
-            probe is not None and time.monotonic() - probe.begun_at >= _ASK_HOLDERS_AFTER
+            probe is not None and time.monotonic() - probe.begun_at >= _ASK_WRITERS_AFTER
         ):
             # Asked after S was read: a session that drew up to S is over, or is among these.
-            holders = set(await self._session.value(queries.SETTLE_HOLDERS))
-            self._forget_ended(holders)
-            if probe is not None and self._are_over(probe, holders):
+            writers = set(await self._session.value(queries.SETTLE_WRITERS))
+            self._forget_ended(writers)
+            if probe is not None and self._are_over(probe, writers):
                 self._probe = None
                 self._settle_up_to(probe.seq)
 
-    def _are_over(self, probe: _Probe, holders: set[str]) -> bool:
+    def _are_over(self, probe: _Probe, writers: set[str]) -> bool:
         """Whether all that could draw up to the probe's seq have ended, or are long writers."""
-        if probe.holders is None:
-            probe.holders = holders - self._long_writers.keys()
+        if probe.writers is None:
+            probe.writers = writers - self._long_writers.keys()
             probe.asked_at = time.monotonic()
-        probe.holders &= holders
-        if probe.holders and time.monotonic() - probe.asked_at >= _LONG_WRITER_AFTER:
+        probe.writers &= writers
+        if probe.writers and time.monotonic() - probe.asked_at >= _LONG_WRITER_AFTER:
             # None was open when the present provisional seq was found, or it would have waited for them.
-            self._long_writers |= dict.fromkeys(probe.holders, (self.provisional, probe.begun_at))
-            probe.holders = set()
-        return not probe.holders
+            self._long_writers |= dict.fromkeys(probe.writers, (self.provisional, probe.begun_at))
+            probe.writers = set()
+        return not probe.writers
 
     def _settle_up_to(self, seq: int) -> None:
         self.provisional = max(self.provisional, seq)
@@ -151,9 +159,9 @@ class Settled:
         below = (seq for seq, _ in self._long_writers.values())
         self.seq = max(self.seq, min(below, default=self.provisional))
 
-    def _forget_ended(self, holders: set[str]) -> None:
+    def _forget_ended(self, writers: set[str]) -> None:
         """Start a new version of the provisional seq if a long writer has ended."""
-        ended = self._long_writers.keys() - holders
+        ended = self._long_writers.keys() - writers
         if ended:
             for writer in ended:
                 del self._long_writers[writer]

@@ -1,13 +1,17 @@
-"""Terms: leadership over a partition as the database sees it. The fence of everything else."""
+"""Terms: leadership over a partition as the database sees it. The fence of everything else.
+
+It also tells of shards that two hosts have: rows would overwrite each other at the sink.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import combinations
 from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
@@ -15,7 +19,6 @@ from pytube.db.session import Queries
 from pytube.errors import Fenced, NotLeader, UsageError
 from pytube.model import KeyType
 from pytube.sources import queries
-from pytube.sources.shards import Shards, shards_of
 
 _LONGEST_REASON = 500
 """Characters of what is told of an error."""
@@ -127,35 +130,57 @@ def _key_type(tube: str, name: str) -> KeyType:
 
 
 Trouble = Literal["sink", "source", "paused"]
+Hindrance = Literal["slow", "locked"]
+"""What slows a term down: its sink, or somebody's lock. It delivers all the same, or will."""
 
 
 class Troubles:
-    """What keeps a term from delivering: its sink or source is down, or a pause. Renewals tell of it."""
+    """What keeps a term from delivering: its sink or source is down, or a pause; and what slows it down.
+
+    Renewals tell of it.
+    """
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
+        self._watched: dict[str, Callable[[], tuple[str, float] | None]] = {}
 
     def reason(self, what: Trouble) -> str | None:
         """Why it is down, as it is told; None when it is not."""
         return self._since[what][0] if what in self._since else None
 
-    def begin(self, what: Trouble, reason: str, since: float | None = None) -> None:
-        """It is down, or at rest, from now on; or since a moment of `time.monotonic`."""
-        self._since[what] = _for_people(reason), time.monotonic() if since is None else since
+    def note(self, what: Trouble, reason: str, since: float | None = None) -> None:
+        """It is down, or at rest, for this reason.
+
+        The latest reason counts: the first one is often gone by the time that somebody looks. When it began
+        stays: now, or `since`, a moment of `time.monotonic`.
+        """
+        if what in self._since:
+            _, since = self._since[what]
+        self._since[what] = reason_for_people(reason), time.monotonic() if since is None else since
 
     def end(self, what: Trouble) -> None:
         """It is so no more."""
         self._since.pop(what, None)
 
+    def watch(self, what: Hindrance, ask: Callable[[], tuple[str, float] | None]) -> None:
+        """Ask with each renewal whether it is so: why, and since which moment of `time.monotonic`."""
+        self._watched[what] = ask
+
     def as_json(self) -> dict[str, dict[str, Any]]:
         """As the database takes it; empty when the term delivers."""
         now = time.monotonic()
+        seen = {
+            what: (reason_for_people(told[0]), told[1])
+            for what, ask in self._watched.items()
+            if (told := ask()) is not None
+        }
         return {
-            what: {"reason": reason, "seconds": now - since} for what, (reason, since) in self._since.items()
+            what: {"reason": reason, "seconds": now - since}
+            for what, (reason, since) in (self._since | seen).items()
         }
 
 
-def _for_people(reason: str) -> str:
+def reason_for_people(reason: str) -> str:
     """The text of an error: short, without passwords, and of characters that `jsonb` takes."""
     text = "".join(c if c.isprintable() else " " for c in reason)
     text = _PASSWORD.sub(r"\1********", _USER_INFO.sub("********@", text))
@@ -208,6 +233,64 @@ async def release(session: Queries, term: Term) -> bool:
     return bool(await session.value(queries.LEADER_RELEASE, term.arguments))
 
 
+async def note_failing(
+    session: Queries, tube: str, partition: int, reason: str = "", terms: int = 0, seconds: float = 0.0
+) -> None:
+    """Write down that so many terms failed one after the other, the first so long ago; 0: no more do."""
+    arguments = {"tube": tube, "partition": partition, "terms": terms, "seconds": seconds}
+    await session.value(queries.FAILING_NOTE, arguments | {"reason": reason_for_people(reason)})
+
+
 async def wait_left(session: Queries, term: Term) -> float:
     """Seconds until no earlier term can write any more; 0 when none can."""
     return float(await session.value(queries.LEADER_WAIT, term.arguments))
+
+
+# --- shards of hosts -----------------------------------------------------------------------------
+
+
+Shards = Mapping[str, Sequence[range]]
+"""The shards of each tube, as far as tables are attached to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedShard:
+    """One shard of a tube that two hosts have."""
+
+    tube: str
+    shard: int
+    hosts: tuple[str, str]
+
+    @property
+    def finding(self) -> str:
+        """What is wrong, and what to do."""
+        one, other = self.hosts
+        return (
+            f"tube {self.tube!r} has shard {self.shard} on host {one} and on host {other}, so rows of one id "
+            "would overwrite each other at the sink; attach the tables of each host to shards of its own "
+            "(pytube tube attach --shard)"
+        )
+
+
+def shards_of(attached: Iterable[tuple[str, int, int]]) -> Shards:
+    """The shards of attached tables, each given as its tube, the first shard, and their number."""
+    shards: dict[str, list[range]] = {}
+    for tube, first, count in attached:
+        shards.setdefault(tube, []).append(range(first, first + count))
+    return shards
+
+
+def shared_shards(hosts: Mapping[str | None, Shards]) -> Iterator[SharedShard]:
+    """The first shard that each two hosts have in common, for each tube; the only host has no name."""
+    named = [(name, shards) for name, shards in hosts.items() if name is not None]
+    for (one, mine), (other, theirs) in combinations(named, 2):
+        for tube in sorted(mine.keys() & theirs.keys()):
+            starts = (
+                max(some.start, others.start)
+                for some in mine[tube]
+                for others in theirs[tube]
+                if some.start < others.stop and others.start < some.stop
+            )
+            first = min(starts, default=None)
+            if first is not None:
+                yield SharedShard(tube, first, (one, other))

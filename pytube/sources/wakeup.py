@@ -44,6 +44,7 @@ class Listener:
         self,
         session: Session,
         tubes: Sequence[str],
+        log: Logger,
         on_wake: Callable[[str, int], None],
         on_works: Callable[[], None],
         on_ddl: Callable[[], None],
@@ -51,6 +52,7 @@ class Listener:
         """Args:
         session: of its own.
         tubes: whose notifications are received.
+        log: of the host.
         on_wake: receives the tube and the partition that pods arrived for.
         on_works: called when notifications begin to arrive: earlier ones were lost.
         on_ddl: called when an event trigger has seen DDL on an attached table.
@@ -61,7 +63,7 @@ class Listener:
         self._on_works = on_works
         self._on_ddl = on_ddl
         self._of_channel: dict[str, str] = {}
-        self._log = Logger("pytube.worker")
+        self._log = log
         self._writers_notify = False
         self.works = False
         """Whether notifications do arrive; until it is known, and where they don't, workers poll."""

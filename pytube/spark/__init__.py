@@ -8,7 +8,7 @@ from pytube.spark.hosts import Host, ShardMap, shard_map
 from pytube.spark.job import PartFailed
 from pytube.spark.jsonl import documents as jsonl_documents
 from pytube.spark.reconcile import Reconciled, reconcile
-from pytube.spark.sources.register import Snapshot, register, snapshot
+from pytube.spark.register import Snapshot, register, snapshot
 from pytube.spark.touch import Touched, fanout_sql, touch
 
 __all__ = [

@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 
 from pytube.errors import UsageError
 from pytube.model import Id, KeyType
-from pytube.spark.keys import arrays
-from pytube.spark.keys.kinds import KeyKind, kind_of
-from pytube.spark.pods.pack import REFUSED
+from pytube.spark import arrays
+from pytube.spark.kinds import KeyKind, kind_of
+from pytube.spark.pack import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _WHOLE = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
-from pytube.spark import queries
+from pytube.spark import kinds, queries
 from pytube.spark.hosts import Host, ShardMap
-from pytube.spark.keys import kinds
-from pytube.spark.keys.kinds import KeyKind
+from pytube.spark.kinds import KeyKind
 from pytube.spark.queries import first_row, rows, value
 
 ROUNDS = 3

@@ -24,7 +24,7 @@ from pytube.model import Id
 from pytube.spark import frame, job
 from pytube.spark.hosts import Where, shard_map
 from pytube.spark.job import JobSpec, Parts
-from pytube.spark.keys.kinds import BIGINT, KeyKind
+from pytube.spark.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
 

@@ -16,15 +16,13 @@ from pyspark.sql import Row, SparkSession
 
 from pytube.db.errors import is_outage, translated
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
-from pytube.spark import job
+from pytube.spark import arrays, job
+from pytube.spark.arrays import Ints
 from pytube.spark.hosts import Host, TaskSession
 from pytube.spark.job import Counts
-from pytube.spark.keys import arrays
-from pytube.spark.keys.arrays import Ints
-from pytube.spark.keys.kinds import BIGINT, KeyKind, Keys
-from pytube.spark.pods import make
-from pytube.spark.pods.make import Cutters, Pods
-from pytube.spark.pods.pack import freeze_imports, unpack, unpack_wide
+from pytube.spark.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.pack import freeze_imports, unpack, unpack_wide
+from pytube.spark.pods import Cutters, Pods, encode, send
 
 RESULT = "unit int, rows bigint, ids bigint, pods bigint, state string, error string"
 """The columns that a task returns, one row for each unit."""
@@ -83,8 +81,6 @@ class UnitPlan:
     stages: Mapping[int, str] = field(default_factory=dict)
     """The table that collects the pods, by host."""
     payload: Mapping[str, Any] | None = None
-    probe: Callable[[str, int], None] | None = None
-    """For tests: is called with `copied` and `committed`, and the unit."""
     kind: KeyKind = BIGINT
 
 
@@ -214,19 +210,18 @@ class _Unit:
     def _write(self, pods: Iterable[Pods]) -> None:
         blocks = list(pods)
         plan = self._plan
-        data = b"".join(make.encode(block, plan.op, plan.payload, kind=plan.kind) for block in blocks)
+        data = b"".join(encode(block, plan.op, plan.payload, kind=plan.kind) for block in blocks)
         if not data or self._connection is None:
             return
         with self._failing():
             for target in self._targets:
-                make.send(self._connection, target, data)
+                send(self._connection, target, data)
             for block in blocks:
                 self._shards.update(np.unique(block.shards).tolist())
                 self._counts = self._counts.plus(Counts(0, block.ids.size, len(block)))
 
     def _commit(self) -> None:
         assert self._connection is not None
-        self._probe("copied")
         counts = self._counts._replace(rows=self._rows)
         if not job.done(self._connection, self._plan.job_id, self._bucket, counts, sorted(self._shards)):
             self._connection.execute("ROLLBACK")
@@ -234,11 +229,6 @@ class _Unit:
             return
         self._connection.execute("COMMIT")
         self._state = WRITTEN
-        self._probe("committed")
-
-    def _probe(self, moment: str) -> None:
-        if self._plan.probe is not None:
-            self._plan.probe(moment, self.number)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

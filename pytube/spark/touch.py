@@ -19,8 +19,8 @@ from pytube.errors import PytubeError, UsageError
 from pytube.spark import frame, job, queries
 from pytube.spark.hosts import Where, shard_map
 from pytube.spark.job import Counts, JobSpec, Parts
-from pytube.spark.pods.pack import PACKED, PackPlan, pack_keys
-from pytube.spark.sources.ranges import divided, within
+from pytube.spark.pack import PACKED, PackPlan, pack_keys
+from pytube.spark.ranges import divided, within
 from pytube.spark.tasks import FAILED, LOST, RESULT, WRITTEN, UnitPlan, run_calls, write_units
 
 BUCKETS = 64
@@ -69,7 +69,6 @@ def touch(
     schema: str = "tube",
     fingerprint: str | None = None,
     payload: Mapping[str, Any] | None = None,
-    probe: Any = None,
 ) -> Touched:
     """Touch the keys in a DataFrame.
 
@@ -95,7 +94,6 @@ def touch(
         fingerprint: identifies the query; by default made of the plan of `df`. A job that began with another
             fingerprint is refused.
         payload: the payload of all pods.
-        probe: for tests.
 
     Raises:
         UsageError: a column is missing or has a wrong type, a key is invalid, or a tube does not exist.
@@ -115,7 +113,7 @@ def touch(
     [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard, parts.kind))
     parts.begin(buckets)
     plan = UnitPlan(
-        hosts.hosts, spec.job_id, names, op, parts.units, pod_size, parts.stages(), payload, probe, parts.kind
+        hosts.hosts, spec.job_id, names, op, parts.units, pod_size, parts.stages(), payload, parts.kind
     )
     written = 0
     if any(part.is_open for part in parts.parts):

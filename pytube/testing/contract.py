@@ -14,9 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 from pytube.errors import PytubeError, SinkError, SinkUnavailable
 from pytube.model import Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Scanning, Sink, why_no_scan
-from pytube.testing.documents import ODD_DOCUMENTS, ODD_TEXTS, batch
-from pytube.testing.harness import begun, cancelled, expect, skip
-from pytube.testing.reading import ReadingChecks
+from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, batch, begun, cancelled, expect, skip
+from pytube.testing.reading import MarkChecks, ReadingChecks
 
 _TUBE = "conformance"
 
@@ -26,7 +25,7 @@ class _ScanningSink(Sink, Scanning, Protocol):
     """Both."""
 
 
-class SinkContract(ReadingChecks):
+class SinkContract(ReadingChecks, MarkChecks):
     """Inherit in a class `Test…` and give `make_sink` and `read_back`; pytest finds the tests.
 
     The other methods of `SinkHarness` make some checks sharper; give those that the store allows. What a sink
@@ -466,7 +465,7 @@ class SinkContract(ReadingChecks):
     @asynccontextmanager
     async def _scanning(self) -> AsyncIterator[_ScanningSink]:
         async with self.opened() as sink:
-            if not isinstance(sink, _ScanningSink) or sink.cannot_scan() is not None:
+            if not isinstance(sink, _ScanningSink) or why_no_scan(sink) is not None:
                 skip(f"no scan: {why_no_scan(sink)}")
             yield sink
 

@@ -126,10 +126,6 @@ class MemorySink:
     async def abandon(self, batch: Batch) -> None:
         """Return at once: a cancelled send has stopped."""
 
-    def cannot_scan(self) -> str | None:
-        """It can."""
-        return None
-
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The keys held, two a page; a store is one tube's."""
         del tube
@@ -145,10 +141,6 @@ class MemorySink:
             self._refuse_when_down()
             yield found[start : start + 2]
 
-    def cannot_read(self) -> str | None:
-        """It can."""
-        return None
-
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """The last write of each; a store is one tube's."""
         del tube
@@ -156,10 +148,6 @@ class MemorySink:
         self._refuse_when_closed()
         held = [(key, self.store.held.get(key)) for key in keys]
         return {key: Stored() if d is None else Stored(d.body, d.token, d.seq) for key, d in held}
-
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The same."""
-        return bodies
 
     async def close(self) -> None:
         """Refuse sends, those that hang too."""

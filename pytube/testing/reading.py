@@ -9,9 +9,19 @@ from typing import Any, Protocol, runtime_checkable
 from pytube.comparison import decode
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Key, Token
-from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, why_no_read
-from pytube.testing.documents import ODD_DOCUMENTS, ODD_TEXTS, batch
-from pytube.testing.harness import SinkHarness, expect, skip
+from pytube.sinks.base import (
+    READ_MOST,
+    Making,
+    Marked,
+    Reading,
+    Sink,
+    Stored,
+    held_forms,
+    open_existing,
+    why_no_mark,
+    why_no_read,
+)
+from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, skip
 
 _TUBE = "conformance"
 
@@ -71,13 +81,13 @@ class ReadingChecks(SinkHarness):
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[_ReadingSink]:
         async with self.opened() as sink:
-            if not isinstance(sink, _ReadingSink) or sink.cannot_read() is not None:
+            if not isinstance(sink, _ReadingSink) or why_no_read(sink) is not None:
                 skip(f"no reading: {why_no_read(sink)}")
             yield sink
 
     async def _expect_read(self, sink: _ReadingSink, sent: Batch) -> None:
         bodies = [document.body or b"" for document in sent]
-        held = await sink.as_held(bodies)
+        held = await held_forms(sink, bodies)
         expect(len(held) == len(bodies), f"as_held gave {len(held)} documents for {len(bodies)}")
         found = await sink.read(_TUBE, [document.key for document in sent])
         for document, body in zip(sent, held, strict=True):
@@ -101,3 +111,95 @@ class ReadingChecks(SinkHarness):
         except SinkUnavailable:
             return
         raise AssertionError("a closed sink was read")
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class _MarkedSink(Sink, Marked, Protocol):
+    """Both."""
+
+
+class MarkChecks(SinkHarness):
+    """To look makes nothing; the mark stays with the documents, and goes with them."""
+
+    def test_open_existing(self) -> None:
+        """It opens what is there, and else says what is missing, and leaves the sink closed."""
+
+        async def check() -> None:
+            sink = self.make_sink()
+            if not isinstance(sink, Making):
+                skip("the sink has no open_existing: nothing is made by `open`")
+            for _ in range(2):
+                if await open_existing(sink) is not None:
+                    await self.expect_refused(
+                        lambda: sink.send(batch({1: {}})), "after open_existing found nothing"
+                    )
+            await sink.close()
+            async with self.opened():
+                pass
+            expect(await open_existing(sink) is None, "open_existing does not find what open has made")
+            await self.write_ok(sink, batch({1: {"v": 1}}))
+            await sink.close()
+            await self.expect_values({(0, 1): {"v": 1}}, "after open_existing")
+
+        self.run(check())
+
+    def test_mark_stays(self) -> None:
+        """While documents come and go; for every sink of the place. One that is there is not overwritten."""
+
+        async def check() -> None:
+            async with self._marked() as sink:
+                mark = await self._mark(sink, "first")
+                await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
+                await self.write_ok(sink, batch({1: None, 2: None}, token=(1, 2)))
+                await sink.write_mark(TUBE.get(), "second")
+                async with self._marked() as other:
+                    for one in (sink, other):
+                        expect(await one.read_mark(TUBE.get()) == mark, "the mark is another one")
+                await sink.close()
+                try:
+                    await sink.read_mark(TUBE.get())
+                except SinkUnavailable:
+                    pass
+                else:
+                    expect(False, "a closed sink told its mark")
+            await self.expect_values({}, "beside a mark")
+
+        self.run(check())
+
+    def test_mark_goes(self) -> None:
+        """With the documents."""
+
+        async def check() -> None:
+            async with self._marked() as sink:
+                mark = await self._mark(sink, "first")
+                await self.write_ok(sink, batch({1: {"v": 1}}))
+                if not await self.lose():
+                    skip("lose() does not say how this store loses its documents")
+                expect(
+                    await sink.read_mark(TUBE.get()) != mark, "the mark is there, and the documents are gone"
+                )
+                again = await self._mark(sink, "second")
+                expect(again != mark, "what was emptied has the mark that it had before")
+                await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
+            await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
+
+        self.run(check())
+
+    @asynccontextmanager
+    async def _marked(self) -> AsyncIterator[_MarkedSink]:
+        async with self.opened() as sink:
+            if not isinstance(sink, _MarkedSink) or why_no_mark(sink) is not None:
+                skip(f"no mark: {why_no_mark(sink)}")
+            yield sink
+
+    async def _mark(self, sink: Marked, wanted: str) -> str:
+        """The mark, left if there is none."""
+        mark = await sink.read_mark(TUBE.get())
+        if mark is None:
+            await sink.write_mark(TUBE.get(), wanted)
+            mark = await sink.read_mark(TUBE.get())
+        assert mark is not None, "write_mark has left no mark"
+        return mark

@@ -12,11 +12,9 @@ from uuid import uuid4
 
 from pytube.comparison import decode
 from pytube.model import Batch, Key, KeyType, Result
-from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, why_no_read
-from pytube.sinks.trial import Trial
+from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, Trial, held_forms, why_no_read
 from pytube.testing.contract import SinkContract
-from pytube.testing.documents import TUBE
-from pytube.testing.harness import expect, skip
+from pytube.testing.harness import TUBE, expect, skip
 
 MakeTrial = Callable[[str, KeyType], Trial]
 
@@ -187,7 +185,7 @@ class _Suite(SinkContract):
             asked = list(keys)
             for start in range(0, len(asked), READ_MOST):
                 found |= await sink.read(self.place.tube, asked[start : start + READ_MOST])
-            return found, await sink.as_held(bodies)
+            return found, await held_forms(sink, bodies)
         finally:
             await sink.close()
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import sql
-from psycopg.rows import class_row
 
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import NoUsableKey, UnknownTube, UsageError
+from pytube.errors import NoUsableKey, UnknownTube
 from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.attachments import Attached, Manner, Place, Wish
-from pytube.tubes.tables import find_table, with_retries
+from pytube.tubes.calls import rows_of, value_of
+from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retries
 
 _log = Logger("pytube.tubes")
+_INDEX = IndexQueries(queries.INDEX_TABLE, queries.INDEX_SQL, queries.LEFTOVERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,24 @@ class Tubes:
             What it was before, None for a new one; what it is now.
         """
         with translated():
-            before = _settings(self._connection, self._schema, tube)
+            before = self._settings(tube)
             there = None if before is None else before.partitions
             wanted = partitions if partitions is not None else there or 1
             if there is not None:
                 # also where it has them: an index may be left to build, or to drop
-                self._fit_index(tube, wanted)
-            self._run(
+                fit_index(self._connection, self._schema, _INDEX, tube, wanted, _log)
+            self._value(
                 queries.ENSURE_EXISTS,
                 tube=tube,
                 partitions=wanted,
                 predicate=predicate,
                 key_type=None if key_type is None else key_type.value,
             )
-            if there is not None and there != wanted:
-                self._fit_index(tube, wanted)
-            now = _settings(self._connection, self._schema, tube)
+            if there is not None and (
+                left := fit_index(self._connection, self._schema, _INDEX, tube, wanted, _log)
+            ):
+                _log.warning("index_left", tube=tube, partitions=wanted, reason=left)
+            now = self._settings(tube)
         if now is None:
             raise _unknown(tube)  # somebody dropped it meanwhile
         return before, now
@@ -124,12 +126,11 @@ class Tubes:
         Returns:
             The greatest epoch issued; later terms have greater ones.
         """
-        statement = queries.within(queries.REBASE, self._schema)
-        with translated():
-            row = self._connection.execute(statement, {"tube": tube, "epoch": epoch}).fetchone()
-        if row is None:
-            raise UsageError(f"the tube {tube!r} could not be rebased")
-        return int(row[0])
+        return int(self._value(queries.REBASE, tube=tube, epoch=epoch))
+
+    def acknowledge(self, tube: str) -> int:
+        """Answer for the copy of a tube that is to be verified; returns how many reasons there were."""
+        return int(self._value(queries.ACKNOWLEDGE, tube=tube))
 
     def drop(self, tube: str, *, force: bool = False) -> None:
         """Drop a tube; `force`: also while tables are attached to it, pods wait or documents are parked,
@@ -139,8 +140,7 @@ class Tubes:
             UnknownTube: there is none of that name.
             TubesNotEmpty: it has tables, pods or parked documents, and `force` is not set.
         """
-        with translated():
-            self._run(queries.DROP, tube=tube, force=force)
+        self._value(queries.DROP, tube=tube, force=force)
 
     def attach(
         self,
@@ -231,7 +231,7 @@ class Tubes:
     def _attach(self, place: Place, wish: Wish, manner: Manner) -> str | None:
         """One attempt; the root table of the shards if that is another one."""
         with self._connection.transaction():
-            self._run(
+            self._value(
                 queries.ATTACH,
                 tube=place.tube,
                 table=place.oid,
@@ -275,7 +275,7 @@ class Tubes:
                     Place(name, table, oid, [one for one in attached if one.tube == name]).check_detach()
             with_retries(
                 self._connection,
-                lambda: self._run(queries.DETACH, tube=tube, table=oid),
+                lambda: self._value(queries.DETACH, tube=tube, table=oid),
                 table=oid,
                 name=table,
                 limit=limit,
@@ -285,43 +285,18 @@ class Tubes:
 
     def list(self) -> list[Attachment]:
         """All tubes by name, with their tables in the order of attachment."""
-        with (
-            translated(),
-            self._connection.cursor(row_factory=class_row(Attachment)) as cursor,
-        ):
-            return cursor.execute(queries.within(queries.LIST, self._schema)).fetchall()
+        return rows_of(Attachment, self._connection, self._schema, queries.LIST)
 
-    def _fit_index(self, tube: str, partitions: int) -> None:
-        """The index for `partitions`, built while the tube is in use; with these, others are dropped so."""
-        for schema, name in self._connection.execute(
-            queries.LEFTOVERS, {"schema": self._schema, "tube": tube}
-        ).fetchall():
-            _log.info(
-                "index_drop_started", tube=tube, index=name, reason="an interrupted build left it behind"
-            )
-            self._connection.execute(
-                sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(schema, name))
-            )
-        statement = queries.within(queries.INDEX_SQL, self._schema)
-        parameters = {"tube": tube, "partitions": partitions}
-        while (row := self._connection.execute(statement, parameters).fetchone()) and row[0]:
-            if row[0].startswith("DROP"):
-                _log.info("index_drop_started", tube=tube, reason="it is for another number of partitions")
-            else:
-                _log.info("index_build_started", tube=tube, partitions=partitions)
-            self._connection.execute(str(row[0]).encode())
+    def _settings(self, tube: str) -> TubeSettings | None:
+        """What a tube is made with; None where there is none of that name."""
+        found = rows_of(TubeSettings, self._connection, self._schema, queries.TUBE, tube=tube)
+        return found[0] if found else None
 
-    def _run(self, query: LiteralString, **parameters: object) -> None:
-        self._connection.execute(queries.within(query, self._schema), parameters)
+    def _value(self, query: LiteralString, **parameters: object) -> Any:
+        return value_of(self._connection, self._schema, query, **parameters)
 
     def _one(self, query: LiteralString, **parameters: object) -> tuple[Any, ...] | None:
         return self._connection.execute(queries.within(query, self._schema), parameters).fetchone()
-
-
-def _settings(connection: psycopg.Connection, schema: str, tube: str) -> TubeSettings | None:
-    """What a tube is made with; None where there is none of that name."""
-    with connection.cursor(row_factory=class_row(TubeSettings)) as cursor:
-        return cursor.execute(queries.within(queries.TUBE, schema), {"tube": tube}).fetchone()
 
 
 def _unknown(tube: str) -> UnknownTube:

@@ -49,18 +49,33 @@ TUBE = """
     FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s LIMIT 1
 """
 
+ACKNOWLEDGE = "SELECT {s}.tube_verified(%(tube)s)"
 REBASE = "SELECT {s}.tube_leader_rebase(%(tube)s, %(epoch)s)"
 
-INDEX_SQL = "SELECT {s}.tube_index_sql(%(tube)s, %(partitions)s)"
+INDEX_SQL: Final = "SELECT {s}.tube_index_sql(%(queue)s, %(partitions)s)"
 # What an interrupted REINDEX CONCURRENTLY leaves behind.
-LEFTOVERS = """
+LEFTOVERS: Final = """
     SELECT n.nspname, c.relname
     FROM pg_catalog.pg_index i
     JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_catalog.pg_class t ON t.oid = i.indrelid
-    WHERE n.nspname = %(schema)s AND t.relname = %(tube)s AND NOT i.indisvalid
+    WHERE n.nspname = %(schema)s AND t.relname = %(queue)s AND NOT i.indisvalid
         AND c.relname ~ '_cc(new|old)[0-9]*$'
+"""
+INDEX_TABLE: Final = "pg_catalog.to_regclass(pg_catalog.format('%%I.%%I', %(schema)s::text, %(queue)s::text))"
+# Why this role can't CREATE INDEX CONCURRENTLY, or drop one so, on a table; NULL: it can.
+BUILDER: Final = """
+    SELECT CASE
+        WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN pg_catalog.format(
+            '%%I does not own its table: a worker builds it once the table holds at most 8 MB, and until '
+            'then all works without; to have it built now, run the command again as a member of %%I, or as a '
+            'superuser', current_user, pg_catalog.pg_get_userbyid(c.relowner))
+        WHEN NOT pg_catalog.has_schema_privilege(c.relnamespace, 'CREATE') THEN pg_catalog.format(
+            'it needs a right on the schema: as its owner, run: GRANT CREATE ON SCHEMA %%s TO %%I; then run '
+            'the command again', c.relnamespace::pg_catalog.regnamespace, current_user)
+        END
+    FROM pg_catalog.pg_class AS c WHERE c.oid = {table}
 """
 
 JOB_LIST = "SELECT * FROM {s}.tube_job_list(%(job)s)"
@@ -87,14 +102,19 @@ STATE: Final = """CASE WHEN l.lost THEN 'lost'
             WHEN p.kind IN ('poison', 'park_limit') AND l.leader_id IS NOT NULL THEN 'stopped'
             WHEN p.halted_since IS NOT NULL THEN 'paused'
             WHEN p.tube IS NOT NULL AND l.leader_id IS NOT NULL THEN 'pausing'
+            WHEN f.tube IS NOT NULL THEN 'failing'
             WHEN l.sink_down IS NOT NULL THEN 'sink down'
             WHEN l.source_down IS NOT NULL THEN 'source down' WHEN l.leader_id IS NOT NULL THEN 'leads'
             ELSE 'free' END"""
-"""Of a partition, in terms of `tube_leaders` AS l and `tube_pause_list` AS p.
+"""Of a partition, in terms of `tube_leaders` AS l, `tube_pause_list` AS p and `tube_failing_list` AS f.
 
-`pytube.health.status.PartitionStatus` tells what each state means.
+`pytube.health.fleet.Partition` tells what each state means.
 """
 
+
+FAILING: Final = """f.reason AS failing, f.terms AS failing_terms,
+        extract(epoch FROM clock_timestamp() - f.since)::float8 AS failing_for"""
+"""Columns of `tube_failing_list` AS f."""
 
 TOOK: Final = "extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS took"
 """How long a statement has taken the server: a column for `timed`."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
+from psycopg.rows import dict_row
 
-from pytube.db.errors import TRANSIENT
+from pytube.db.errors import TRANSIENT, translated
 from pytube.errors import PytubeError, UnknownTable
-from pytube.tubes.queries import HOLDERS, TABLE
+from pytube.logs import Logger
+from pytube.tubes import queries
+from pytube.tubes.queries import BUILDER, HOLDERS, TABLE, within
 
 # Older servers raise these where newer ones answer NULL.
 _NO_NAME = (errors.InvalidName, errors.SyntaxError, errors.FeatureNotSupported, errors.UndefinedTable)
@@ -116,3 +120,65 @@ def _holders(connection: psycopg.Connection, table: int) -> str:
         f"{application} (pid {pid}, {state or 'working'}, for {age:.0f} s)"
         for pid, application, state, age in rows
     )
+
+
+# --- the index of a tube or an outbox, built and dropped while it is in use -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IndexQueries:
+    """What differs between tubes and outboxes. Parameters: `schema` of our SQL, `queue`, `partitions`."""
+
+    table: LiteralString
+    """The oid of its table, as an expression."""
+    next_statement: LiteralString
+    """What is to be run next; NULL: nothing is."""
+    leftovers: LiteralString
+    """Schemas and names of what an interrupted build left behind."""
+
+
+def fit_index(
+    connection: psycopg.Connection,
+    schema: str,
+    queries: IndexQueries,
+    queue: str,
+    partitions: int,
+    log: Logger,
+) -> str | None:
+    """Give a queue the index for `partitions`; where these are its own, drop others.
+
+    Only who has the rights of the table's owner can do so CONCURRENTLY. For others the SQL function that
+    changes the number does it where that is quick, and so do workers later.
+
+    Returns:
+        Why this role does not build the index that is missing, and who does; None when none is missing.
+    """
+    arguments = {"schema": schema, "queue": queue, "partitions": partitions}
+    builder = within(BUILDER.replace("{table}", queries.table), schema)
+    obstacle = connection.execute(builder, arguments).fetchone()
+    statement = within(queries.next_statement, schema)
+    if obstacle is not None and obstacle[0] is not None:
+        row = connection.execute(statement, arguments).fetchone()
+        is_missing = row is not None and row[0] is not None and not row[0].startswith("DROP")
+        return str(obstacle[0]) if is_missing else None
+    for where, name in connection.execute(within(queries.leftovers, schema), arguments).fetchall():
+        log.info("index_drop_started", tube=queue, index=name, reason="an interrupted build left it behind")
+        connection.execute(
+            sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier(where, name))
+        )
+    while (row := connection.execute(statement, arguments).fetchone()) and row[0]:
+        if row[0].startswith("DROP"):
+            log.info("index_drop_started", tube=queue, reason="it is for another number of partitions")
+        else:
+            log.info("index_build_started", tube=queue, partitions=partitions)
+        connection.execute(str(row[0]).encode())
+    return None
+
+
+# --- the ledger of jobs that write tubes in units -------------------------------------------------
+
+
+def jobs(connection: psycopg.Connection, schema: str, job_id: str | None = None) -> list[dict[str, Any]]:
+    """All jobs, or the one of this name, as rows of `tube_job_list`, the newest first."""
+    with translated(), connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(queries.within(queries.JOB_LIST, schema), {"job": job_id}).fetchall()

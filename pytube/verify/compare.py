@@ -16,14 +16,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pytube.comparison import Difference, decode, equal
 from pytube.delivered import DRAWN
 from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import Key
-from pytube.sinks.base import HOLDS_NOTHING, READ_MOST, Reading, Sink, Stored
-from pytube.verify.source import Now, Source
+from pytube.sinks.base import HOLDS_NOTHING, READ_MOST, Reading, Stored, held_forms
+from pytube.verify.sides import Now, Source
 
 _ROUNDS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
@@ -34,10 +33,6 @@ _SINK_PAUSE = 0.5
 """Seconds before the sink is read again that did not answer, doubled each time."""
 
 _Answers = Mapping[Key, Stored]
-
-
-class ReadableSink(Sink, Reading, Protocol):
-    """Both."""
 
 
 @dataclass(slots=True)
@@ -72,7 +67,7 @@ class Judged:
 class Comparer:
     """Compares keys of one tube."""
 
-    def __init__(self, source: Source, sink: ReadableSink, *, patience: float) -> None:
+    def __init__(self, source: Source, sink: Reading, *, patience: float) -> None:
         """Args:
         source: open.
         sink: open.
@@ -148,7 +143,7 @@ class Comparer:
         """What a worker would send, as the sink would hold it."""
         now = await self._source.now(keys)
         there = [(key, body) for key, body in now.bodies.items() if body is not None]
-        held = await self._sink.as_held([body for _, body in there])
+        held = await held_forms(self._sink, [body for _, body in there])
         for (key, sent), body in zip(there, held, strict=True):
             if body is None:
                 del now.bodies[key]

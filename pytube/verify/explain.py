@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pytube.clock import for_people
 from pytube.comparison import Difference, decode, equal
 from pytube.config import Config
 from pytube.counts import say_count
@@ -19,9 +20,9 @@ from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of, shard_of
 from pytube.sinks import Reading, Sink, Stored, why_no_read
-from pytube.sinks.base import HOLDS_NOTHING
+from pytube.sinks.base import HOLDS_NOTHING, held_forms
 from pytube.verify.compare import difference
-from pytube.verify.source import Source, chosen, opened
+from pytube.verify.sides import Source, chosen, open_to_read, opened
 
 _PODS = """
     SELECT seq, op, extract(epoch FROM clock_timestamp() - ts)::float8, marked_by, looked_at
@@ -29,7 +30,10 @@ _PODS = """
 """
 _MOST = 100_000
 _LEADER = """
-    SELECT leader_id, client_id, epoch, lost, sink_down, source_down FROM tube_leaders(%(tube)s)
+    SELECT leader_id, client_id, epoch, lost,
+        sink_down, extract(epoch FROM clock_timestamp() - sink_down_since)::float8 AS sink_down_for,
+        source_down, extract(epoch FROM clock_timestamp() - source_down_since)::float8 AS source_down_for
+    FROM tube_leaders(%(tube)s)
     WHERE partition = %(partition)s
 """
 _PARKED = """
@@ -69,7 +73,9 @@ class Leader:
     epoch: int
     lost: bool
     sink_down: str | None
+    sink_down_for: float | None
     source_down: str | None
+    source_down_for: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +218,12 @@ class Explanation:
         if leader.lost:
             return f"Its leader {leader.client_id} renews its term no more: any other worker takes over."
         if leader.sink_down:
-            return f"The sink is down, says {leader.client_id}: {leader.sink_down}"
+            return (
+                f"The sink is down{_long(leader.sink_down_for)}, says {leader.client_id}: {leader.sink_down}"
+            )
         if leader.source_down:
-            return f"The source can't be read, says {leader.client_id}: {leader.source_down}"
+            since = _long(leader.source_down_for)
+            return f"The source can't be read{since}, says {leader.client_id}: {leader.source_down}"
         return f"Partition {self.partition} is led by {leader.client_id}, which is at work."
 
     def _of_pause(self) -> list[str]:
@@ -298,6 +307,10 @@ class Explanation:
         )
 
 
+def _long(seconds: float | None) -> str:
+    return "" if seconds is None else f", for {for_people(seconds)}"
+
+
 def _until(writer: Writer) -> str:
     if writer.ended_at is None:
         return f" since {writer.acquired_at:%Y-%m-%d %H:%M:%S%z} and still does"
@@ -320,7 +333,7 @@ async def explain(
         UsageError: no such tube or table; no id of this tube's type; several tables, and none named.
         DatabaseUnavailable: Postgres can't be reached.
     """
-    async with opened(config, tube, "explain") as (source, sink), _opening(sink) as why:
+    async with opened(config, tube, "explain") as (source, sink), _opening(sink) as opening:
         roots = await source.roots()
         id_ = parsed(roots.keys, key)
         where = _shard(roots, tube, id_, shard, table)
@@ -328,7 +341,7 @@ async def explain(
         found = Explanation(tube, where, id_, partition)
         # The queue is looked at in one session: opening more takes longer than what they are asked.
         _, (body, stored) = await asyncio.gather(
-            _look_at_queue(source.pool, found), _look_at_both(source, sink, found, why)
+            _look_at_queue(source.pool, found), _look_at_both(source, found, opening)
         )
         await _compare(source.pool, found, body, stored)
     return found
@@ -377,17 +390,17 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
 
 
 @asynccontextmanager
-async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[str | None]]:
-    """Open the sink while other things are asked; why it can't be read, or None."""
+async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[Reading | str]]:
+    """Open the sink while other things are asked; what is to be read, or why it can't be."""
 
-    async def open_it() -> str | None:
+    async def open_it() -> Reading | str:
         why = why_no_read(sink)
-        if why is None:
-            try:
-                await sink.open()
-            except PytubeError as error:
-                return str(error)
-        return why
+        if why is not None:
+            return why
+        try:
+            return await open_to_read(sink)
+        except PytubeError as error:
+            return str(error)
 
     task = asyncio.create_task(open_it())
     try:
@@ -398,15 +411,14 @@ async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[str | None]]:
 
 
 async def _look_at_both(
-    source: Source, sink: Sink, found: Explanation, why: asyncio.Task[str | None]
+    source: Source, found: Explanation, opening: asyncio.Task[Reading | str]
 ) -> tuple[bytes | None, Stored]:
     """The document as it would be sent now, in the sink's form, and what the sink holds."""
     key = found.shard, found.id
-    body, stored = await asyncio.gather(
-        _of_source(source, found.source, key), _of_sink(sink, found, key, why)
-    )
-    if body is not None and isinstance(sink, Reading) and found.sink.unknown is None:
-        (held,) = await sink.as_held([body])
+    body, stored = await asyncio.gather(_of_source(source, found.source, key), _of_sink(found, key, opening))
+    sink = await opening
+    if body is not None and not isinstance(sink, str) and found.sink.unknown is None:
+        (held,) = await held_forms(sink, [body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
         if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
@@ -434,11 +446,11 @@ async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
     return None
 
 
-async def _of_sink(sink: Sink, found: Explanation, key: Key, opening: asyncio.Task[str | None]) -> Stored:
+async def _of_sink(found: Explanation, key: Key, opening: asyncio.Task[Reading | str]) -> Stored:
     side = found.sink
-    why = await opening
-    if why is not None or not isinstance(sink, Reading):
-        side.unknown = why
+    sink = await opening
+    if isinstance(sink, str):
+        side.unknown = sink
         return Stored()
     try:
         stored = (await sink.read(found.tube, [key]))[key]

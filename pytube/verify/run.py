@@ -12,8 +12,10 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -26,14 +28,13 @@ from pytube.counts import say_count
 from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
 from pytube.enrich.statements import Root, Roots
-from pytube.errors import StatementFailed, UsageError
+from pytube.errors import PytubeError, StatementFailed, UsageError
 from pytube.model import Id, Key, KeyType
-from pytube.sinks import Reading, Sink, why_no_read, why_no_scan
+from pytube.sinks import Reading, why_no_read, why_no_scan
 from pytube.sinks.base import READ_MOST, Scanning
 from pytube.verify.compare import Compared, Comparer, Judged
 from pytube.verify.report import Progress, Report
-from pytube.verify.sink_keys import SinkKeys
-from pytube.verify.source import Source, chosen, keys_in, opened
+from pytube.verify.sides import Absent, SinkKeys, Source, chosen, keys_in, open_to_read, opened
 
 AT_ONCE = 4
 """Pages that are compared at the same time."""
@@ -52,6 +53,7 @@ _MARGIN = 1.5
 """More rows of a sample are asked for than are wanted, as statistics are estimates."""
 
 Told = Callable[[str], object]
+Pace = Callable[[float], Awaitable[None]]
 
 _IS_STANDBY = "SELECT pg_catalog.pg_is_in_recovery()"
 _MAY_REPAIR = """
@@ -59,7 +61,13 @@ _MAY_REPAIR = """
         has_function_privilege('tube_keys_put(text, integer, text, text[], integer, boolean)', 'EXECUTE')
             AND has_function_privilege('tube_audit_add(text, text, jsonb)', 'EXECUTE')
 """
+_UNVERIFIED = "SELECT max(u.since)::text FROM tube_unverified_list(%(tube)s) AS u"
+_VERIFIED = "SELECT tube_verified(%(tube)s, 'verify', %(up_to)s)"
 _TOUCH = "SELECT tube_keys_put(%(tube)s, %(shard)s, 'T', %(ids)s)"
+_EMPTIED = (
+    "SELECT clock_timestamp() FROM tube_sink_list() AS s WHERE s.tube = %(tube)s AND s.emptied_at IS NOT NULL"
+)
+_ACCEPT = "SELECT tube_sink_accept(%(tube)s, %(before)s)"
 _AUDIT = "SELECT tube_audit_add('verify repair', %(tube)s, %(details)s)"
 _PARKED = """
     SELECT count(*) FROM tube_parked AS p
@@ -101,6 +109,7 @@ async def verify(
     patience: float = 60.0,
     state: Path | None = None,
     told: Told = lambda _: None,
+    pace: Pace | None = None,
 ) -> Report:
     """Compare what the sink of a tube holds with its source.
 
@@ -113,6 +122,10 @@ async def verify(
         patience: seconds to wait for deliveries before a key that seems to differ is looked at again.
         state: the file that keeps where it stopped; with one of a run that was interrupted, it goes on there.
         told: is called with a sentence now and then.
+        pace: is awaited after each page, of which there is one at a time then, with the seconds that it took.
+
+    When all was compared and is equal, the tube's copy no longer counts as one that is to be verified, as far
+    as it did when the run began.
 
     Raises:
         ConfigError: `state` is no state of such a run, or is damaged. Nothing was changed.
@@ -125,26 +138,34 @@ async def verify(
         state = None  # another run draws another sample
     async with opened(config, tube, "verify") as (source, sink):
         if (why := why_no_read(sink)) is not None:
-            raise UsageError(f"the sink of tube {tube!r} can't be compared: {why}")
-        assert isinstance(sink, Reading)
+            raise UsageError(
+                f"the sink of tube {tube!r} can't be compared: {why}; "
+                f"to have all sent again: pytube backfill start --tube {tube}"
+            )
         roots = await source.roots()
         await _check(source, repair=repair)
-        await sink.open()
+        held = await open_to_read(sink)
+        if isinstance(held, Absent):
+            told(f"{held.missing}, so nothing is there")
+        emptied_before = await source.pool.value(_EMPTIED, {"tube": tube})
         dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
-        comparer = Comparer(source, sink, patience=patience)
-        fingerprint = _fingerprint(config, tube, roots, [*tables, str(sample)], repair=repair)
+        comparer = Comparer(source, held, patience=patience)
+        unverified = await source.pool.value(_UNVERIFIED, {"tube": tube})
+        choice = [*tables, str(sample), f"unverified since {unverified}"]
+        fingerprint = _fingerprint(config, tube, roots, choice, repair=repair)
         progress = None if state is None else Progress.load(state, tube, fingerprint, told)
         if progress is not None:
             told(f"going on with an interrupted run: {progress.report}")
         run = _Run(
             source,
-            sink,
+            held,
             comparer,
             chosen(roots, tube, tables),
             progress or Progress(fingerprint, Report(tube)),
             repair=_Repair(dsn, schema, tube) if repair else None,
             state=state,
             told=told,
+            pace=pace,
         )
         try:
             await (run.all(roots) if sample is None else run.some(roots, sample))
@@ -152,9 +173,37 @@ async def verify(
         except BaseException:
             run.stop()
             raise
+    if unverified is not None and run.report.is_equal and not (tables or sample):
+        await _record(dsn, schema, tube, unverified, told)
     run.forget()
     run.report.seconds += time.monotonic() - began
+    if emptied_before is not None and run.report.is_equal and sample is None and not tables:
+        told(await _accept(dsn, schema, tube, emptied_before))
     return run.report
+
+
+@asynccontextmanager
+async def _session(dsn: str, schema: str) -> AsyncIterator[psycopg.AsyncConnection]:
+    """A session that may write, unlike those that read the source."""
+    connection = await connect_async(dsn, schema, "pytube verify", lock_timeout=10.0)
+    try:
+        with translated():
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def _accept(dsn: str, schema: str, tube: str, before: datetime) -> str:
+    """Count the sink as complete, unless it was found emptied since `before`; what came of it, in words."""
+    try:
+        async with _session(dsn, schema) as connection:
+            cursor = await connection.execute(_ACCEPT, {"tube": tube, "before": before})
+            row = await cursor.fetchone()
+    except psycopg.Error as error:
+        return f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept --tube {tube}`"
+    if row != (True,):
+        return "the sink was found emptied again meanwhile; compare it again"
+    return "the sink, which was found emptied, counts as complete again"
 
 
 def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str], *, repair: bool) -> str:
@@ -172,6 +221,19 @@ def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str],
         "settings": masked(config)["tube"][tube],
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+
+async def _record(dsn: str, schema: str, tube: str, unverified: str, told: Told) -> None:
+    """The copy is equal: what made it doubtful when the run began is over."""
+    try:
+        async with _session(dsn, schema) as connection:
+            await connection.execute(_VERIFIED, {"tube": tube, "up_to": unverified})
+    except (psycopg.Error, PytubeError) as error:
+        text = describe(error) if isinstance(error, psycopg.Error) else str(error)
+        told(
+            f"that the copy is equal could not be recorded: {text}; as a role that may, run: "
+            f"pytube tube acknowledge {tube}"
+        )
 
 
 async def _check(source: Source, *, repair: bool) -> None:
@@ -213,17 +275,13 @@ class _Repair:
             shards.setdefault(shard, []).append(str(key))
             counts[kind] += 1
         details = {kind.value: count for kind, count in counts.items() if count}
-        connection = await connect_async(self._dsn, self._schema, "pytube verify repair", lock_timeout=10.0)
         try:
-            with translated():
-                async with connection.transaction():
-                    for shard, ids in shards.items():
-                        await connection.execute(_TOUCH, {"tube": self._tube, "shard": shard, "ids": ids})
-                    await connection.execute(_AUDIT, {"tube": self._tube, "details": Jsonb(details)})
+            async with _session(self._dsn, self._schema) as connection, connection.transaction():
+                for shard, ids in shards.items():
+                    await connection.execute(_TOUCH, {"tube": self._tube, "shard": shard, "ids": ids})
+                await connection.execute(_AUDIT, {"tube": self._tube, "details": Jsonb(details)})
         except psycopg.Error as error:
             raise StatementFailed(f"the keys that differ can't be touched: {describe(error)}") from error
-        finally:
-            await connection.close()
 
 
 class _Run:
@@ -232,7 +290,7 @@ class _Run:
     def __init__(
         self,
         source: Source,
-        sink: Sink,
+        sink: Reading,
         comparer: Comparer,
         tables: Sequence[Root],
         progress: Progress,
@@ -240,6 +298,7 @@ class _Run:
         repair: _Repair | None,
         state: Path | None,
         told: Told,
+        pace: Pace | None,
     ) -> None:
         self.report = progress.report
         self._source = source
@@ -250,6 +309,8 @@ class _Run:
         self._repair = repair
         self._state = state
         self._told = told
+        self._pace = pace
+        self._at_once = AT_ONCE if pace is None else 1
         self._is_walking = True
         self._saved_at = self._told_at = time.monotonic()
         self._page = _LOOK_AT_ONCE
@@ -332,7 +393,7 @@ class _Run:
             async for ids in pages:
                 keys = list(keys_in(root, ids))
                 running.append((ids[-1], len(keys), asyncio.create_task(self._compare(keys))))
-                if len(running) >= AT_ONCE:
+                if len(running) >= self._at_once:
                     await self._take(running)
             while running:
                 await self._take(running)
@@ -342,7 +403,10 @@ class _Run:
             await asyncio.gather(*(task for _, _, task in running), return_exceptions=True)
 
     async def _compare(self, keys: Sequence[Key]) -> Compared:
+        began = time.monotonic()
         came = await self._comparer.compare(keys)
+        if self._pace is not None:
+            await self._pace(time.monotonic() - began)
         if keys and came.bytes:
             self._page = max(1, min(READ_MOST, _BYTES * len(keys) // came.bytes))
         elif keys:
@@ -380,6 +444,8 @@ class _Run:
         while suspects:
             group = suspects[:_LOOK_AT_ONCE]
             judged = await self._comparer.judge(group)
+            if self._pace is not None:
+                await self._pace(0.0)  # it was a wait, for the most part
             parked = 0
             if judged.differing:
                 parked = await self._parked(judged.differing)

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pytube import admin
 from pytube.admin import Parking, Seen
+from pytube.clock import length_of
 from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.web.html import Html, address, link, tag
@@ -23,7 +24,6 @@ from pytube.web.site import Place, Site, hidden, page, session_of
 
 _LONGEST_FORM: Final = 32_768
 """Bytes: a key of Postgres' index may have some thousands, and each may become three."""
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,10 @@ async def act(site: Site, request: Request) -> Response:
     form = await form_of(request)
     checked(request, session, form)
     wanted = Wanted.of(form)
-    lasts = _duration(form.get("lasts", ""))
+    try:
+        lasts = length_of(form["lasts"]) if form.get("lasts", "").strip() else None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     session.notice = await run_in_threadpool(
         _done, site.place(wanted.host), wanted, lasts, form.get("reason") or None
     )
@@ -234,15 +237,6 @@ def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | N
             case _:
                 count = admin.drop_parked(connection, wanted.parking, place.schema, wanted.seen)
                 return f"Dropped: {say_count(count, 'parked document')} of {wanted.tube}."
-
-
-def _duration(given: str) -> timedelta | None:
-    if not given.strip():
-        return None
-    found = re.fullmatch(r"([0-9]{1,6})\s*([smhd])", given.strip())
-    if found is None or int(found[1]) == 0:
-        raise UsageError(f"{given!r} is no length of time; write 90s, 10m, 2h or 1d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 class Refused(UsageError):

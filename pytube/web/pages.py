@@ -13,14 +13,14 @@ from starlette.responses import Response
 import pytube
 from pytube import admin
 from pytube.admin import Parking
+from pytube.backfill.admin import Backfills
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube
-from pytube.health.disagreements import disagreements
-from pytube.health.fleet import FleetSample, Partition, Queue, Worker
+from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker, place
+from pytube.health.troubles import disagreements, lines
 from pytube.web.actions import Wanted, buttons, number, text
 from pytube.web.graphs import Graph, drawn
-from pytube.web.history import MOST_SERIES, Series
-from pytube.web.html import Html, joined, link, tag
-from pytube.web.parts import STATES, ago, count, facts, length, rate, state, table
+from pytube.web.html import Html, ago, count, facts, joined, length, link, rate, state, table, tag
+from pytube.web.sampler import MOST_SERIES, Series
 from pytube.web.site import Place, Site, clock_time, day_time, page
 
 _PARKED = 50
@@ -113,19 +113,14 @@ def _found(sample: FleetSample, host: str | None, name: str) -> Queue:
 
 
 def _troubles(
-    site: Site, sample: FleetSample, partitions: Iterable[Partition], *, is_all: bool = False
+    site: Site, sample: FleetSample, partitions: Sequence[Partition], *, is_all: bool = False
 ) -> Html:
     """What keeps documents from being delivered, what disagrees, and what was not looked at."""
-    found = [f"{_where(host)}was not read: {reason}" for host, reason in sample.down.items()]
+    found = lines(sample, None if is_all else partitions)
     if (late := site.sampler.why_late()) is not None:
-        found.append(f"All this is of {clock_time(sample.at.timestamp())}: {late}")
-    found += _troubles_of(partitions)
+        found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
-    unseen = [
-        what if one.host is None else f"Host {one.host}: {what}"
-        for one in sample.hosts
-        for what in one.not_read
-    ]
+    unseen = [f"{place(one.host)}{what}" for one in sample.hosts for what in one.not_read]
     boxes = [
         _box("Troubles", found, "troubles"),
         _box("What disagrees", disagree, "troubles mild"),
@@ -133,7 +128,12 @@ def _troubles(
     ]
     if found or disagree:
         return joined(boxes)
-    return joined([tag("p", "Nothing is wrong, as far as was looked.", class_="good"), *boxes])
+    return joined(
+        [
+            tag("p", "Nothing is wrong, as far as was looked; `pytube doctor` looks further.", class_="good"),
+            *boxes,
+        ]
+    )
 
 
 def _box(title: str, lines: Sequence[str], class_: str) -> Html | None:
@@ -141,42 +141,6 @@ def _box(title: str, lines: Sequence[str], class_: str) -> Html | None:
         return None
     shown = tag("ul", *(tag("li", line) for line in lines))
     return tag("section", tag("strong", f"{title}: {len(lines)}"), shown, class_=class_, aria_label=title)
-
-
-def _troubles_of(partitions: Iterable[Partition]) -> Iterator[str]:
-    """A line for each trouble, with the partitions of one tube that have the same."""
-    alike: dict[tuple[str | None, str, str, str], list[tuple[int, float | None]]] = {}
-    for one in partitions:
-        for what, reason, seconds in _each_trouble(one):
-            alike.setdefault((one.host, one.name, what, reason), []).append((one.partition, seconds))
-    for (host, name, what, reason), found in alike.items():
-        numbers = ", ".join(str(number) for number, _ in found)
-        known = [seconds for _, seconds in found if seconds is not None]
-        time = f" {length(max(known))}" if known else ""
-        where = "" if host is None else f"host {host}: "
-        yield f"{where}{name} partition{'s' if len(found) > 1 else ''} {numbers}: {what}{time}: {reason}"
-
-
-def _each_trouble(one: Partition) -> Iterator[tuple[str, str, float | None]]:
-    """What is wrong, the reason, and seconds that `what` ends in."""
-    if one.state == "lost":
-        yield "lost for", f"its leader {one.leader} renews its term no more", one.renewed_ago
-    if one.state == "free":
-        yield "free", "nobody leads, so nothing is delivered; start a worker", None
-    if one.sink_down is not None:
-        yield "sink down for", one.sink_down, one.sink_down_for
-    if one.source_down is not None:
-        yield "source down for", one.source_down, one.source_down_for
-    if one.paused is not None:
-        what = "paused" if one.paused_kind == "operator" else "stopped"
-        left = "until it is resumed" if one.paused_for is None else "for another"
-        yield f"{what} {left}", one.paused, one.paused_for
-    if one.problem is not None:
-        yield "not counted", one.problem, None
-
-
-def _where(host: str | None) -> str:
-    return "The database " if host is None else f"Host {host} "
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -190,7 +154,7 @@ def _cards(queues: Sequence[Queue], workers: Sequence[Worker]) -> Html:
         "worst lag": length(max((one.lag for one in partitions if one.lag is not None), default=None)),
         "in": rate(_sum(queue.rate_in for queue in queues)),
         "out": rate(_sum(queue.rate_out for queue in queues)),
-        "parked": count(_sum(queue.parked for queue in queues)),
+        "parked": count(Count.total(queue.parked for queue in queues if queue.parked is not None)),
         "to be sent again": count(_sum(queue.retrying for queue in queues)),
     }
     if workers:
@@ -210,7 +174,7 @@ def _queues(site: Site, sample: FleetSample) -> Html:
             link(queue.name, "/tube", name=queue.name, host=queue.host),
             queue.kind,
             joined(_summary(queue)),
-            _waiting(queue),
+            count(Count.total(one.waiting for one in queue.partitions)),
             length(queue.lag),
             rate(queue.rate_in),
             rate(queue.rate_out),
@@ -230,16 +194,6 @@ def _summary(queue: Queue) -> Iterator[Any]:
         if at:
             yield ", "
         yield tag("span", f"{states.count(name)} {name}", class_=STATES[name])
-
-
-def _waiting(queue: Queue) -> str:
-    """The sum; a lower bound where not all was counted."""
-    counts = [one.counted for one in queue.partitions]
-    numbers = ["".join(c for c in count if c.isdigit()) for count in counts]
-    if "" in numbers:
-        return "?"
-    total = sum(map(int, numbers))
-    return f"{total}" if all(count.isdigit() for count in counts) else f"{total}+"
 
 
 def _partitions(queue: Queue) -> Html:
@@ -326,10 +280,32 @@ def _by_hand(request: Request, place: Place, queue: Queue) -> Iterator[Html | No
     try:
         with place.connect() as connection:
             if queue.kind == "tube":
+                yield from _backfills(connection, place, queue)
                 yield from _parked(request, connection, place, queue)
             yield from _audit(connection, place, queue)
     except (PytubeError, psycopg.Error) as error:  # what was sampled is shown all the same
         yield tag("p", f"Parked documents and the audit were not read: {error}", class_="notice")
+
+
+def _backfills(connection: psycopg.Connection, place: Place, queue: Queue) -> Iterator[Html]:
+    rows = Backfills(connection, place.schema).active(queue.name)
+    if not rows:
+        return
+    yield tag("h2", "Backfills under way")
+    cells = (
+        [
+            row["backfill_id"],
+            row["tbl"],
+            f"{row['state']}, paused" if row["paused"] else row["state"],
+            row["rows_total"],
+            row["rows_done"],
+            f"~{row['rows_delivered']}",
+            row["note"],
+        ]
+        for row in rows
+    )
+    headings = ["number", "table", "state", "rows", "inserted", "delivered", "note"]
+    yield table("Backfills under way", headings, cells)
 
 
 def _parked(

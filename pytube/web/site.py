@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
 import psycopg
-from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pytube
 from pytube.config import Config
-from pytube.db.connect import connect_sync
-from pytube.db.errors import translated
-from pytube.db.version import check
+from pytube.db.database import Database
 from pytube.errors import UsageError
 from pytube.web.html import Html, address, document, link, tag
 from pytube.web.sampler import Sampler
@@ -32,19 +29,18 @@ REFRESH = 5
 class Place:
     """One database."""
 
-    dsn: SecretStr
-    schema: str
-    config: Config | None
+    database: Database
+    config: Config | None = None
     """Of its workers; None: none was given, so that documents can't be made."""
-    host: str | None = None
-    """Its name in the configuration, where there are several."""
 
-    @contextmanager
-    def connect(self) -> Iterator[psycopg.Connection]:
+    @property
+    def schema(self) -> str:
+        """Of our SQL."""
+        return self.database.schema
+
+    def connect(self) -> AbstractContextManager[psycopg.Connection]:
         """A session for the time of a page."""
-        with translated(), connect_sync(self.dsn, self.schema, application_name="pytube web") as connection:
-            check(connection, self.schema)
-            yield connection
+        return self.database.connect("pytube web")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pytube import clock
-from pytube.election.base import Claim
-from pytube.errors import ClaimLost, Fenced, PytubeError
-from pytube.events import Event, LeaderRefreshed, TrustLapsed
-from pytube.model import COUNTER_BITS, Heartbeat, Token
+from pytube.db.locks import TableLock
+from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Revoked, Stop
+from pytube.errors import ClaimLost, NotLeader, PytubeError
+from pytube.events import (
+    Event,
+    LeaderRefreshed,
+    SinkDown,
+    SinkUp,
+    SourceDown,
+    SourceUp,
+    TableLocked,
+    TableUnlocked,
+    TopicDown,
+    TrustLapsed,
+)
+from pytube.logs import Logger, host_fields
+from pytube.model import COUNTER_BITS, Token
 from pytube.sources.terms import Term, Troubles
 
 _POLL_INTERVAL = 0.05
 """Seconds between checks of a lapsed trust."""
+_REASON_PAUSE = 60.0
+"""Seconds between two reasons of one outage that are logged; an error may name another port each time."""
 
 
 class ActiveTerm:
     """The state of a term while it is led here.
 
-    All that learn something about the term say so here (a writer's notification, the end of the term, a
-    claim that is revoked), and set `attention`; the partition's worker looks at it in its next round.
+    All that learn something about the term say so here (a writer's notification, a pause, the end of the
+    term) or to its claim, and set `attention`; the partition's worker looks at it in its next round.
     """
 
     def __init__(
@@ -31,14 +47,15 @@ class ActiveTerm:
         """Args:
         term: as the database has it.
         claim: the right to it.
-        deadline: seconds for which a proof of leadership holds. They count from when the proof was sent,
-            so that the deadline is right however long the answer took or the process was stopped.
-        sent_at: when the acquire of the term was sent, by `pytube.clock`: the database's first proof.
+        deadline: seconds for which a renewal holds. They count from when it was sent, so that the
+            deadline is right however long the answer took or the process was stopped.
+        sent_at: when the acquire of the term was sent, by `pytube.clock`: the first renewal.
         emit: receives an event when trust lapses, and when it is back.
         """
         self.term = term
         self.claim = claim
-        self.attention = asyncio.Event()
+        self.attention = claim.news
+        """Set when something has happened to the term, or to its claim."""
         self.woken = True
         """Whether pods may have arrived since the last poll began."""
         self.sleeps = False
@@ -47,18 +64,19 @@ class ActiveTerm:
         """Writes that were sent and not answered; while there is one, the term is not released."""
         self.troubles = Troubles()
         """What keeps it from delivering; its renewals tell."""
-        self.paused = term.paused
-        """Why the partition is to pause; None when it is not."""
+        self._paused = None if term.paused is None else Paused(term.paused)
+        """A pause ends the work, and not the term."""
         self.step: int | None = None
         """A step that an operator asks for."""
         self._pause_noted_at = sent_at
-        self.ended: PytubeError | None = None
-        """Why the term is over, as soon as the database or the election says so."""
+        self._ended: Broken | None = None
         self._deadline = deadline
         self._renewed_at = sent_at
         self._emit = emit
         self._down_since: dict[str, float] = {}
         """Outages that were told and whose end was not."""
+        self._reasons: dict[str, tuple[str, float]] = {}
+        """Of each outage the last reason that was logged, and when."""
         self._counter = 0
         self._lapsed = False
 
@@ -69,16 +87,11 @@ class ActiveTerm:
         self.woken = True
         self.attention.set()
 
-    def end(self, reason: PytubeError) -> None:
-        """The term is over."""
-        if self.ended is None:
-            self.ended = reason
-        self.attention.set()
-
-    def on_claim(self) -> None:
-        """The claim is revoked or lost."""
-        if self.claim.lost.is_set():
-            self.end(ClaimLost("the election gave the partition to another worker"))
+    def end(self, error: PytubeError) -> None:
+        """The term can't go on; the first reason counts."""
+        if self._ended is None:
+            kind = Ended if isinstance(error, NotLeader) else Lost
+            self._ended = kind(str(error), error)
         self.attention.set()
 
     def note_pause(self, reason: str | None, step: int | None, sent_at: float) -> None:
@@ -86,38 +99,79 @@ class ActiveTerm:
         if sent_at < self._pause_noted_at:
             return  # this worker has stopped the tube since
         self._pause_noted_at = sent_at
-        if (reason, step) != (self.paused, self.step):
-            self.paused, self.step = reason, step
+        paused = None if reason is None else Paused(reason)
+        if (paused, step) != (self._paused, self.step):
+            self._paused, self.step = paused, step
             self.attention.set()
 
-    def goes_on(self) -> bool:
-        """Whether the partition's worker has another round; raises what ended the term."""
-        if self.is_revoked or self.paused is not None:
-            return False
-        if self.ended is not None:
-            raise self.ended
-        return True
+    # --- why the work stops ---------------------------------------------------------------
 
-    def beat(self, client_id: str, purged_seq: int, lag: float) -> None:
-        """Tell the other workers how far the term is."""
-        self.claim.beat(Heartbeat(client_id, self.term.leader_id, self.term.epoch, purged_seq, lag))
+    @property
+    def stop(self) -> Stop | None:
+        """Why the work on the partition stops; None while it goes on.
+
+        What happened to the term counts more than what the election wants, and that more than a pause. The
+        claim is apart because it outlives terms: who shuts down also ends the terms that would begin after.
+        """
+        withdrawn = self.claim.withdrawn
+        if self._ended is None and isinstance(withdrawn, Ended):
+            return withdrawn
+        return self._ended or withdrawn or self._paused
+
+    def goes_on(self) -> bool:
+        """Whether the partition's worker has another round; raises what broke the term."""
+        if isinstance(stop := self.stop, Broken):
+            raise stop.error
+        return stop is None
 
     @property
     def is_revoked(self) -> bool:
         """Whether the claim is to be given back in order."""
-        return self.claim.revoked.is_set()
+        return isinstance(self.stop, Revoked)
+
+    @property
+    def pause(self) -> Paused | None:
+        """Why the partition is to pause, if nothing else stops it; None when it is not."""
+        return stop if isinstance(stop := self.stop, Paused) else None
 
     # --- outages --------------------------------------------------------------------------
 
-    def tell_down(self, what: str, event: Event) -> None:
-        """Emit the event of an outage, unless it was emitted and its end was not.
+    def note_down(self, what: Literal["sink", "source"], reason: str) -> None:
+        """The sink takes nothing, or rows can't be read; to be called at each failure."""
+        self.troubles.note(what, reason)
+        event = SinkDown if what == "sink" else SourceDown
+        self.tell_down(what, event(self.term.tube, self.term.partition, reason))
+
+    def note_up(self, what: Literal["sink", "source"]) -> None:
+        """It takes documents, or they can be read."""
+        self.troubles.end(what)
+        event = SinkUp if what == "sink" else SourceUp
+        self.tell_up(what, lambda seconds: event(self.term.tube, self.term.partition, seconds))
+
+    def tell_down(self, what: str, event: SinkDown | SourceDown | TopicDown) -> None:
+        """Emit the event of an outage, unless it was emitted and its end was not; then log a new reason.
 
         A pause ends a partition's worker, and not the outage: the next worker learns whether that is over.
         Here the two events pair, for as long as the term lasts; its end ends all that was told of it.
         """
+        now = time.monotonic()
         if what not in self._down_since:
-            self._down_since[what] = time.monotonic()
+            self._down_since[what] = now
             self._emit(event)
+        else:
+            reason, told_at = self._reasons[what]
+            if event.reason == reason or now < told_at + _REASON_PAUSE:
+                return
+            log = Logger("pytube.worker", **host_fields(self.term.host))
+            log.warning(
+                "reason_changed",
+                tube=event.tube,
+                partition=event.partition,
+                what=what,
+                reason=event.reason,
+                seconds=round(now - self._down_since[what], 3),
+            )
+        self._reasons[what] = event.reason, now
 
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
         """Emit the event of the end of an outage that was told, made of its length in seconds."""
@@ -135,15 +189,15 @@ class ActiveTerm:
         """The database confirmed a renewal that was sent then."""
         self._renewed_at = max(self._renewed_at, sent_at)
 
-    @property
-    def _is_over(self) -> bool:
-        return self.ended is not None or self.claim.lost.is_set()
-
     def trusted_until(self) -> float:
         """No write may begin at or after this moment of `pytube.clock`."""
-        if self._is_over:
+        if isinstance(self.stop, Broken):
             return float("-inf")
-        return min(self._renewed_at, self.claim.proven_at()) + self._deadline
+        return self._renewed_at + self._deadline
+
+    def may_write_late(self, hold: float) -> bool:
+        """Whether the next term has to wait for this one, if it is not released."""
+        return clock.now() < self._renewed_at + hold
 
     @property
     def is_trusted(self) -> bool:
@@ -152,13 +206,13 @@ class ActiveTerm:
 
     async def wait_until_trusted(self) -> None:
         """Return at once while trusted, otherwise when trust is back."""
-        while not self.check_trust():  # noqa: ASYNC110 # no event announces a proof
+        while not self.check_trust():  # noqa: ASYNC110 # no event announces a renewal
             await asyncio.sleep(_POLL_INTERVAL)
 
     def check_trust(self) -> bool:
         """Whether a write may begin now; emits an event if that changed since the last check."""
         trusted = self.is_trusted
-        if trusted == self._lapsed and not self._is_over:
+        if trusted == self._lapsed and not isinstance(self.stop, Broken):
             self._lapsed = not trusted
             change = LeaderRefreshed if trusted else TrustLapsed
             self._emit(change(self.term.tube, self.term.partition, self.term.leader_id))
@@ -168,9 +222,77 @@ class ActiveTerm:
         """A token that is higher than all earlier ones of this term.
 
         Raises:
-            Fenced: the term has used up its tokens; the next term has as many again.
+            ClaimLost: the term has used up its tokens; the next term has as many again.
         """
         self._counter += 1
         if self._counter >> COUNTER_BITS:
-            raise Fenced("the term has drawn all its tokens")
+            raise ClaimLost("the term has drawn all its tokens")
         return Token(self.term.epoch, self._counter)
+
+
+# --- locked tables -------------------------------------------------------------------------------
+
+
+_STALE = 60.0
+"""Seconds after which a lock that was not seen again is over. A read that was cut off while it waited is
+tried again within half of that."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    lock: TableLock
+    since: float
+    at: float
+
+
+class LockedTables:
+    """Those of one term. What is told of them goes with its renewals, and changes no state."""
+
+    def __init__(self, active_term: ActiveTerm, emit: Callable[[Event], None]) -> None:
+        """Args:
+        active_term: the term, whose renewals tell.
+        emit: receives an event when a table is found locked, and when it is not any more.
+        """
+        self._term = active_term.term
+        self._emit = emit
+        self._seen: dict[str, _Seen] = {}
+        active_term.troubles.watch("locked", self._told)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._seen)
+
+    def note(self, lock: TableLock) -> None:
+        """It is waited for."""
+        now = time.monotonic()
+        if lock.table in self._seen:
+            seen = self._seen[lock.table]
+            seen.lock, seen.at = lock, now
+            return
+        self._seen[lock.table] = _Seen(lock, now - lock.seconds, now)
+        term = self._term
+        self._emit(
+            TableLocked(term.tube, term.partition, lock.table, round(lock.seconds, 3), lock.pid, lock.reason)
+        )
+
+    def free(self, table: str) -> None:
+        """It is not any more."""
+        seen = self._seen.pop(table, None)
+        if seen is not None:
+            seconds = round(time.monotonic() - seen.since, 3)
+            self._emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
+
+    def free_all(self) -> None:
+        """None is."""
+        for table in list(self._seen):
+            self.free(table)
+
+    def _told(self) -> tuple[str, float] | None:
+        """What is told of them: why, and since when."""
+        now = time.monotonic()
+        for table in [table for table, seen in self._seen.items() if seen.at < now - _STALE]:
+            self.free(table)
+        if not self._seen:
+            return None
+        oldest = sorted(self._seen.values(), key=lambda seen: seen.since)
+        return "; ".join(seen.lock.reason for seen in oldest), oldest[0].since

@@ -35,8 +35,7 @@ from pytube.model import Id, Pod
 from pytube.pipeline.inflight import InFlight
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sinks.base import Scanning, Sink, why_no_scan
-from pytube.sources.payload import asks_for_sweep, is_end, start_seq_of, type_of
-from pytube.sources.pods import ParkItem, TubeSource
+from pytube.sources.pods import ParkItem, TubeSource, asks_for_sweep, is_end, start_seq_of, type_of
 from pytube.worker.active_term import ActiveTerm
 
 _SILENCE = 300.0

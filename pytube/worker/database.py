@@ -15,16 +15,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from pytube import clock
 from pytube.config import PostgresConfig
-from pytube.db.session import Session, SessionPool
-from pytube.errors import RECOVERABLE, DatabaseUnavailable, PooledSession, PytubeError, SequenceWentBack
-from pytube.events import DatabaseDown, DatabaseUp, Event
-from pytube.logs import Logger, Repeats, host_fields
+from pytube.db.session import Queries, Session, SessionPool
+from pytube.errors import (
+    RECOVERABLE,
+    DatabaseUnavailable,
+    PooledSession,
+    PytubeError,
+    SequenceWentBack,
+    StatementFailed,
+    UsageError,
+)
+from pytube.events import DatabaseDown, DatabaseUp, Event, SourceChanged
+from pytube.logs import Logger, host_fields, is_news
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
@@ -80,6 +89,9 @@ class Database:
         """Set when attached tables were changed."""
         self.settled: Settled | None = None
         """None while nothing is known of it."""
+        self.seen_seq = 0
+        """The greatest seq of a pod or record that was marked here. Where `tube_seq` is below, its commit is
+        gone."""
         self._postgres = postgres
         self._tubes = tubes
         self._receive_deadline = receive_deadline
@@ -92,8 +104,9 @@ class Database:
         """The sessions of the services."""
         self._incarnation: str | None = None
         self._down_since: float | None = None
-        self._repeats = Repeats()
-        self._log = Logger("pytube.worker", **host_fields(host))
+        self._told: dict[object, str] = {}
+        self.log = Logger("pytube.worker", **host_fields(host))
+        """For all that concerns this host."""
 
     @property
     def notifications_work(self) -> bool:
@@ -127,10 +140,10 @@ class Database:
             )
         except PooledSession as error:
             # A start is told by the error; here Postgres has been reached before by another way.
-            if self._incarnation is not None and self._repeats.is_new("session_refused", str(error)):
-                self._log.error("session_refused", reason=str(error))
+            if self._incarnation is not None and is_news(self._told, "session_refused", str(error)):
+                self.log.error("session_refused", reason=str(error))  # noqa: TRY400 # the error says it all
             raise
-        self._repeats.forget("session_refused")
+        self._told.pop("session_refused", None)
         try:
             self._check_incarnation(await session.value(queries.INCARNATION))
         except BaseException:
@@ -195,8 +208,8 @@ class Database:
 
     def _warn_once(self, event: str, error: PytubeError) -> None:
         """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
-        if not isinstance(error, DatabaseUnavailable) and self._repeats.is_new(event, str(error)):
-            self._log.warning(event, reason=str(error))
+        if not isinstance(error, DatabaseUnavailable) and is_news(self._told, event, str(error)):
+            self.log.warning(event, reason=str(error))
 
     @property
     def services(self) -> int:
@@ -211,6 +224,7 @@ class Database:
             self._emit(DatabaseDown(reason))
 
     async def _renew(self, session: Session) -> None:
+        is_checked = False
         while True:
             await self._renew_all(session)
             self.renews = True
@@ -218,7 +232,21 @@ class Database:
             if self._down_since is not None:
                 self._emit(DatabaseUp(self.down_for))
                 self._down_since = None
+            is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
+
+    async def _check_source(self, session: Queries) -> bool:
+        """Have it noted, and tell, if the source was replaced or restored; returns whether that is known."""
+        try:
+            change = await session.value(queries.SOURCE_CHECK, {"seen_seq": self.seen_seq or None})
+        except (StatementFailed, UsageError) as error:
+            self._warn_once("source_unchecked", error)  # terms are renewed all the same
+            return False
+        self._told.pop("source_unchecked", None)
+        if change is not None:
+            self.seen_seq = 0
+            self._emit(SourceChanged(change))
+        return True
 
     async def _renew_all(self, session: Session) -> None:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
@@ -245,7 +273,7 @@ class Database:
                 active_term.attention.set()
 
     async def _listen(self, session: Session) -> None:
-        self._listener = Listener(session, self._tubes, self._wake, self._wake_all, self.ddl.set)
+        self._listener = Listener(session, self._tubes, self.log, self._wake, self._wake_all, self.ddl.set)
         try:
             await self._listener.run()
         finally:
@@ -282,6 +310,8 @@ class Database:
                     await self.pool.close_idle(now - _IDLE)
             except SequenceWentBack as error:
                 self._end_terms(error)  # their floors may be above pods that are yet to come
+                with suppress(*RECOVERABLE):  # then the next session for renewals does it
+                    await self._check_source(self.pool)
             except RECOVERABLE as error:
                 self.settled = None
                 self._warn_once("settling_failed", error)

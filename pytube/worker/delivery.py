@@ -1,8 +1,8 @@
 """Delivers keys to the sink: draw a token, enrich, transform, send. It returns the outcome, and acts on none.
 
 Two circuit breakers of each partition are open while its sink accepts nothing, or its source can't be read.
-One request at a time probes an open circuit, after a back-off that grows; its success closes the circuit
-for all. Meanwhile nothing is sent, nothing is parked, and no attempt is used up.
+Then one delivery at a time is begun, to probe it, after a back-off that grows; its success closes the circuit
+for all. Meanwhile nothing else is read or sent, nothing is parked, and no attempt is used up.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
-from pytube.enrich import Enricher
 from pytube.errors import (
+    DatabaseUnavailable,
     EnrichDataError,
     EnrichFailed,
     EnrichTimeout,
@@ -24,98 +26,75 @@ from pytube.errors import (
     SinkTimeout,
     SinkUnavailable,
 )
-from pytube.events import SinkDown, SinkUp, SourceDown, SourceUp
 from pytube.faults import Point, fault
-from pytube.logs import UserFaults
 from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
 from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, keys_of, sort_answers, split
 from pytube.pipeline.inflight import Flight
+from pytube.pipeline.limits import Sent
 from pytube.pipeline.retry_queue import backoff
-from pytube.sinks.base import Sink
-from pytube.sources.terms import Trouble
 from pytube.transforms import Origin, Transforms
-from pytube.worker.active_term import ActiveTerm
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
-from pytube.worker.metrics import TubeMetrics
+from pytube.worker.active_term import ActiveTerm, LockedTables
 from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
 
+if TYPE_CHECKING:
+    from pytube.worker.tube import Tube
+
 _JITTER = 0.25
-_POLL_INTERVAL = 0.05
-"""Seconds after which a waiter checks again whether the probe is over."""
 
 
 class CircuitBreaker:
-    """Opens at a failure, with the reason; the next success closes it."""
+    """Whether the sink, or the source, answers this partition: a failure opens it, and a success closes it.
 
-    def __init__(
-        self,
-        on_open: Callable[[str], None],
-        on_close: Callable[[float], None],
-        *,
-        is_doubtful: bool = False,
-    ) -> None:
-        """Args:
-        on_open: receives the reason, once per outage.
-        on_close: receives the length of the outage in seconds.
-        is_doubtful: whether an outage began before, and nobody has seen its end: the first success ends it.
-        """
-        self._on_open = on_open
-        self._on_close = on_close
-        self._closed = asyncio.Event()
+    It is no more than a number and some times: who begins deliveries looks at it, and nobody waits for it.
+    """
+
+    def __init__(self, active_term: ActiveTerm, what: Literal["sink", "source"]) -> None:
+        """Closed, as far as is known; `active_term` tells of `what`."""
+        self._active_term = active_term
+        self._what = what
         self._failures = 0
-        self._probing = False
         self._opened_at = time.monotonic()
-        self._is_doubtful = is_doubtful
-        self._next_probe = 0.0
+        self._is_doubtful = active_term.is_told_down(what)
+        """Whether an outage began before, and nobody has seen its end: the first success ends it."""
+        # Moments of `time.monotonic()`:
+        self.next_probe = float("-inf")
+        """While it is open: when the next request may begin."""
         self.succeeded_at = float("-inf")
-        """When the last request succeeded, by `time.monotonic()`."""
+        """When the last request succeeded."""
+        self.closed_at = float("-inf")
+        """When the last outage ended."""
+        self.refused_at = float("-inf")
+        """When the last request of this outage began that failed."""
 
     @property
     def is_closed(self) -> bool:
         """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
-    async def acquire(self) -> bool:
-        """Wait until the circuit is closed, or until it is the caller's turn to probe; whether it is that.
-
-        The caller then reports how its request went: `succeed`, `fail` or `release`.
-        """
-        while not self.is_closed:
-            pause = self._next_probe - time.monotonic()
-            if pause <= 0 and not self._probing:
-                self._probing = True
-                return True
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(pause, _POLL_INTERVAL)):
-                    await self._closed.wait()
-        return False
-
-    def fail(self, reason: str) -> None:
-        """A request failed: open the circuit; the back-off grows with each failed probe."""
+    def fail(self, reason: str, begun: float = float("-inf")) -> None:
+        """A request that began then failed: open the circuit; the back-off grows with each failed probe."""
         now = time.monotonic()
         if self.is_closed:
-            self._opened_at = self._next_probe = now  # the back-off of an earlier outage does not count
-            self._closed.clear()
-            self._on_open(reason)
-        if now >= self._next_probe:  # requests that were under way together count as one failure
+            self._opened_at = self.next_probe = now  # the back-off of an earlier outage does not count
+            self.refused_at = float("-inf")
+        elif begun >= self._opened_at:
+            self.refused_at = begun
+        if now >= self.next_probe:  # requests that were under way together count as one failure
             self._failures += 1
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
-            self._next_probe = now + backoff(self._failures) * jitter
-        self._probing = False
+            self.next_probe = now + backoff(self._failures) * jitter
+        self._active_term.note_down(self._what, reason)
 
-    def succeed(self) -> None:
-        """A request succeeded: close the circuit."""
+    def succeed(self) -> float | None:
+        """A request succeeded: close the circuit. The length in seconds of the outage that this ends."""
         self.succeeded_at = time.monotonic()
-        if not self.is_closed or self._is_doubtful:
-            self._failures, self._is_doubtful = 0, False
-            self._closed.set()
-            self._on_close(self.succeeded_at - self._opened_at)
-        self._probing = False
-
-    def release(self) -> None:
-        """A request ended without a sign of whether its target is up."""
-        self._probing = False
+        if self.is_closed and not self._is_doubtful:
+            return None
+        self._failures, self._is_doubtful = 0, False
+        self.closed_at = self.succeeded_at
+        self._active_term.note_up(self._what)
+        self._active_term.attention.set()  # others may begin
+        return self.closed_at - self._opened_at
 
 
 @dataclass(slots=True)
@@ -165,94 +144,100 @@ class Outcome:
 class Deliverer:
     """Delivers the flights of one partition under one term."""
 
-    def __init__(
-        self,
-        active_term: ActiveTerm,
-        enricher: Enricher,
-        transforms: Transforms | None,
-        sink: Sink,
-        gate: SinkGate,
-        limits: Limits,
-        faults: UserFaults,
-        metrics: TubeMetrics,
-        traces: PartitionTraces,
-    ) -> None:
+    def __init__(self, active_term: ActiveTerm, tube: Tube, traces: PartitionTraces) -> None:
         """Starts nothing.
 
         Args:
             active_term: the term, its trust and its tokens.
-            enricher: reads the documents.
-            transforms: change them; None: they are sent as they were read.
-            sink: receives the documents.
-            gate: is passed by each request to the sink.
-            limits: batch sizes and timeouts.
-            faults: logs what user code in the sink raises.
-            metrics: counts how long reads and sends take.
+            tube: what its partitions share: enricher, transforms, sink, gate and limits.
             traces: shows where the time of each delivery goes.
         """
-        where = active_term.term.tube, active_term.term.partition
+        limits = tube.limits
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
-        troubles = active_term.troubles
-
-        def breaker(
-            what: Trouble, down: type[SinkDown | SourceDown], up: type[SinkUp | SourceUp]
-        ) -> CircuitBreaker:
-            def on_open(reason: str) -> None:
-                troubles.begin(what, reason)
-                active_term.tell_down(what, down(*where, reason))
-
-            def on_close(seconds: float) -> None:
-                if what == "sink":
-                    gate.note_outage_over(seconds)
-                troubles.end(what)
-                active_term.tell_up(what, lambda since: up(*where, since))
-
-            return CircuitBreaker(on_open, on_close, is_doubtful=active_term.is_told_down(what))
-
-        self.sink_breaker = breaker("sink", SinkDown, SinkUp)
-        self.source_breaker = breaker("source", SourceDown, SourceUp)
+        self.sink_breaker = CircuitBreaker(active_term, "sink")
+        self.source_breaker = CircuitBreaker(active_term, "source")
+        self.held_up = Counter[PodClass]()
+        """Deliveries of each class that wait at the gate with what they have read."""
+        self.arrived = 0
+        """Deliveries that have read and transformed: they send, or wait at the gate."""
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
+        self.locked = LockedTables(active_term, tube.emit)
+        """Tables that reads wait for."""
+        active_term.troubles.watch("slow", tube.gate.why_slow)
         self._active_term = active_term
-        self._enricher = enricher
-        self._transforms = transforms
-        self._sink = sink
-        self._gate = gate
+        self._enricher = tube.enricher
+        self._transforms = tube.transforms
+        self._sink = tube.sink
+        self._gate = tube.gate
         self._limits = limits
-        self._faults = faults
-        self._metrics = metrics
+        self._faults = tube.faults
+        self._metrics = tube.metrics
         self._traces = traces
         self._turns = asyncio.Semaphore(limits.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
 
-    async def deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> Outcome:
+    @property
+    def is_up(self) -> bool:
+        """Whether sink and source answer, as far as is known."""
+        return self.sink_breaker.is_closed and self.source_breaker.is_closed
+
+    @property
+    def next_probe(self) -> float:
+        """While they do not: when the next delivery may begin, by `time.monotonic()`."""
+        breakers = self.sink_breaker, self.source_breaker
+        return max(breaker.next_probe for breaker in breakers if not breaker.is_closed)
+
+    async def deliver(
+        self, flight: Flight, groups: Mapping[int, Sequence[Id]], *, probes: bool = True
+    ) -> Outcome:
         """Deliver keys of a flight, given as ids by shard.
 
+        One that is cancelled after the sink has acknowledged a part of it returns as well.
+
+        Args:
+            flight: whose keys they are.
+            groups: the keys.
+            probes: whether it asks a sink or a source that is down; others read and send nothing then.
+
         Raises:
-            DatabaseUnavailable: the source's connection was lost.
             FencedBySink: the sink holds a write of a later term.
         """
         outcome = Outcome(flight, trace=self._traces.batch(flight, groups))
         with outcome.trace:
-            await self._deliver(outcome, groups)
+            try:
+                await self._deliver(outcome, groups, probes=probes)
+            except asyncio.CancelledError:
+                if not outcome.done:
+                    raise
+                # The worker ends; what the sink has acknowledged is done, whatever became of the rest.
         return outcome
 
-    async def _deliver(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]]) -> None:
+    async def _deliver(self, outcome: Outcome, groups: Mapping[int, Sequence[Id]], *, probes: bool) -> None:
         async with self._turns:
             await self._active_term.wait_until_trusted()
+            if not (probes or self.is_up):  # what would be read now would be old when it may be sent
+                outcome.unsent.append(keys_of(groups))
+                return
             token = self._active_term.next_token()
             await fault(Point.BEFORE_ENRICH)
             documents, tables = await self._read(outcome, groups, token)
             if self._transforms is not None:
                 documents = await self._transform(self._transforms, outcome, documents, tables)
-            parts = split(documents, self._limits.batch_documents, self._limits.batch_bytes)
-            for index, part in enumerate(parts):
-                # What was answered must not wait for a sink that went down since.
-                if self._active_term.is_revoked or (index and not self.sink_breaker.is_closed):
-                    outcome.unsent.append(part.keys)
-                else:
-                    await self._send(outcome, token, part)
+            self.arrived += 1
+            self._active_term.attention.set()  # another one may read now
+            try:
+                await self._send_all(outcome, token, documents, probes=probes)
+            finally:
+                self.arrived -= 1
+
+    def may_read(self, reading: int) -> bool:
+        """Whether another one may read, beside so many: not more than the gate lets pass at a time.
+
+        What is read by more would be old when it may be sent.
+        """
+        return reading == 0 or reading < self._gate.control.requests
 
     async def wait_for_unanswered(self) -> None:
         """Wait, for at most a request timeout, until no abandoned write can still take effect."""
@@ -272,7 +257,6 @@ class Deliverer:
         There are none when they could not be read, which the outcome tells then.
         """
         breaker = self.source_breaker
-        await breaker.acquire()
         begun = time.monotonic()
         documents = Documents(token, outcome.flight.stamp)
         tables: dict[int, str | None] = {}
@@ -280,9 +264,9 @@ class Deliverer:
         urgent = outcome.flight.pod_class is PodClass.INCREMENTAL
         try:
             with outcome.trace.step("enrich"):
+                found = await self._enricher.read(groups, urgent=urgent, locks=self.locked)
                 for shard, ids in groups.items():
-                    read = await self._enricher.read(shard, ids, urgent=urgent)
-                    known = ids
+                    read, known = found[shard], ids
                     if read.orphans:
                         gone = set(read.orphans)
                         orphans += keys_of({shard: read.orphans})
@@ -294,12 +278,10 @@ class Deliverer:
             outcome.failed.append((keys_of(groups), str(error)))
         except EnrichTimeout as error:
             self._handle_slow_read(outcome, keys_of(groups), str(error), begun)
-        except EnrichFailed as error:
-            breaker.fail(str(error))
+        except (EnrichFailed, DatabaseUnavailable) as error:
+            # After a lost session, too: what a read has not done can be done again, under the same term.
+            breaker.fail(str(error), begun)
             outcome.unsent.append(keys_of(groups))
-        except BaseException:
-            breaker.release()
-            raise
         else:
             breaker.succeed()
             outcome.orphans += orphans
@@ -315,10 +297,9 @@ class Deliverer:
         alive = breaker.succeeded_at > self._slow_since.get(outcome.flight, begun)
         self._slow_since[outcome.flight] = begun
         if alive:
-            breaker.release()
             outcome.failed.append((keys, reason))
         else:
-            breaker.fail(reason)
+            breaker.fail(reason, begun)
             outcome.unsure.append(keys)
 
     # --- transform ------------------------------------------------------------------------
@@ -341,36 +322,48 @@ class Deliverer:
 
     # --- send -----------------------------------------------------------------------------
 
-    async def _send(self, outcome: Outcome, token: Token, documents: Documents) -> None:
-        await self._enter(outcome.flight.pod_class, len(documents))
+    async def _send_all(self, outcome: Outcome, token: Token, documents: Documents, *, probes: bool) -> None:
+        """Send the documents in batches that are as large as the sink bears now."""
+        parts = split(documents, lambda: self._gate.control.documents, self._limits.batch_bytes)
+        for index, part in enumerate(parts):
+            # What was answered must not wait for a sink that went down since.
+            await self._send(outcome, token, part, probes=probes and not index)
+
+    async def _send(self, outcome: Outcome, token: Token, documents: Documents, *, probes: bool) -> None:
+        if not self._may_send(probes=probes):
+            outcome.unsent.append(documents.keys)
+            return
+        sent = await self._enter(outcome.flight.pod_class, len(documents))
+        is_too_large = len(documents) > self._gate.control.documents  # as was found while this waited
+        if is_too_large or not self._may_send(probes=probes):
+            self._gate.turn_back(sent)
+            await self._send_all(outcome, token, documents, probes=probes)
+            return
         try:
-            await self._request(outcome, token, documents)
+            await self._request(outcome, token, documents, sent)
         finally:
             # A write that was abandoned has held its place until it could have no effect any more.
             self._gate.leave()
 
-    async def _enter(self, pod_class: PodClass, documents: int) -> None:
-        """Wait until the circuit is closed, or may be probed, and the limits of the tube allow a request."""
-        while True:
-            probes = await self.sink_breaker.acquire()
-            try:
-                granted = await self._gate.enter(pod_class, documents)
-            except BaseException:
-                if probes:
-                    self.sink_breaker.release()
-                raise
-            if probes or self.sink_breaker.is_closed:
-                return
-            self._gate.turn_back(granted)  # the circuit has opened while this waited
+    def _may_send(self, *, probes: bool) -> bool:
+        return not self._active_term.is_revoked and (probes or self.sink_breaker.is_closed)
 
-    async def _request(self, outcome: Outcome, token: Token, documents: Documents) -> None:
+    async def _enter(self, pod_class: PodClass, documents: int) -> Sent:
+        """Wait until the limits of the tube allow a request. Meanwhile no delivery of the class begins."""
+        if self._gate.is_open(documents):
+            return await self._gate.enter(pod_class, documents)
+        self.held_up[pod_class] += 1
+        try:
+            return await self._gate.enter(pod_class, documents)
+        finally:
+            self.held_up[pod_class] -= 1
+            self._active_term.attention.set()
+
+    async def _request(self, outcome: Outcome, token: Token, documents: Documents, sent: Sent) -> None:
         term = self._active_term.term
         batch = Batch(term.tube, term.partition, token, documents, host=term.host)
-        breaker = self.sink_breaker
-        begun = time.monotonic()
         batch.trust_until(self._active_term.trusted_until())
         if batch.has_lapsed():
-            breaker.release()
             outcome.unsent.append(documents.keys)  # the rows will be stale when trust is back
             return
         await fault(Point.BEFORE_SEND)
@@ -381,26 +374,20 @@ class Deliverer:
                 results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
-            if batch.has_lapsed():
-                breaker.release()  # it refused because our right to send had lapsed; the sink is up
-            else:
-                breaker.fail(str(error))
+            if not batch.has_lapsed():  # else it refused because our right to send had lapsed; the sink is up
+                self.sink_breaker.fail(str(error), sent.at)
             outcome.unsent.append(documents.keys)
         except SinkTimeout as error:
-            await self._handle_timeout(outcome, batch, documents.keys, str(error), begun)
+            await self._handle_timeout(outcome, batch, documents.keys, str(error), sent)
         except Exception as error:  # noqa: BLE001 # any other error of a sink is about its documents
-            breaker.release()
             outcome.failed.append((documents.keys, f"{type(error).__name__}: {error}"))
-        except BaseException:
-            breaker.release()
-            raise
         else:
             await fault(Point.AFTER_SEND)
             if answers is None:
-                self._note_answer()
+                self._note_answer(sent)
                 outcome.done.append(documents.by_shard())
             else:
-                self._handle_answers(outcome, answers)
+                self._handle_answers(outcome, answers, sent)
                 self._keep(outcome, documents, answers.rejected)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
@@ -432,31 +419,33 @@ class Deliverer:
             raise
 
     async def _handle_timeout(
-        self, outcome: Outcome, batch: Batch, keys: Sequence[Key], reason: str, begun: float
+        self, outcome: Outcome, batch: Batch, keys: Sequence[Key], reason: str, sent: Sent
     ) -> None:
-        """The write's effect is unknown: abandon it, so that it can't take effect late, and read again."""
-        breaker = self.sink_breaker
-        alive = breaker.succeeded_at > begun  # it answered others meanwhile, so this batch is at fault
-        if not alive:
-            breaker.fail(reason)
+        """The write's effect is unknown: abandon it, so that it can't take effect late, and read again.
+
+        Documents that were sent together are sent again in smaller batches, and no attempt is used up: more
+        often than not they are too many for a slow sink. Only one that was sent alone can be at fault.
+        """
+        verdict = self._gate.note_timeout(sent)
+        if verdict == "silent":
+            self.sink_breaker.fail(reason, sent.at)
         self._active_term.unanswered.add(batch)
         await self._sink.abandon(batch)
         self._active_term.unanswered.discard(batch)
-        if alive:
-            breaker.release()
+        if verdict == "document" and len(keys) == 1:
             outcome.failed.append((keys, reason))
         else:
             outcome.unsure.append(keys)
 
-    def _note_answer(self) -> None:
-        self.sink_breaker.succeed()  # first: the gate is told how long the outage was, if this ends one
-        self._gate.note_answer()
+    def _note_answer(self, sent: Sent, put_off: int = 0) -> None:
+        if (seconds := self.sink_breaker.succeed()) is not None:
+            self._gate.note_outage_over(seconds)  # first
+        self._gate.note_answer(sent, put_off=put_off)
 
-    def _handle_answers(self, outcome: Outcome, answers: Answers) -> None:
+    def _handle_answers(self, outcome: Outcome, answers: Answers, sent: Sent) -> None:
         if answers.newer is not None:
-            self.sink_breaker.release()
             raise FencedBySink(answers.newer)
-        self._note_answer()
+        self._note_answer(sent, len(answers.delayed))
         if answers.done:
             outcome.done.append(by_shard(answers.done))
         outcome.delayed |= answers.delayed

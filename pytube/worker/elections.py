@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Self
 from uuid import UUID
 
@@ -15,9 +14,8 @@ from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.db.session import Queries
 from pytube.election import Claim, Election
-from pytube.election.base import Sheds
-from pytube.election.lease import LeaseElection, Room
-from pytube.election.share import LeaseTick
+from pytube.election.base import Revoked, Sheds
+from pytube.election.lease import LeaseElection, LeaseTick, Room
 from pytube.errors import ConfigError, how_to_install
 from pytube.pipeline.limits import TokenBucket
 from pytube.sources import queries
@@ -25,6 +23,9 @@ from pytube.worker.database import Database
 from pytube.worker.queue import Queue
 from pytube.worker.services import Services, end
 
+_LEAVES = Revoked("the tube is served no more")
+_STATEMENTS = 2.0
+"""Seconds for a purge, a reset and a release: who is cut off before them makes the next leader wait."""
 ALL = ""
 """The name of an election that all queues share; no queue has it."""
 
@@ -76,10 +77,14 @@ class Elections:
         Raises:
             ConfigError: there is no broker, or no Kafka client.
         """
-        self._make = _maker(config, queues, database, instance_id, limits.room, host)
+        self._config = config
+        self._queues = queues
+        self._database = database
+        self._instance_id = instance_id
         self._services = services
         self._on_claim = on_claim
-        self._rate = limits.rate
+        self._limits = limits
+        self._host = host
         self._given_up: set[str] = set()
         """Queues that are left to other processes for a while."""
         leases = config.election_kind == "lease"
@@ -91,6 +96,50 @@ class Elections:
         """Whether one election is for all queues."""
         self._unjoined = {name: self._make(name) for name in ([ALL] if self.are_shared else queues)}
         self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
+
+    def _make(self, name: str) -> Election:
+        """The election of a name.
+
+        Who can't reach the database for the session timeout is no use to anybody: a lease runs out by itself,
+        and under neli the process leaves the group.
+        """
+        config, queues, database = self._config, self._queues, self._database
+        if config.election_kind == "lease":
+            return _lease(config, queues, database.pool, self._instance_id, self._limits.room, self._host)
+        try:
+            from pytube.election.neli import NeliElection, SharedElection
+        except ImportError as error:
+            raise ConfigError(
+                f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
+                'or set worker.election = "lease"'
+            ) from None
+        kafka, worker = config.kafka, config.worker
+        if kafka is None:
+            raise ConfigError("the election neli needs a section [kafka]")
+        slots = kafka.shared_partitions
+        if slots is None:
+            served, topic, group = [queues[name]], config.leader_topic(name), config.leader_group(name)
+        else:
+            served, topic = list(queues.values()), leader_name(worker.installation)
+            name, group = "all tubes", topic
+        election = NeliElection(
+            name,
+            installation=worker.installation,
+            client_id=worker.client_id,
+            bootstrap_servers=kafka.bootstrap_servers,
+            partitions=lambda: served[0].partitions if slots is None else slots,
+            able=lambda: database.down_for < worker.session_timeout,
+            options=kafka.options,
+            receive_deadline=worker.receive_deadline,
+            session_timeout=worker.session_timeout,
+            drain_limit=max(map(_drain_limit, served)),
+            topic=topic,
+            group=group,
+            host=self._host,
+        )
+        if slots is None:
+            return election
+        return SharedElection(election, slots, lambda: {one.name: one.partitions for one in served})
 
     @property
     def joined(self) -> set[str]:
@@ -115,7 +164,7 @@ class Elections:
         election, following = self._joined.pop(name)
         self._services.release(following)
         try:
-            await election.stop()
+            await election.stop(_LEAVES)
         except BaseException:
             self._joined[name] = election, following
             raise
@@ -136,11 +185,11 @@ class Elections:
 
         Meanwhile, under leases, another process may be faster; its acquire decides.
         """
-        while (pause := self._rate.wait(1, time.monotonic())) > 0:
-            if claim.revoked.is_set() or claim.lost.is_set():
+        while (pause := self._limits.rate.wait(1, time.monotonic())) > 0:
+            if claim.withdrawn is not None:
                 return
             await asyncio.sleep(pause)
-        self._rate.take(1, time.monotonic())
+        self._limits.rate.take(1, time.monotonic())
 
     # --- leaving a single queue -----------------------------------------------------------
 
@@ -170,71 +219,6 @@ class Elections:
         if joined is None or not isinstance(election := joined[0], Sheds):
             return None
         return election if election.serves(tube) else None
-
-
-def _maker(
-    config: Config,
-    queues: Mapping[str, Queue],
-    database: Database,
-    instance_id: UUID,
-    room: Room,
-    host: str | None,
-) -> Callable[[str], Election]:
-    """What makes the election of a name.
-
-    Who can't reach the database for the session timeout is no use to anybody: a lease runs out by itself, and
-    under neli the process leaves the group.
-    """
-    if config.election_kind == "lease":
-        return lambda _: _lease(config, queues, database.pool, instance_id, room, host)
-    try:
-        from pytube.election.neli import NeliElection, SharedElection
-    except ImportError as error:
-        raise ConfigError(
-            f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
-            'or set worker.election = "lease"'
-        ) from None
-    kafka, worker = config.kafka, config.worker
-    if kafka is None:
-        raise ConfigError("the election neli needs a section [kafka]")
-
-    def neli(
-        name: str, topic: str, group: str, partitions: Callable[[], int], drain_limit: float
-    ) -> NeliElection:
-        return NeliElection(
-            name,
-            installation=worker.installation,
-            client_id=worker.client_id,
-            bootstrap_servers=kafka.bootstrap_servers,
-            partitions=partitions,
-            able=lambda: database.down_for < worker.session_timeout,
-            options=kafka.options,
-            receive_deadline=worker.receive_deadline,
-            session_timeout=worker.session_timeout,
-            heartbeat=worker.heartbeat,
-            drain_limit=drain_limit,
-            topic=topic,
-            group=group,
-            host=host,
-        )
-
-    def own(name: str) -> Election:
-        queue = queues[name]
-        partitions = partial(getattr, queue, "partitions")
-        topic, group = config.leader_topic(name), config.leader_group(name)
-        return neli(name, topic, group, partitions, _drain_limit(queue))
-
-    if kafka.shared_partitions is None:
-        return own
-    slots, name = kafka.shared_partitions, leader_name(worker.installation)
-
-    def shared(_: str) -> Election:
-        election = neli("all tubes", name, name, lambda: slots, max(map(_drain_limit, queues.values())))
-        return SharedElection(
-            election, slots, worker.client_id, lambda: {one.name: one.partitions for one in queues.values()}
-        )
-
-    return shared
 
 
 def _lease(
@@ -273,5 +257,5 @@ def _lease(
 
 
 def _drain_limit(queue: Queue) -> float:
-    """Seconds that claims may take to be handed over: a drain, and a last write waited out."""
-    return queue.limits.drain_limit + queue.limits.request_timeout
+    """Seconds that claims may take to be handed over: a drain, a last write waited out, and statements."""
+    return queue.limits.drain_limit + queue.limits.request_timeout + _STATEMENTS

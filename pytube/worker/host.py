@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytube
@@ -21,23 +21,24 @@ from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim
 from pytube.enrich.check import SETTINGS, Fault
-from pytube.errors import RECOVERABLE, ConfigError, PytubeError
+from pytube.errors import RECOVERABLE, BrokerUnavailable, ConfigError, PytubeError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
-from pytube.logs import Logger, Repeats, host_fields
-from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
-from pytube.sources.shards import Shards
-from pytube.sources.terms import read_partitions, read_shards
+from pytube.logs import is_news
+from pytube.sources.terms import Shards, read_partitions, read_shards
+from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
 from pytube.worker.elections import ALL, ClaimLimits, Elections
+from pytube.worker.kafka import REPORT_PAUSE, KafkaCluster, KafkaReport
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.queue import Consumer, Queue
+from pytube.worker.queue import Queue
 from pytube.worker.services import Services, end
 from pytube.worker.shared_sink import SharedSink
-from pytube.worker.shedding import LoadShedder
+from pytube.worker.shedding import SINK_NOT_OPEN, LoadShedder, Reading
 from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
+from pytube.worker.tube_worker import TubeWorker
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
@@ -60,6 +61,7 @@ class Host:
         emit: Callable[[Event], None],
         tracing: Tracing,
         claim_limits: ClaimLimits,
+        clusters: Sequence[KafkaCluster],
         *,
         takes_up: bool = False,
     ) -> None:
@@ -74,6 +76,7 @@ class Host:
             emit: receives events.
             tracing: of the process.
             claim_limits: of the process.
+            clusters: of Kafka, which the process needs.
             takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
@@ -88,7 +91,6 @@ class Host:
         self.shards: Shards = {}
         """The shards of each queue, as last read."""
         self.leaderships: dict[tuple[str, int], Leadership] = {}
-        self._log = Logger("pytube.worker", **host_fields(name))
         self._config = config
         self._emit_of_process = emit
         self._takes_up = takes_up
@@ -96,7 +98,7 @@ class Host:
         self._leading: set[asyncio.Task[None]] = set()
         self._moving: dict[str, asyncio.Task[None]] = {}
         """Elections that are being joined or left."""
-        self._repeats = Repeats()
+        self._told: dict[object, str] = {}
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
@@ -110,6 +112,7 @@ class Host:
             # `pytube.health.fleet` reads it. A name has 63 bytes, too few for the whole id.
             label=f"{instance_id.hex[:12]} {pytube.__version__}",
         )
+        self._log = self.database.log
         pool = self.database.pool
         self.queues: dict[str, Queue] = {
             tube: Tube(config, tube, sink, instance_id, pool, self.emit, tracing, name)
@@ -128,6 +131,7 @@ class Host:
             claim_limits,
             name,
         )
+        self._kafka = KafkaReport(clusters, pool, instance_id, config.worker.client_id)
         self._shedder = self._build_shedder(config, instance_id)
 
     # --- life -----------------------------------------------------------------------------
@@ -148,6 +152,7 @@ class Host:
                 await wait_for_answer(session.connection, self._config.postgres.answer_timeout, checking)
             self._note_partitions(await read_partitions(session, list(self.queues)))
             self.shards = await read_shards(session, list(self.queues))
+            await note_made_sinks(session, self.of_kind(Tube))
         finally:
             await session.close()
         if not self._takes_up:
@@ -172,15 +177,20 @@ class Host:
     async def begin(self) -> None:
         """Serve the host, after `check`; can be called again after it raised.
 
+        Elections whose broker does not answer are joined when it is back.
+
         Raises:
-            BrokerUnavailable: no broker answers.
             DatabaseUnavailable: the host is down.
         """
         if not self._is_renewing:
             self._is_renewing = True
             self.services.add(self.database.run())
-        for name in self._wanted_elections() - self._elections.joined:
-            await self._elections.join(name)
+            self.services.add(self._report_kafka())
+        missing = self._wanted_elections() - self._elections.joined
+        outcomes = await asyncio.gather(*map(self._join, missing), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         tubes = self.of_kind(Tube)
         self.services.add(self._follow_partitions())
         self.services.add(
@@ -188,17 +198,20 @@ class Host:
                 self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
             )
         )
-        self.services.add(BackfillRunner(self.database, tubes, self.name).run())
+        self.services.add(BackfillRunner(self.database, tubes).run())
+        self.services.add(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
+        sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
+        if sampler.tubes:
+            self.services.add(sampler.run())
         if self._shedder is not None:
             self.services.add(self._shedder.run())
         self.is_served = True
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
-        for queue in self.queues.values():
-            queue.stopping = True
         async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
             stack.push_async_callback(self.database.close)
+            stack.push_async_callback(self._withdraw_kafka)
             stack.push_async_callback(self.services.close)
             stack.push_async_callback(end, self._leading)
             await end(self._moving.values())
@@ -254,18 +267,51 @@ class Host:
             move = self._elections.join if name in wanted else self._elections.leave
             self._moving[name] = asyncio.create_task(self._move(name, move(name)))
 
+    async def _join(self, name: str) -> None:
+        """Join an election; one whose broker does not answer is left to `_follow_elections`."""
+        try:
+            await self._elections.join(name)
+        except BrokerUnavailable as error:
+            self._tell_unjoined(name, error)
+
     async def _move(self, name: str, moving: Coroutine[None, None, None]) -> None:
         try:
             await moving
         except PytubeError as error:
-            if self._repeats.is_new(name, str(error)):
-                self.queues[name].log.warning("election_not_joined", reason=str(error))
+            self._tell_unjoined(name, error)
         else:
-            self._repeats.forget(name)
+            self._told.pop(name, None)
+
+    def _tell_unjoined(self, name: str, error: PytubeError) -> None:
+        if is_news(self._told, name, str(error)):
+            log = self._log if name == ALL else self.queues[name].log
+            log.warning("election_not_joined", reason=str(error))
 
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
         return any(partition == 0 for _, partition in self.leaderships)
+
+    def _led(self) -> set[str]:
+        """The queues of which this process has a term."""
+        return {queue for (queue, _), leadership in self.leaderships.items() if leadership.has_term}
+
+    def _delivers_first(self, tube: str) -> bool:
+        """Whether it is on this process to compare samples of a tube."""
+        leadership = self.leaderships.get((tube, 0))
+        return leadership is not None and leadership.partition_worker is not None
+
+    # --- Kafka ----------------------------------------------------------------------------
+
+    async def _report_kafka(self) -> None:
+        """Say in the database what can't be reached; terms can't, where that is why nothing is led."""
+        while True:
+            with suppress(*RECOVERABLE):  # told by what renews the terms
+                await self._kafka.update()
+            await asyncio.sleep(REPORT_PAUSE)
+
+    async def _withdraw_kafka(self) -> None:
+        with suppress(*RECOVERABLE):  # what was said is believed for half a minute
+            await self._kafka.withdraw()
 
     # --- shedding -------------------------------------------------------------------------
 
@@ -301,10 +347,11 @@ class Host:
         """How the partitions of tubes fare that are led here."""
         readings: dict[str, dict[int, Reading]] = {}
         for (queue, partition), leadership in self.leaderships.items():
-            if isinstance(worker := leadership.partition_worker, PartitionWorker):
+            if isinstance(worker := leadership.partition_worker, TubeWorker):
                 readings.setdefault(queue, {})[partition] = worker.read_load()
             elif leadership.waits_for_sink:
-                readings.setdefault(queue, {})[partition] = SINK_NOT_OPEN
+                refused_at = self.of_kind(Tube)[queue].sink_refused_at
+                readings.setdefault(queue, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
         return readings
 
     # --- what is known of it --------------------------------------------------------------
@@ -332,12 +379,12 @@ class Host:
         """What is led here, and paused."""
         return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
 
-    def working(self) -> dict[tuple[str, int], Consumer]:
+    def working(self) -> dict[tuple[str, int], PartitionWorker[Any]]:
         """What is being worked on now, by queue and partition."""
         return {
-            where: consumer
+            where: worker
             for where, leadership in self.leaderships.items()
-            if (consumer := leadership.partition_worker) is not None
+            if (worker := leadership.partition_worker) is not None
         }
 
     def waiting(self) -> set[tuple[str, int]]:
@@ -361,8 +408,8 @@ class Host:
 
     def read_metrics(self) -> None:
         """Tell what partitions have done since the last call."""
-        for consumer in self.working().values():
-            if (event := consumer.read_metrics()) is not None:
+        for worker in self.working().values():
+            if (event := worker.read_metrics()) is not None:
                 self.emit(event)
 
     def _tell_standby(self) -> None:

@@ -1,4 +1,4 @@
-"""Leads one partition for as long as its claim lasts: term after term, a `Consumer` for each.
+"""Leads one partition for as long as its claim lasts: term after term, a `PartitionWorker` for each.
 
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from contextlib import suppress
+from typing import Any
 
 from pytube import clock
-from pytube.election.base import Claim
+from pytube.election.base import Claim, Revoked, Shutdown
 from pytube.errors import (
     RECOVERABLE,
     BrokerUnavailable,
     EpochMoved,
+    Fenced,
     FencedBySink,
     NotLeader,
     PytubeError,
@@ -31,18 +34,16 @@ from pytube.events import (
     LeaderRevoked,
     PartitionPaused,
     PartitionResumed,
-    SinkDown,
-    SinkUp,
+    TermsFail,
 )
 from pytube.faults import Point, fault
-from pytube.logs import Repeats
-from pytube.model import Heartbeat
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
 from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.queue import Consumer, Queue
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.queue import FailingTerms, Queue
 
 _RETRIED = (BrokerUnavailable, *RECOVERABLE)
 _RETRY_PAUSE = 0.2
@@ -55,6 +56,14 @@ _AHEAD_LOOK = 1.0
 """Seconds between looks whether a tube whose sink is ahead has been rebased."""
 
 _WAIT_STEP = 0.2
+"""Seconds between looks whether the sink has been opened."""
+
+_ALARM = 3
+"""Terms that have failed alike, one after the other, when it is told."""
+_ALIKE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]+")
+"""What differs in two errors that are the same."""
+_MENDED = 60.0
+"""Seconds that a term lasts after which the failures before it are over."""
 
 
 class Leadership:
@@ -64,26 +73,20 @@ class Leadership:
         self._queue = queue
         self._database = database
         self._claim = claim
-        self._over = asyncio.Event()
-        """Set when the claim is revoked or lost."""
         self._active_term: ActiveTerm | None = None
-        self._unreleased: terms.Term | None = None
-        self._repeats = Repeats()
+        self._has_begun = False
+        """Whether a term has begun whose end has not been looked at."""
+        self._told = ""
+        """The error that was logged last, as long as terms fail."""
         self._tries = 0
         self._has_met_closed_sink = False
         """Whether the term has told that the sink is not open, and not that it is."""
         self._ahead_since: float | None = None
         """Since when one term after the other finds the sink ahead."""
-        self.partition_worker: Consumer | None = None
+        self.partition_worker: PartitionWorker[Any] | None = None
         """None unless the partition is being worked on."""
         self.is_resting = False
         """Whether it is led, and paused."""
-        claim.watch(self._on_claim)
-
-    def _on_claim(self) -> None:
-        self._over.set()
-        if self._active_term is not None:
-            self._active_term.on_claim()
 
     @property
     def has_term(self) -> bool:
@@ -99,7 +102,7 @@ class Leadership:
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
         try:
-            while not self._over.is_set():
+            while self._claim.withdrawn is None:
                 began = time.monotonic()
                 try:
                     await self._lead_once()
@@ -113,17 +116,65 @@ class Leadership:
                 except SinkAhead:
                     continue  # it has been told, and the pause is over
                 except _RETRIED as error:
-                    # terms that fail as soon as they begin are one outage, not many
-                    if time.monotonic() - began > _STEADY:
-                        self._tries = 0
-                        self._repeats.forget(None)
-                    self._tries += 1
-                    self._warn_once("term_failed", error)
-                    await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
+                    await self._rest_after(error, time.monotonic() - began)
+                except Exception as error:
+                    await self._note_failure(error, 1)
+                    raise
+                else:
+                    await self._note_mended()
                 self._ahead_since = None
-            await self._release_last()
         finally:
             self._claim.handed_over()
+
+    async def _rest_after(self, error: PytubeError, lasted: float) -> None:
+        """Pause after a term that has failed, for longer each time."""
+        # terms that fail as soon as they begin are one outage, not many
+        if lasted > _STEADY:
+            self._tries = 0
+            self._told = ""
+        self._tries += 1
+        self._warn_once("term_failed", error)
+        await self._note_failure(error, _ALARM)
+        await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
+
+    async def _note_failure(self, error: Exception, alarm: int) -> None:
+        """Count a term that has ended by an error; tell of it when so many have ended alike.
+
+        Each new term looks as if it delivered, so that nobody else would notice. A fault of ours is told at
+        once: it has not released its term, so the next one begins late.
+        """
+        if not self._has_begun:  # what can't begin is seen to have no leader
+            return
+        self._has_begun = False
+        reason, failing = f"{type(error).__name__}: {error}", self._queue.failing
+        alike, number = _ALIKE.sub("#", reason), self._claim.partition
+        one = failing.get(number)
+        if one is None or one.alike != alike:
+            one = failing[number] = FailingTerms(
+                alike, time.monotonic(), is_told=one is not None and one.is_told
+            )
+        one.terms += 1
+        if one.terms == alarm:
+            self._queue.emit(TermsFail(self._queue.name, number, reason, one.terms))
+        if one.terms >= alarm:
+            one.is_told = True
+            await self._write_failing(reason, one.terms, time.monotonic() - one.since)
+
+    async def _note_mended(self) -> None:
+        """A term has worked for long, or has ended in order."""
+        one = self._queue.failing.pop(self._claim.partition, None)
+        if one is not None and one.is_told:
+            await self._write_failing()
+
+    async def _note_mended_later(self) -> None:
+        await asyncio.sleep(_MENDED)
+        await self._note_mended()
+
+    async def _write_failing(self, reason: str = "", count: int = 0, seconds: float = 0.0) -> None:
+        with suppress(*_RETRIED):  # told by what can't reach Postgres
+            await terms.note_failing(
+                self._database.pool, self._queue.name, self._claim.partition, reason, count, seconds
+            )
 
     async def _has_partition(self) -> bool:
         """Whether the tube still has this partition after a repartition; True while that is unknown."""
@@ -135,65 +186,54 @@ class Leadership:
             return not isinstance(error, UsageError)
         return self._claim.partition < self._queue.partitions
 
-    async def _release_last(self) -> None:
-        """Release the term if possible now; otherwise the term runs out."""
-        try:
-            await self._release_unreleased()
-        except _RETRIED as error:
-            self._warn_once("term_failed", error)
-
     def _warn_once(self, event: str, error: PytubeError) -> None:
         """Log an error that is retried, unless it was logged last."""
-        if self._repeats.is_new(None, str(error)):
+        if self._told != str(error):
+            self._told = str(error)
             self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for about `seconds`, or until the claim is over."""
-        await self._wait_for_claim(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
-
-    async def _wait_for_claim(self, timeout: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._over.wait()
+        await self._claim.wait_until_withdrawn(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load
 
     # --- one term -------------------------------------------------------------------------
 
     async def _lead_once(self) -> None:
-        await self._release_unreleased()
+        """One term, from the epoch that it is acquired against to its release."""
         active_term = await self._begin()
         term = active_term.term
         where = term.tube, term.partition
         self._active_term = self._database.terms[where] = active_term
         self._has_met_closed_sink = False
-        began = time.monotonic()
+        self._has_begun = is_known = True
+        mended = asyncio.create_task(self._note_mended_later())
         try:
             await self._wait_for_earlier_terms(active_term)
-            if not self._over.is_set():
-                waited = time.monotonic() - began
-                self._queue.emit(
-                    LeaderAcquired(term.tube, term.partition, term.leader_id, term.epoch, waited=waited)
-                )
-                await self._work(active_term)
-            if not active_term.unanswered:
-                await self._release_unreleased()
-            revoked = active_term.is_revoked
-            self._emit_revoked(term, "the claim was given back" if revoked else "stopped")
+            await self._work(active_term)
+            stop = active_term.stop
+            self._emit_revoked(term, "the claim was given back" if isinstance(stop, Revoked) else "stopped")
         except NotLeader as error:
+            active_term.end(error)
             self._queue.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
             if isinstance(error, FencedBySink):
                 await self._check_sink_is_not_ahead(active_term, error)
             raise
         except PytubeError as error:
+            active_term.end(error)
             self._emit_revoked(term, str(error))
             raise
+        except BaseException:
+            is_known = False
+            raise
         finally:
+            mended.cancel()
             # A claim that was lost may be granted again meanwhile: then the entry is that of the new term.
             if self._database.terms.get(where) is active_term:
                 del self._database.terms[where]
             self._active_term = self.partition_worker = None
-            self._claim.beat(None)
-            if active_term.unanswered:  # then the next leader must wait until that write has timed out
-                self._unreleased = None
+            # Whoever leads next waits until a write that is unanswered, or that a fault left, has timed out.
+            if is_known and not active_term.unanswered:
+                await self._release(active_term)
 
     async def _begin(self) -> ActiveTerm:
         pool, queue, partition = self._database.pool, self._queue, self._claim.partition
@@ -202,21 +242,28 @@ class Leadership:
         sent_at = clock.now()
         term = await terms.acquire(pool, queue.name, queue.partitions, partition, epoch, queue.candidate)
         await fault(Point.AFTER_ACQUIRE)
-        self._unreleased = term
-        self._claim.beat(Heartbeat(queue.candidate.client_id, term.leader_id, term.epoch, 0, 0.0))
         return ActiveTerm(
             term, self._claim, deadline=queue.limits.receive_deadline, sent_at=sent_at, emit=queue.emit
         )
 
     async def _wait_for_earlier_terms(self, active_term: ActiveTerm) -> None:
         """Wait until no earlier term that could hold our keys can write: released, or timed out."""
-        while not self._over.is_set():
-            if active_term.ended is not None:
-                raise active_term.ended
-            left = await terms.wait_left(self._database.pool, active_term.term)
-            if left <= 0:
+        # Asked once: what has ended is renewed no more, so the moment does not move. It counts from the
+        # answer: the database measures after it was asked.
+        began = time.monotonic()
+        left = await terms.wait_left(self._database.pool, active_term.term)
+        may_begin = clock.now() + left
+        while active_term.pause is not None or active_term.goes_on():
+            if (left := may_begin - clock.now()) <= 0:
+                term, waited = active_term.term, time.monotonic() - began
+                self._queue.emit(
+                    LeaderAcquired(term.tube, term.partition, term.leader_id, term.epoch, waited=waited)
+                )
                 return
-            await self._wait_for_claim(min(left, _WAIT_STEP))
+            active_term.attention.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await active_term.attention.wait()
 
     async def _work(self, active_term: ActiveTerm) -> None:
         """Deliver, and rest while the partition is paused, until the claim is over.
@@ -224,22 +271,22 @@ class Leadership:
         A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
         that operators can work on them.
         """
-        while not self._over.is_set():
-            if active_term.paused is not None:
-                await self._rest(active_term, active_term.paused)
-                if self._over.is_set() or active_term.unanswered:
-                    return
-            if not await self._wait_until_open(active_term):
-                continue
-            self.partition_worker = worker = self._queue.consume(active_term, self._database)
-            try:
-                await worker.run()
-                await worker.drain(self._drain_limit())
-            except BaseException:
-                await worker.abort()
-                raise
-            if active_term.paused is None or active_term.unanswered:
+        while not active_term.unanswered:
+            if active_term.pause is not None:
+                await self._rest(active_term, active_term.pause.reason)
+            elif not active_term.goes_on():
                 return
+            elif await self._wait_until_open(active_term):
+                self.partition_worker = worker = self._queue.consume(active_term, self._database)
+                try:
+                    await worker.run()
+                    await worker.drain(self._drain_limit(active_term))
+                except BaseException as error:
+                    # Nobody could release it then: the next leader waits until late writes have timed out.
+                    await worker.abort(is_over=isinstance(error, Fenced | WrongPartitions))
+                    raise
+                if active_term.pause is None:
+                    return
 
     async def _rest(self, active_term: ActiveTerm, reason: str) -> None:
         """Mark and send nothing until the pause is over, but for the steps that an operator asks for."""
@@ -250,13 +297,11 @@ class Leadership:
         # Writers need not notify, and nothing has to be settled for a partition that does not mark.
         await wake_up(self._database.pool, term)
         active_term.sleeps = True
-        active_term.troubles.begin("paused", reason)
+        active_term.troubles.note("paused", reason)
         self.is_resting = True
         self._queue.emit(PartitionPaused(term.tube, term.partition, reason))
         try:
-            while active_term.paused is not None and not self._over.is_set():
-                if active_term.ended is not None:
-                    raise active_term.ended
+            while active_term.pause is not None:
                 active_term.attention.clear()
                 if (step := active_term.step) is not None:
                     active_term.step = None
@@ -267,7 +312,7 @@ class Leadership:
             self.is_resting = active_term.sleeps = False
             active_term.troubles.end("paused")
             active_term.wake()
-        if active_term.paused is None:
+        if active_term.stop is None:
             self._queue.emit(PartitionResumed(term.tube, term.partition, time.monotonic() - began))
 
     async def _wait_until_open(self, active_term: ActiveTerm) -> bool:
@@ -277,34 +322,30 @@ class Leadership:
         term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
         delivered.
         """
-        reason, term = self._queue.why_closed, active_term.term
+        reason = self._queue.why_closed
         if reason is None:
             if self._has_met_closed_sink:  # before a pause, during which it was opened
                 self._tell_open(active_term)
             return True
         self._has_met_closed_sink = True
-        active_term.troubles.begin("sink", reason)
-        active_term.tell_down("sink", SinkDown(term.tube, term.partition, reason))
-        while self._queue.why_closed is not None and not self._over.is_set() and active_term.paused is None:
-            if active_term.ended is not None:
-                raise active_term.ended
+        while reason is not None and active_term.goes_on():
+            active_term.note_down("sink", reason)
             active_term.check_trust()
-            await self._wait_for_claim(_WAIT_STEP)
-        if self._queue.why_closed is not None or self._over.is_set():
+            await self._claim.wait_until_withdrawn(_WAIT_STEP)
+            reason = self._queue.why_closed
+        if reason is not None or not active_term.goes_on():
             return False
         self._tell_open(active_term)
         return True
 
     def _tell_open(self, active_term: ActiveTerm) -> None:
         self._has_met_closed_sink = False
-        active_term.troubles.end("sink")
-        where = active_term.term.tube, active_term.term.partition
-        active_term.tell_up("sink", lambda seconds: SinkUp(*where, seconds))
+        active_term.note_up("sink")
 
-    def _drain_limit(self) -> float:
+    def _drain_limit(self, active_term: ActiveTerm) -> float:
         """A revoked claim keeps the election waiting, so drain only the sends under way."""
         limits = self._queue.limits
-        if self._queue.stopping:
+        if isinstance(active_term.stop, Shutdown):
             return limits.drain_limit
         return min(limits.request_timeout, limits.drain_limit)
 
@@ -313,17 +354,26 @@ class Leadership:
     def _emit_revoked(self, term: terms.Term, reason: str) -> None:
         self._queue.emit(LeaderRevoked(term.tube, term.partition, term.leader_id, reason))
 
-    async def _release_unreleased(self) -> None:
-        """Release a term whose worker has ended; a term that is over already needs nothing."""
-        if self._unreleased is None:
-            return
-        try:
-            await fault(Point.BEFORE_RELEASE)
-            await terms.release(self._database.pool, self._unreleased)
-            await fault(Point.AFTER_RELEASE)
-        except (NotLeader, UsageError):
-            pass  # the term was ended elsewhere
-        self._unreleased = None
+    async def _release(self, active_term: ActiveTerm) -> None:
+        """Release a term whose worker has ended, so that the next leader need not wait.
+
+        While Postgres is away it is tried again, for as long as that spares the next one a wait.
+        """
+        while True:
+            try:
+                await fault(Point.BEFORE_RELEASE)
+                await terms.release(self._database.pool, active_term.term)
+                await fault(Point.AFTER_RELEASE)
+            except (NotLeader, UsageError):
+                return  # the term was ended elsewhere
+            except _RETRIED:  # the host tells that Postgres is away
+                if self._claim.withdrawn is not None or not active_term.may_write_late(
+                    self._queue.limits.hold
+                ):
+                    return
+                await self._pause(_RETRY_PAUSE)
+            else:
+                return
 
     async def _check_sink_is_not_ahead(self, active_term: ActiveTerm, error: FencedBySink) -> None:
         tube = self._queue.name
@@ -346,11 +396,11 @@ class Leadership:
         """
         if self._ahead_since is None:
             self._ahead_since = time.monotonic()
-        active_term.troubles.begin("sink", reason, self._ahead_since)
+        active_term.troubles.note("sink", reason, self._ahead_since)
         pool = self._database.pool
         await terms.renew(pool, {active_term.term.leader_id: active_term.troubles})
         ends_at = time.monotonic() + _AHEAD_PAUSE
-        while not self._over.is_set() and (left := ends_at - time.monotonic()) > 0:
+        while self._claim.withdrawn is None and (left := ends_at - time.monotonic()) > 0:
             await self._pause(min(_AHEAD_LOOK, left))
             if await terms.last_epoch(pool, self._queue.name) >= epoch:
                 return

@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
 
@@ -90,7 +91,6 @@ class Meter:
     tube: str
     partition: int
     counters: Counters
-    purged_seq: int = 0
     lag: float = 0.0
     _before: tuple[int, ...] = ()
     _since: float = field(default_factory=time.monotonic)
@@ -106,8 +106,8 @@ class Meter:
     def count_purged(self, pods: Mapping[int, float]) -> None:
         """Count purged pods, at least one: their insertion times by seq."""
         self.counters.pods += len(pods)
-        self.purged_seq = max([self.purged_seq, *pods])
-        self.lag = max(0.0, time.time() - list(pods.values())[-1])
+        inserted = list(pods.values())[-1]
+        self.lag = max(0.0, time.time() - inserted) if isfinite(inserted) else 0.0
 
     def read(self, held: int, flying: int) -> MeterRead | None:
         """The counts since the last reading, with the keys or records held, and those of them in flight.

@@ -18,13 +18,12 @@ from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
-from pytube.worker.queue import Queue
+from pytube.worker.queue import Queue, TermLimits
 
 if TYPE_CHECKING:
-    from pytube.outbox.outgoing import Outgoing
+    from pytube.outbox.records import Outgoing
 
 
 class Outbox(Queue):
@@ -113,15 +112,13 @@ class Outbox(Queue):
         term = active_term.term
         if not self._settings.transactions:
             strict = self._settings.mode == "strict"
-            settings = self._kafka.producer_settings
-            return PlainProducer(self._kafka.clients, term.epoch, settings, strict=strict)
+            return PlainProducer(self._kafka, term.epoch, strict=strict)
         return TransactionalProducer(
-            self._kafka.clients,
+            self._kafka,
             self._transactional_id,
             term.partitions,
             term.partition,
             term.epoch,
-            self._kafka.producer_settings,
             may_send=lambda: active_term.is_trusted,
             on_settled=active_term.attention.set,
         )

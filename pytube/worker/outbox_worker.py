@@ -1,35 +1,40 @@
-"""The worker of one partition of an outbox, for one term: mark, send, purge, in rounds, until its end.
+"""The records of one partition of an outbox, under one term: which chunks are sent, and what becomes of them.
 
-As with tubes (`partition_worker.py`), it does not decide who leads. In each round it handles what has come
-since the last one (the end of the term, chunks that Kafka has decided, marked records), and begins what
-there is to do. If the process is killed between any two steps, records stay marked but not purged, and the
-next term takes them over.
+`PartitionWorker` has the loop. Here are the lanes that wait (`pytube.outbox.inflight`), chunks that are
+handed to Kafka, and what is done about each record: it is finished, sent again, or parked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from pytube.db.locks import PATIENCE, holders_of_outbox
 from pytube.errors import BrokerUnavailable
-from pytube.events import Event, MeterRead, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
+from pytube.events import (
+    MeterRead,
+    RecordParked,
+    TopicDown,
+    TopicParked,
+    TopicUp,
+)
 from pytube.faults import Point, fault
 from pytube.model import PodClass
-from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.outgoing import Outgoing
-from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record
+from pytube.outbox.inflight import InFlight
+from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record, Sent
 from pytube.outbox.source import OutboxSource
-from pytube.pipeline.batches import HighAverage
-from pytube.sources.terms import Candidate
-from pytube.worker.active_term import ActiveTerm
+from pytube.pipeline.batches import high_average
+from pytube.worker.active_term import ActiveTerm, LockedTables
 from pytube.worker.database import Database
-from pytube.worker.exchange import Exchange
-from pytube.worker.limits import TermLimits
-from pytube.worker.metrics import Meter, TubeMetrics
-from pytube.worker.poller import Poller
+from pytube.worker.pace import RoundPacer
+from pytube.worker.partition_worker import Fetched, PartitionWorker
+from pytube.worker.queue import TermLimits
+
+if TYPE_CHECKING:
+    from pytube.worker.outbox import Outbox
 
 _CHUNKS_AT_ONCE = 4
 """Chunks that are handed over before the event loop has its turn."""
@@ -39,7 +44,22 @@ _OPEN_PAUSE = 0.5
 """Seconds between tries to begin while no broker answers; each try has its own time limit, too."""
 _FIRST_LOOK = 0.0002
 _LONGEST_LOOK = 0.004
-"""Seconds between looks for reports of librdkafka, while there is nothing else to do; doubled with each."""
+"""Seconds between looks for reports of librdkafka, while there is nothing else to do."""
+_LOOK_GROWTH = 1.25
+"""How much longer each pause is than the one before: a report waits for a quarter of its own time at most."""
+_LOCK_PAUSE = 0.25
+"""Seconds after which what somebody had locked is tried again."""
+_LOCKED_PARK_PAUSE = 2.0
+"""The same of records to be parked: each try waits for the lock, and the partition for the try."""
+_REST_PAUSE = 1.0
+"""Seconds between looks whether an operator wants the records of a topic parked, while it takes nothing."""
+_PARKED_AT_ONCE = 10_000
+"""Records that one transaction parks then."""
+_MARK_SHARE = 8.0
+"""A mark comes no sooner than this many times what the last one took, as long as others are held: it may cost
+much and find little. One of an adopted table looks at all that is held, and purges wait for it."""
+_EVERYWHERE_PAUSE = 30.0
+"""Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
 _RECORDS = PodClass.INCREMENTAL
 """Records are counted as incremental pods are."""
 
@@ -55,26 +75,13 @@ class OutboxLimits:
     hold: bool
 
 
-class Means(Protocol):
-    """What the partitions of an outbox share, and each of its workers uses."""
-
-    candidate: Candidate
-    outbox_limits: OutboxLimits
-    rules: Rules
-    metrics: TubeMetrics
-
-    @property
-    def emit(self) -> Callable[[Event], None]:
-        """Receives events."""
-
-    def outgoing(self, active_term: ActiveTerm) -> Outgoing:
-        """The way of one term's records to Kafka."""
-
-
-class OutboxWorker:
+class OutboxWorker(PartitionWorker[Record]):
     """Delivers the records of one partition under one term."""
 
-    def __init__(self, active_term: ActiveTerm, outbox: Means, database: Database) -> None:
+    machine: InFlight
+    _source: OutboxSource
+
+    def __init__(self, active_term: ActiveTerm, outbox: Outbox, database: Database) -> None:
         """Starts nothing.
 
         Args:
@@ -82,63 +89,50 @@ class OutboxWorker:
             outbox: rules, limits and clients.
             database: where the records are.
         """
-        term = active_term.term
+        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), _MARK_SHARE))
         self.machine = InFlight(outbox.rules)
-        self.counters = outbox.metrics.partition(term.partition)
-        self.meter = Meter(term.tube, term.partition, self.counters)
         self._metrics = outbox.metrics
-        self._active_term = active_term
-        self._where = term.tube, term.partition
-        self._client_id = outbox.candidate.client_id
         self._limits = outbox.outbox_limits
         self._emit = outbox.emit
-        self._database = database
-        self._source = OutboxSource(database.pool, term)
-        self._poller = Poller(database.pool, active_term)
+        self._source = OutboxSource(database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
+        self._tables = LockedTables(active_term, outbox.emit)
+        self._held_up_since: float | None = None
+        """Since when locks of others have been met without a break."""
+        self._holders_at = 0.0
+        """When it is looked next who has them."""
         self._begun: dict[Chunk, float] = {}
         """When each chunk was handed over."""
         self._done: dict[int, float] = {}
         """Records to be purged: when each was written, by id."""
-        self._settled_chunks = 0
-        self._settled_at_exchange = 0
+        self._locked: dict[int, float] = {}
+        """Records that were written and could not be purged, as somebody has locked them."""
+        self._locks_at: float | None = None
+        """When what is locked is tried again; None: nothing is."""
+        self._parks_at = 0.0
+        """When records that somebody has locked are parked; 0: there are none."""
+        self._rests = False
+        """Whether topics take nothing, or the database has been told so."""
+        self._rests_at = 0.0
+        """When it is told the next time."""
+        self._settled_chunks = self._settled_at_exchange = 0
         """How many of them when the last exchange began: it purges what came of them."""
-        self._exchange = Exchange[Record](
-            active_term.attention,
-            purge=self._source.purge,
-            mark=self._mark,
-            on_purged=self._on_purged,
-            on_marked=self._on_marked,
-        )
-        self._reserved = 0
-        """Records that were marked and are not in the machine yet."""
-        self._bytes_per_record: HighAverage | None = None
+        self._was_held_up = False
+        """Whether a lock had kept records back before the exchange under way."""
+        self._more = False
+        """Whether the last mark found as many records as it could take."""
+        self._bytes_per_record: float | None = None
         self._mark_covers_refusals = False
         """Whether the mark under way began after all that the machine has had refused."""
         self._look = _FIRST_LOOK
+        self._everywhere_at = time.monotonic() + _EVERYWHERE_PAUSE
         self._acknowledged_at = float("-inf")
 
-    # --- life -----------------------------------------------------------------------------
+    # --- the round ------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Work until the claim is revoked or the partition is paused.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: a session was lost.
-            BrokerUnavailable: librdkafka hangs.
-        """
+    async def _begin(self) -> bool:
         await self._source.load()
-        if not await self._open():
-            return
-        try:
-            while self._active_term.goes_on():
-                await self._round()
-            if self._active_term.is_revoked:
-                await fault(Point.ON_REVOKE)
-            self._hold(self._resume_refused(await self._exchange.finish()))  # for `drain` to give back
-        finally:
-            await self._exchange.cancel()
+        return await self._open()
 
     async def _open(self) -> bool:
         """Begin the way to Kafka; whether it has begun when the claim is revoked, or the partition paused.
@@ -149,47 +143,60 @@ class OutboxWorker:
         while self._active_term.goes_on():
             self._active_term.check_trust()
             try:
-                earlier = await self._outgoing.open(self._source.earlier)
+                earlier = await self._outgoing.open(self._source.earlier, self._source.identity)
             except BrokerUnavailable as error:
                 has_failed = True
-                self._note_down(str(error))
+                self._active_term.note_down("sink", str(error))
                 await asyncio.sleep(_OPEN_PAUSE)
             else:
-                for sent in earlier:
-                    await self._source.purge_sent(sent)
+                has_failed |= await self._purge_sent(earlier)
                 if has_failed:  # else nobody may have been asked yet
-                    self._note_up()
-                return True
+                    self._active_term.note_up("sink")
+                return self._active_term.goes_on()
         return False
 
-    async def _round(self) -> None:
-        self._active_term.check_trust()
-        self._outgoing.check()
-        busy = self._take_settled()
-        records = self._resume_refused(self._exchange.take())
-        busy |= await self._begin_exchange()  # Postgres works on it while we handle these
-        busy |= self._hold(records)
-        busy |= await self._launch()
-        busy |= await self._park()
+    async def _purge_sent(self, earlier: Sequence[Sent]) -> bool:
+        """Delete what earlier terms have sent, before anything is marked; whether a lock was waited for."""
+        waited = False
+        for sent in earlier:
+            while self._active_term.goes_on() and not await self._source.purge_sent(sent):
+                waited = True
+                self._active_term.note_down(
+                    "sink", "somebody has locked records that an earlier term has sent"
+                )
+                await asyncio.sleep(_OPEN_PAUSE)
+        return waited
+
+    async def _attend(self) -> bool:
+        busy = time.monotonic() >= self._parks_at and await self._park()
         self._tell_of_topics()
+        return busy
+
+    async def _round(self) -> bool:
+        self._outgoing.check()
+        busy = await super()._round()
         if busy:
             self._look = _FIRST_LOOK
             await asyncio.sleep(0)
-        else:
-            await self._wait()
+        return busy
 
     async def _wait(self) -> None:
-        moments = (self.machine.next_at(), self._outgoing.answer_due)
+        moments = [self.machine.next_at(), self._outgoing.answer_due, self._parks_at or None]
+        if self._exchange is None:  # else its end wakes
+            rests_at = self._rests_at if self._rests else None
+            moments += [rests_at, self._locks_at, self._everywhere_at]
+        if self._room() > 0 and self._is_too_soon():
+            moments.append(self._pacer.next_at)
         due = min((moment for moment in moments if moment is not None), default=None)
         if self._outgoing.needs_poll and self._outgoing.is_busy:
             look = time.monotonic() + self._look
             due = look if due is None else min(due, look)
-            self._look = min(_LONGEST_LOOK, 2 * self._look)
+            self._look = min(_LONGEST_LOOK, _LOOK_GROWTH * self._look)
         await self._poller.wait(
             self._database.settled,
             notified=self._database.notifications_work and self._source.wakes,
             idle=not self.machine.held,
-            may_poll=not self._exchange.is_under_way and self._may_mark(),
+            may_poll=self._exchange is None and self._may_mark(),
             until=due,
         )
 
@@ -201,68 +208,112 @@ class OutboxWorker:
         held = self.machine.held + self._reserved
         if average is None:
             return _CAUTIOUS - held
-        most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average.value)))
+        most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average)))
         return max(most - held, 0 if held else 1)  # with nothing held there is room for one, however large
 
     def _may_mark(self) -> bool:
-        """Whether there is room for more records, and trust."""
-        return self._room() > 0 and self._active_term.is_trusted
+        """Whether there is room for more records, and trust, and time."""
+        return self._room() > 0 and self._active_term.is_trusted and not self._is_too_soon()
 
-    async def _begin_exchange(self) -> bool:
-        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
-        if self._exchange.is_under_way:
-            return False
-        self._done |= self.machine.finished()
-        done, self._done = self._done, {}
-        limit = 0
-        # A purge marks, too: that costs little more, and finds what has come since the last mark.
-        if (done or self._poller.is_due()) and self._may_mark():
-            limit = min(self._limits.mark_limit, self._room())
-        if not (done or limit):
-            return False
-        self._mark_covers_refusals = limit > 0
+    def _is_too_soon(self) -> bool:
+        """Whether to go on for a while with what is held: it is not known that a mark would find much."""
+        held = self.machine.held + self._reserved
+        pays = self._more and self._room() >= min(self._limits.mark_limit, held)
+        return held > 0 and not pays and time.monotonic() < self._pacer.next_at
+
+    def _finished(self, *, last: bool = False) -> dict[int, float]:
+        if last or (self._locks_at is not None and time.monotonic() >= self._locks_at):
+            self._locks_at = None
+            self._done |= self._locked
+            self._locked = {}
+            self._active_term.woken = True  # a mark looks for what was left out
+        if time.monotonic() >= self._everywhere_at:
+            self._everywhere_at = time.monotonic() + _EVERYWHERE_PAUSE
+            self._source.look_everywhere()
+            self._active_term.woken = True
+        self._mark_covers_refusals = False
         self._settled_at_exchange = self._settled_chunks
-        await self._exchange.begin(self._exchange.purge_and_mark(done, limit))
-        return True
+        self._was_held_up = self._source.is_held_up
+        done, self._done = self._done | self.machine.finished(), {}
+        return done
 
-    def _on_purged(self, done: Mapping[int, float]) -> None:
-        self._outgoing.confirm_purged(self._settled_at_exchange)
-        self.machine.confirm_purged(time.monotonic())
-        self.meter.count_purged(done)
-        self._active_term.beat(self._client_id, self.meter.purged_seq, self.meter.lag)
-
-    def _on_marked(self, records: Sequence[Record]) -> None:
-        self._reserved = len(records)
+    def _mark_limit(self) -> int:
+        self._mark_covers_refusals = True
+        return min(self._limits.mark_limit, self._room())
 
     async def _mark(self, limit: int, done: Sequence[int]) -> list[Record]:
-        settled = self._database.settled
-        self._poller.begin_poll(settled)
-        records = await self._source.mark(limit, settled, done)
-        await self._poller.end_poll(len(records), more=len(records) == limit)
+        return await self._source.mark(limit, self._database.settled, done)
+
+    async def _take(self) -> Sequence[Record]:
+        records = await super()._take()
+        is_due = self._rests and self._exchange is None and time.monotonic() >= self._rests_at
+        if is_due and self._active_term.stop is None:  # a hand-over does not wait for what is parked
+            await self._hold(records)  # they may be among those that an operator wants parked
+            await self._tell_rests()
+            return ()
         return records
 
-    def _resume_refused(self, records: Sequence[Record] | None) -> Sequence[Record]:
-        """Go on with refused keys once a mark has found all of their records; those still to be held."""
-        if records is None:
-            return ()
+    def _pace(self, fetched: Fetched[Record]) -> None:
+        self._note_locks()
+        self._more = fetched.is_full
+        if self._was_held_up or not (self._source.is_held_up or self._source.unpurged):
+            self._pacer.end_exchange(fetched.seconds, 1, full=False)
+        else:  # it waited for a lock, which says nothing of what a mark costs
+            self._pacer.next_at = float("-inf")
+
+    async def _look_at(self, items: Sequence[Record]) -> Sequence[Record]:
+        """Go on with refused keys once a mark has found all of their records."""
+        await self._tell_locks()
+        self._note_seen()
         if self._mark_covers_refusals and self._source.returned_all_retried and self.machine.has_refused:
-            self._hold(records)
+            await self._hold(items)
             self.machine.resume(time.monotonic())
             return ()
-        return records
+        return items
 
-    def _hold(self, records: Sequence[Record]) -> bool:
-        """Hold marked records; whether there are any."""
-        if not records:
-            return False
-        self._reserved = 0
-        size = sum([len(record.value or b"") for record in records])
-        if self._bytes_per_record is None:
-            self._bytes_per_record = HighAverage(size / len(records))
-        self._bytes_per_record.observe(size, len(records))
-        self.counters.touches[_RECORDS] += len(records)
-        self.machine.add(records)
-        return True
+    def _note_seen(self) -> None:
+        """Note the greatest id that was read, of those that were drawn: somebody may have chosen one."""
+        if (settled := self._database.settled) is not None:
+            seen = min(self._source.greatest_id, settled.provisional)
+            self._database.seen_seq = max(self._database.seen_seq, seen)
+
+    def _note_purged(self, done: Mapping[int, float]) -> None:
+        self._locked |= {number: done[number] for number in self._source.unpurged}
+        self._note_locks()
+        self._outgoing.confirm_purged(self._settled_at_exchange, self._locked)
+        self.machine.confirm_purged(time.monotonic(), self._locked)
+        if purged := {number: at for number, at in done.items() if number not in self._locked}:
+            super()._note_purged(purged)
+
+    def _note_locks(self) -> None:
+        # Not put off by those who come meanwhile.
+        if self._locks_at is None and (self._source.is_held_up or self._locked):
+            self._locks_at = time.monotonic() + _LOCK_PAUSE
+
+    async def _tell_locks(self) -> None:
+        """Tell what others have locked, once that has lasted for a while."""
+        now = time.monotonic()
+        if not (self._source.is_held_up or self._locked):
+            self._held_up_since = None
+            self._tables.free_all()
+            return
+        if self._held_up_since is None:
+            self._held_up_since = now
+        seconds = now - self._held_up_since
+        if seconds >= PATIENCE and now >= self._holders_at:
+            self._holders_at = now + PATIENCE
+            lock = await holders_of_outbox(self._database.pool, self._where[0], seconds)
+            if lock is not None:
+                self._tables.note(lock)
+
+    async def _hold(self, items: Sequence[Record]) -> None:
+        if not items:
+            return
+        self._reserved -= len(items)  # of the next mark there may be some by now
+        size = sum([len(record.value or b"") for record in items])
+        self._bytes_per_record = high_average(self._bytes_per_record, size / len(items))
+        self.counters.touches[_RECORDS] += len(items)
+        self.machine.add(items)
 
     # --- Kafka ----------------------------------------------------------------------------
 
@@ -283,6 +334,9 @@ class OutboxWorker:
             launched = True
         return launched
 
+    async def _settle(self) -> bool:
+        return self._take_settled()
+
     def _take_settled(self) -> bool:
         """Handle chunks that are decided; whether there were any."""
         settled = self._outgoing.settled()
@@ -293,37 +347,29 @@ class OutboxWorker:
             self._metrics.sends.observe(now - begun)
             self.counters.documents[_RECORDS] += chunk.size - len(failures)
             self.counters.retries[_RECORDS] += len(failures)
-            self._note(begun, failures, now)
+            self._note_answers(begun, failures, now)
             if not failures:
                 self._note_topic_up(chunk.topic)
         self._settled_chunks += len(settled)
         self.counters.coalesced += self.machine.compacted
         self.machine.compacted = 0
         if self._outgoing.why_stuck is not None:
-            self._note_down(self._outgoing.why_stuck)
+            self._active_term.note_down("sink", self._outgoing.why_stuck)
         return bool(settled)
 
-    def _note(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
+    def _note_answers(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
         """Tell once when no broker answers, and when one does again."""
         reason = next((one.reason for one in failures.values() if one.fault is Fault.UNANSWERED), None)
         if reason is None:
             if not failures:
                 self._acknowledged_at = now
-                self._note_up()
+                self._active_term.note_up("sink")
         elif self._acknowledged_at < begun:  # else it answers for other topics
-            self._note_down(reason)
-
-    def _note_down(self, reason: str) -> None:
-        if self.sink_is_up:
-            self._active_term.troubles.begin("sink", reason)
-            self._active_term.tell_down("sink", SinkDown(*self._where, reason))
-
-    def _note_up(self) -> None:
-        self._active_term.troubles.end("sink")
-        self._active_term.tell_up("sink", lambda seconds: SinkUp(*self._where, seconds))
+            self._active_term.note_down("sink", reason)
 
     def _tell_of_topics(self) -> None:
         for change in self.machine.changes():
+            self._rests, self._rests_at = True, 0.0
             if change.reason is not None:
                 event = TopicDown(*self._where, change.topic, change.reason)
                 self._active_term.tell_down(_topic(change.topic), event)
@@ -338,14 +384,46 @@ class OutboxWorker:
     def _tell_topic_up(self, topic: str) -> None:
         self._active_term.tell_up(_topic(topic), lambda seconds: TopicUp(*self._where, topic, seconds))
 
+    async def _tell_rests(self) -> None:
+        """Tell the database which topics take nothing, now and then, and park what operators want parked."""
+        now = time.monotonic()
+        rests = self.machine.rests()
+        for topic in await self._source.tell_rests(rests, now):
+            await self._park_topic(topic, next(one.reason for one in rests if one.topic == topic))
+        self._rests = bool(rests)
+        self._rests_at = now + _REST_PAUSE
+
+    async def _park_topic(self, topic: str, reason: str) -> None:
+        """Park what waits for a topic that takes nothing, unless some of it is on its way: then later."""
+        error = f"parked by an operator while the topic took nothing: {reason}"
+        total, full = 0, True
+        while full and (ids := self.machine.waiting_of(topic)) is not None:
+            parked = await self._source.park_topic(
+                topic, error, ids, hold=self._limits.hold, limit=_PARKED_AT_ONCE
+            )
+            self.machine.forget(topic, parked)
+            total += len(parked)
+            full = len(parked) == _PARKED_AT_ONCE
+        if total:
+            self.counters.parked[_RECORDS] += total
+            self._active_term.tell_up(
+                _topic(topic), lambda seconds: TopicParked(*self._where, topic, total, seconds)
+            )
+
     async def _park(self) -> bool:
         """Park what can't be sent, and what waits behind it; whether there was any."""
+        self._parks_at = 0.0
         letters = self.machine.letters()
         if not letters:
             return False
         await fault(Point.BEFORE_PARK)
-        parked = set(await self._source.park(letters, hold=self._limits.hold))
+        ids, locked = await self._source.park(letters, hold=self._limits.hold)
+        parked = set(ids)
         await fault(Point.AFTER_PARK)
+        if locked:
+            self._parks_at = time.monotonic() + _LOCKED_PARK_PAUSE
+            self.machine.postpone(locked)
+            letters = [letter for letter in letters if letter not in locked]
         self.machine.park(letters, parked, time.monotonic())
         self._tell_of_parked([letter for letter in letters if letter.record.id in parked])
         if len(parked) < len(letters):  # operators have told to send again what they were to be behind
@@ -363,35 +441,23 @@ class OutboxWorker:
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
+        """See `PartitionWorker.drain`."""
+        await super().drain(limit)
+        if self._rests:
+            await self._source.tell_rests((), time.monotonic())
 
-        Args:
-            limit: seconds for the sends.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: a session was lost.
-        """
-        await self._end_sends(limit)
-        await fault(Point.DURING_DRAIN)
+    async def _settle_last(self) -> None:
         await self._park()
-        self._done |= self.machine.finished()
-        if self._done:
-            done, self._done = self._done, {}
-            self._settled_at_exchange = self._settled_chunks
-            await self._exchange.purge_and_mark(done, 0)
-        await fault(Point.BEFORE_RESET)
-        await self._source.reset(self.machine.unfinished())
 
-    async def abort(self) -> None:
-        """After the term or a session was lost: end all sends, write nothing more."""
-        await self._end_sends(0.0)
+    def _note_reset(self, held: int, reset: int) -> None:
+        if (self._locked or reset < held) and not self._active_term.is_revoked:
+            # What somebody has locked still bears this term's mark, which its next marks would pass over.
+            self._active_term.unanswered.add(self)
 
-    async def _end_sends(self, limit: float) -> None:
-        """Let sends end for `limit` seconds; then send nothing more, and wait as long as one may be late."""
+    async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
         await self._settle_for(limit)
         self._outgoing.stop_sending()
-        await self._settle_for(self._limits.drain.request_timeout)
+        await self._settle_for(self._limits.drain.request_timeout if waits else 0.0)
         if self._outgoing.is_busy:
             self._active_term.unanswered.add(self)
         self._outgoing.stop()
@@ -420,9 +486,9 @@ class OutboxWorker:
         return True
 
     @property
-    def is_trusted(self) -> bool:
-        """Whether a write may begin now."""
-        return self._active_term.is_trusted
+    def waits_for_lock(self) -> bool:
+        """Whether records of this partition wait, as somebody has locked them or their table."""
+        return bool(self._tables)
 
 
 def _topic(name: str) -> str:

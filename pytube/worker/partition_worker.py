@@ -1,487 +1,151 @@
-"""The worker of one partition, for one term: mark, deliver, purge, in rounds, until the term is given back.
+"""The loop of one partition for one term: mark, send, purge, in rounds, until the term is given back.
 
-It does not decide who leads. In each round it handles what has come since the last one (the end of the term,
-a claim that is revoked, outcomes of deliveries, marked pods) and begins what there is to do. If the process
-is killed between any two steps, pods stay marked but not purged, and the next term takes them over.
+It does not decide who leads. A round takes what has come since the last one, and begins what there is to do:
+
+    settle ─► take ─► exchange ─► hold ─► launch ─► attend ─► wait
+
+Tubes and outboxes share it. They differ in their keys and in their sends (`TubeWorker`, `OutboxWorker`). If
+the process is killed between any two steps, what was marked stays marked and is not purged, and the next term
+takes it over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
-from pytube import clock
-from pytube.enrich import Enricher
-from pytube.errors import NotLeader, ParkLimitReached
-from pytube.events import Event, MeterRead, Parked, SinkDelays, TubeStopped
+from pytube.events import MeterRead
 from pytube.faults import Point, fault
-from pytube.logs import UserFaults
-from pytube.model import Id, Key, Pod, PodClass
-from pytube.pipeline.batches import BackfillShare, HighAverage, by_shard
-from pytube.pipeline.inflight import Flight, InFlight
-from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
-from pytube.pipeline.shedding import Reading
-from pytube.sinks import Sink
-from pytube.sources.pods import FailedKey, ParkItem, TubeSource
-from pytube.sources.terms import Candidate
-from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.control import Control
 from pytube.worker.database import Database
-from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.exchange import Exchange
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
 from pytube.worker.metrics import Meter, TubeMetrics
-from pytube.worker.poller import Poller
-from pytube.worker.tracing import Tracing
+from pytube.worker.pace import Poller, RoundPacer
 
-_DELIVERIES_AHEAD = 4
-"""Deliveries begun beyond the free sends, so that a send never waits for a round."""
-_IDS_PER_POD = 250.0
-"""What pods hold at most as a rule; assumed until some were seen."""
-_DELAYS_TOLD = 60.0
-"""Seconds for which it is not told again that the sink puts documents off."""
-_MOST_PARKED_IN_A_ROW = 100
-"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
+Item = TypeVar("Item")
+"""A pod, or a record of an outbox."""
 
 
-class Means(Protocol):
-    """What the partitions of a tube share, and each of its workers uses."""
+class Held(Protocol):
+    """What a term holds of its partition; pure."""
 
-    candidate: Candidate
-    limits: Limits
-    transforms: Transforms | None
-    faults: UserFaults
-    metrics: TubeMetrics
-    tracing: Tracing
+    def add(self, items: Sequence[Any], /) -> Any:
+        """Hold what was marked."""
+
+    def finished(self) -> dict[int, float]:
+        """What is done since the last call: when each was written, by number."""
+
+    def unfinished(self) -> Sequence[int]:
+        """What is held, to be given back at the end."""
+
+
+class Source(Protocol):
+    """The statements by which a partition is purged and given back."""
+
+    async def purge(self, numbers: Sequence[int], /) -> object:
+        """Delete what is done."""
+
+    async def reset(self, numbers: Sequence[int], /) -> int:
+        """Give back what is not; how much of it was ours."""
+
+
+@dataclass(slots=True)
+class Fetched(Generic[Item]):
+    """What came of one exchange."""
+
+    done: Mapping[int, float]
+    """What it has purged: when each was written, by number."""
+    limit: int
+    """How many it could mark; 0 when it only purged."""
+    began: float
+    seconds: float = 0.0
+    """How long it took."""
+    items: list[Item] = field(default_factory=list)
+    """What it has marked."""
 
     @property
-    def emit(self) -> Callable[[Event], None]:
-        """Receives events."""
-
-    @property
-    def sink(self) -> Sink:
-        """Where documents go."""
-
-    @property
-    def gate(self) -> SinkGate:
-        """What each request to the sink passes."""
-
-    @property
-    def why_closed(self) -> str | None:
-        """Why the sink has not been opened; None once it has."""
-
-    @property
-    def enricher(self) -> Enricher:
-        """What reads them."""
+    def is_full(self) -> bool:
+        """Whether it marked as many as it could, so that more may be waiting."""
+        return 0 < self.limit == len(self.items)
 
 
-class PartitionWorker:
-    """Delivers the pods of one partition under one term."""
+class PartitionWorker(ABC, Generic[Item]):
+    """Works on one partition of a queue under one term: `run`, then `drain`, or `abort` after a failure."""
 
-    def __init__(self, active_term: ActiveTerm, tube: Means, database: Database) -> None:
+    machine: Held
+    _source: Source
+
+    def __init__(
+        self, active_term: ActiveTerm, database: Database, metrics: TubeMetrics, pacer: RoundPacer
+    ) -> None:
         """Starts nothing.
 
         Args:
             active_term: the term, and what happens to it.
-            tube: sink, enricher and limits.
-            database: where the pods are.
+            database: where the queue is.
+            metrics: of the queue.
+            pacer: how often rounds pay.
         """
         term = active_term.term
-        self.machine = InFlight()
-        self.counters = tube.metrics.partition(term.partition)
+        self.counters = metrics.partition(term.partition)
         self.meter = Meter(term.tube, term.partition, self.counters)
+        self._where = term.tube, term.partition
         self._active_term = active_term
-        self._client_id = tube.candidate.client_id
-        self._limits = tube.limits
-        self._emit = tube.emit
         self._database = database
-        self._source = TubeSource(database.pool, term)
         self._poller = Poller(database.pool, active_term)
-        self._traces = tube.tracing.partition(term)
-        self._deliverer = Deliverer(
-            active_term,
-            tube.enricher,
-            tube.transforms,
-            tube.sink,
-            tube.gate,
-            tube.limits,
-            tube.faults,
-            tube.metrics,
-            self._traces,
-        )
-        self._control = Control(
-            active_term,
-            self._source,
-            tube.sink,
-            self.machine,
-            tube.limits.sweep_backlog,
-            tube.faults,
-            tube.emit,
-        )
-        self._share = BackfillShare(tube.limits.backfill_share)
-        self._retries = {pod_class: RetryQueue(tube.limits.attempts) for pod_class in PodClass}
-        self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
-        self._exchange = Exchange[Pod](
-            active_term.attention,
-            purge=self._source.purge,
-            mark=self._mark,
-            on_purged=self._on_purged,
-            on_marked=self._on_marked,
-        )
-        self._ids_per_pod = HighAverage(_IDS_PER_POD)
+        self._pacer = pacer
+        self._exchange: asyncio.Task[Fetched[Item]] | None = None
+        """The one that was begun, until it has been looked at what came of it."""
+        self._left_out = False
+        """Whether the exchange under way looks for a part of what waits only."""
         self._reserved = 0
-        """Room for touches that were marked and are not in the machine yet."""
-        self._parked_in_a_row = 0
-        self._delays_told_until = float("-inf")
-        self._not_before: dict[Key, float] = {}
-        """Keys that failed in an earlier term, and when each is to be sent again; it goes alone then."""
+        """Room for what was marked and is not in the machine yet."""
 
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until the claim is revoked or the partition is paused.
+        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`.
 
         Raises:
             NotLeader: the term is over.
             DatabaseUnavailable: a session was lost.
+            BrokerUnavailable: librdkafka hangs.
         """
-        await self._load_failed()
+        if not await self._begin():
+            return
         try:
             while self._active_term.goes_on():
-                await self._round()
+                self._active_term.check_trust()
+                if not await self._round():
+                    await self._wait()
             if self._active_term.is_revoked:
                 await fault(Point.ON_REVOKE)
-            self.machine.add(await self._exchange.finish() or ())  # for `drain` to give back
+            if self._exchange is not None:
+                await asyncio.wait([self._exchange])
+            self.machine.add(await self._take())  # for `drain` to give back
         finally:
-            await self._exchange.cancel()
+            if self._exchange is not None:  # what it was doing may be done or not
+                self._exchange.cancel()
+                await asyncio.gather(self._exchange, return_exceptions=True)
 
-    async def _load_failed(self) -> None:
-        """Go on with the attempts and back-offs of earlier terms."""
-        now = time.monotonic()
-        for key, (attempts, delay) in (await self._source.load_failed()).items():
-            self._not_before[key] = now + delay
-            for retries in self._retries.values():
-                retries.recall(key, attempts)
-
-    async def _round(self) -> None:
-        self._active_term.check_trust()
-        busy = await self._take_outcomes()
-        pods = self._exchange.take()
+    async def _round(self) -> bool:
+        """One round; whether there was anything to do."""
+        busy = await self._settle()
+        items = await self._take()
         busy |= await self._begin_exchange()  # Postgres works on it while we handle these
-        if pods:
-            control = self._hold(pods)
-            await self._control.accept(control)
+        if items:
+            await self._hold(items)
             busy = True
-        busy |= self._launch()
-        busy |= await self._control.attend()
-        if not busy:
-            await self._poller.wait(
-                self._database.settled,
-                notified=self._database.notifications_work,
-                idle=not (self.machine.keys or self._control.has_work),
-                may_poll=not self._exchange.is_under_way and self._may_mark(),
-                until=self._next_retry(),
-            )
-
-    def _hold(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Hold marked pods and count their touches; the control pods among them."""
-        touches = _count_touches(pods)
-        backfill = _count_touches([pod for pod in pods if pod.op == "B"])
-        before = self.machine.keys
-        control = self.machine.add(pods)
-        self.counters.touches[PodClass.INCREMENTAL] += touches - backfill
-        self.counters.touches[PodClass.BACKFILL] += backfill
-        # A touch that adds no key has joined one that waits.
-        self.counters.coalesced += touches - (self.machine.keys - before)
-        self._reserved -= touches
-        return control
-
-    # --- marks and purges -----------------------------------------------------------------
-
-    def _may_mark(self) -> bool:
-        """Whether there is room for more pods, and trust."""
-        return self._room > 0 and self._active_term.is_trusted
-
-    @property
-    def _room(self) -> int:
-        """Keys that may still be held, or pods: of a key that is touched all the time there are many.
-
-        Control pods do not count. They are few, and may wait for a sink that can't be scanned now,
-        which is no reason to keep back what it would take.
-        """
-        held = max(self.machine.keys, self.machine.pods - self.machine.control)
-        return self._limits.keys_in_flight - held - self._reserved
-
-    @property
-    def _room_for_backfill(self) -> int:
-        """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
-        waiting = self.machine.waiting(PodClass.BACKFILL)
-        return self._limits.keys_in_flight // 2 - waiting - self._reserved  # which may be backfill, too
-
-    async def _begin_exchange(self) -> bool:
-        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
-        if self._exchange.is_under_way:
-            return False
-        done = self.machine.finished()
-        limit = 0
-        # A purge marks, too: that costs little more, and finds what has come since the last mark.
-        if (done or self._poller.is_due()) and self._may_mark():
-            room = self._room
-            if self._room_for_backfill > 0:
-                room = min(room, self._room_for_backfill)
-            pods = int(room / max(1.0, self._ids_per_pod.value))
-            limit = max(1, min(self._limits.mark_limit, pods))
-        if not (done or limit):
-            return False
-        await self._exchange.begin(self._purge_and_mark(done, limit))
-        return True
-
-    def _purge_and_mark(self, done: Mapping[int, float], limit: int) -> Coroutine[Any, Any, list[Pod]]:
-        return self._traces.exchange(self._exchange.purge_and_mark(done, limit), done)
-
-    def _on_purged(self, done: Mapping[int, float]) -> None:
-        self.meter.count_purged(done)
-        self._active_term.beat(self._client_id, self.meter.purged_seq, self.meter.lag)
-
-    def _on_marked(self, pods: Sequence[Pod]) -> None:
-        touches = _count_touches(pods)
-        self._reserved += touches
-        self._ids_per_pod.observe(touches, len(pods))
-
-    async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
-        settled = self._database.settled
-        with_backfill = self._room_for_backfill > 0
-        self._poller.begin_poll(settled)
-        pods = await self._source.mark(
-            limit,
-            settled.seq if settled is not None else 0,
-            with_backfill=with_backfill,
-            provisional=settled.provisional if settled is not None else 0,
-            provisional_version=settled.provisional_version if settled is not None else 0,
-            done=done,
-        )
-        await self._poller.end_poll(len(pods), more=len(pods) == limit, left_out=not with_backfill)
-        return pods
-
-    # --- deliveries -----------------------------------------------------------------------
-
-    def _launch(self) -> bool:
-        """Begin deliveries while there is room for them; whether any was begun."""
-        launched = False
-        while (found := self._take_retry() or self._take_flight()) is not None:
-            flight, groups = found
-            task = asyncio.create_task(self._deliver(flight, groups))
-            task.add_done_callback(self._on_delivered)
-            self._deliveries[task] = flight
-            launched = True
-        return launched
-
-    def _on_delivered(self, _: asyncio.Task[Outcome]) -> None:
-        self._active_term.attention.set()
-
-    async def _deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> Outcome:
-        """Deliver keys of a flight, but for those that are parked, unless a touch tries them again."""
-        if not groups:
-            return Outcome(flight)  # all of them were put off
-        if self._limits.retry_on_touch or not (parked := await self._source.still_parked(groups)):
-            return await self._deliverer.deliver(flight, groups)
-        left = [(shard, key) for shard, ids in groups.items() for key in ids if (shard, key) not in parked]
-        outcome = await self._deliverer.deliver(flight, by_shard(left)) if left else Outcome(flight)
-        outcome.held_back += parked
-        return outcome
-
-    def _has_room(self, pod_class: PodClass, waiting: int = 0) -> bool:
-        """Whether another delivery of the class may begin, while so many others wait to be sent again."""
-        if len(self._deliveries) + waiting >= self._limits.sends + _DELIVERIES_AHEAD:
-            return False
-        if pod_class is not PodClass.BACKFILL:
-            return True
-        backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
-        # One send at least is free for an incremental touch that comes now.
-        return backfilling < max(1, self._limits.sends - 1)
-
-    def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
-        """The next keys that are due to be sent again."""
-        now = time.monotonic()
-        for pod_class, retries in self._retries.items():
-            retry = retries.pop(now) if self._has_room(pod_class) else None
-            if retry is not None:
-                self.counters.retries[pod_class] += len(retry[1])
-                return retry[0], by_shard(retry[1])
-        return None
-
-    def _next_retry(self) -> float | None:
-        """When keys are due to be sent again for which there is room; None: when a delivery has ended."""
-        due = [
-            retries.next_at
-            for pod_class, retries in self._retries.items()
-            if retries.next_at is not None and self._has_room(pod_class)
-        ]
-        return min(due, default=None)
-
-    def _take_flight(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
-        """The next keys that were not sent yet."""
-        # Retries that wait count, too: a sink that delays everything is not given ever more.
-        waiting = sum(retries.keys for retries in self._retries.values()) // self._deliverer.size.keys
-        incremental, backfill = (
-            self.machine.waiting(pod_class) if self._has_room(pod_class, waiting) else 0
-            for pod_class in PodClass
-        )
-        chosen = self._share.choose(incremental=incremental, backfill=backfill)
-        if chosen is None:
-            return None
-        flight = self.machine.take(chosen, self._deliverer.size.keys)
-        if flight is None:
-            return None
-        self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
-        if not self._not_before:  # as nearly always
-            return flight, flight.by_shard()
-        return flight, self._put_off(flight)
-
-    def _put_off(self, flight: Flight) -> Mapping[int, Sequence[Id]]:
-        """Queue the keys that failed in an earlier term for their time; the others of the flight."""
-        groups, now = flight.by_shard(), time.monotonic()
-        self._not_before = {key: due for key, due in self._not_before.items() if due > now}
-        for shard, key in [one for one in self._not_before if one[1] in flight.groups.get(one[0], ())]:
-            groups[shard].remove(key)
-            due = self._not_before.pop((shard, key))
-            self._retries[flight.pod_class].push(flight, [(shard, key)], due)
-        return {shard: ids for shard, ids in groups.items() if ids}
-
-    async def _take_outcomes(self) -> bool:
-        """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
-        done = [task for task in self._deliveries if task.done()]
-        for task in done:
-            outcome = task.result()  # if it raises, `_end_deliveries` looks at this one and the others
-            del self._deliveries[task]
-            await self._handle(outcome)
-        return bool(done)
-
-    async def _handle(self, outcome: Outcome) -> None:
-        """Finish the keys that are done, park those given up, and queue the others to be sent again."""
-        flight, now = outcome.flight, time.monotonic()
-        await self._finish_done(outcome)
-        retries = self._retries[flight.pod_class]
-        for keys in outcome.unsent:
-            retries.push(flight, keys)
-        for keys in outcome.unsure:
-            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
-        retries.delay(flight, outcome.delayed, now)
-        if outcome.delayed:
-            self._tell_delay(outcome, now)
-        orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
-        dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
-        self.counters.rejects[flight.pod_class] += len(outcome.rejected)
-        for key, reason in outcome.rejected.items():
-            dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
-        failed: list[FailedKey] = []
-        for keys, reason in outcome.failed:
-            letter = retries.fail(flight, keys, reason, now)
-            if letter is not None and self._gives_up(flight, letter, now):
-                dead.append(letter)
-            elif letter is None and len(keys) == 1:
-                attempts = retries.attempts_of(keys[0])
-                failed.append(FailedKey(*keys[0], reason, attempts, backoff(attempts)))
-        if failed:
-            await self._source.fail(failed)
-        await self._park(flight, dead, outcome.documents)
-        outcome.trace.delivered(outcome.counts(), self.machine)
-
-    def _tell_delay(self, outcome: Outcome, now: float) -> None:
-        """The sink is up, so nothing else tells why documents wait."""
-        if now >= self._delays_told_until:
-            self._delays_told_until = now + _DELAYS_TOLD
-            term, reason = self._active_term.term, outcome.why_delayed
-            self._emit(SinkDelays(term.tube, term.partition, len(outcome.delayed), reason))
-
-    async def _finish_done(self, outcome: Outcome) -> None:
-        """Finish the keys that were delivered or skipped, and those that stay parked."""
-        flight = outcome.flight
-        if outcome.done:
-            self._parked_in_a_row = 0
-        for groups in outcome.done:
-            self._finish(flight, groups)
-            await self._source.unpark(groups)
-            self.counters.documents[flight.pod_class] += sum(map(len, groups.values()))
-        if outcome.skipped:
-            groups = by_shard(outcome.skipped)
-            self._finish(flight, groups)
-            await self._source.unpark(groups)
-            self.counters.skipped[flight.pod_class] += len(outcome.skipped)
-        if outcome.held_back:
-            self._finish(flight, by_shard(outcome.held_back))
-
-    def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
-        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
-        if self._parked_in_a_row < _MOST_PARKED_IN_A_ROW:
-            self._parked_in_a_row += 1
-            return True
-        self._deliverer.sink_breaker.fail(
-            f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
-            f"the last one: {letter.reason}"
-        )
-        self._retries[flight.pod_class].push(flight, [letter.key], now + backoff(letter.attempts))
-        return False
-
-    async def _park(
-        self, flight: Flight, dead: Sequence[DeadLetter], documents: Mapping[Key, bytes | None]
-    ) -> None:
-        """Park these keys; they are done then, and not before. Or stop the tube: then they stay in it."""
-        if not dead:
-            return
-        if self._limits.stop_on_poison:
-            await self._stop("poison", dead)
-            return
-        await fault(Point.BEFORE_PARK)
-        items = [
-            ParkItem(
-                *letter.key,
-                "U",
-                flight.stamp,
-                letter.reason,
-                letter.attempts,
-                document=documents.get(letter.key),
-            )
-            for letter in dead
-        ]
-        try:
-            await self._source.park(items, self._limits.park_limit)
-        except ParkLimitReached:
-            await self._stop("park_limit", dead)
-            return
-        await fault(Point.AFTER_PARK)
-        term = self._active_term.term
-        for letter in dead:
-            self._emit(Parked(term.tube, term.partition, *letter.key, letter.reason))
-        self._finish(flight, by_shard(letter.key for letter in dead))
-        self.counters.parked[flight.pod_class] += len(dead)
-
-    async def _stop(self, why: str, dead: Sequence[DeadLetter]) -> None:
-        """Stop the whole tube, in the database, so that it stays stopped under any leader."""
-        term = self._active_term.term
-        (shard, key), error = dead[0].key, dead[0].reason
-        reason = f"key {shard}/{key} can't be delivered: {error}"
-        if why == "park_limit":
-            reason = f"more than {self._limits.park_limit} keys would be parked; the last one: {reason}"
-        items = [FailedKey(*letter.key, letter.reason, letter.attempts) for letter in dead]
-        is_news = await self._source.stop(why, reason, items)
-        self._active_term.note_pause(f"{why}: {reason}", None, clock.now())
-        if is_news:
-            self._emit(TubeStopped(term.tube, term.partition, why, reason))
-
-    def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
-        self.machine.land_keys(flight, groups)
-        for retries in self._retries.values():  # those of an earlier term stand in both
-            retries.forget((shard, key) for shard, ids in groups.items() for key in ids)
-
-    # --- the end --------------------------------------------------------------------------
+        busy |= await self._launch()
+        return await self._attend() or busy
 
     async def drain(self, limit: float) -> None:
         """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
+
+        A write that is still unanswered stays in `ActiveTerm.unanswered`, so that the term is not released.
 
         Args:
             limit: seconds for the sends.
@@ -490,78 +154,175 @@ class PartitionWorker:
             NotLeader: a send found that the term is over. Then nothing is purged.
             DatabaseUnavailable: a session was lost.
         """
-        outcomes = await self._end_deliveries(limit)
-        for failure in outcomes:
-            if isinstance(failure, NotLeader):
-                raise failure
+        await self._end_sends(limit)
         await fault(Point.DURING_DRAIN)
-        for outcome in outcomes:
-            if isinstance(outcome, Outcome):
-                await self._handle(outcome)
-        if done := self.machine.finished():
-            await self._purge_and_mark(done, 0)
+        await self._settle_last()
+        if done := self._finished(last=True):
+            await self._purge_and_mark(list(done), 0)
+            self._note_purged(done)
         await fault(Point.BEFORE_RESET)
-        await self._source.reset(self.machine.unfinished())
-        self._traces.close()
+        unfinished = self.machine.unfinished()
+        self._note_reset(len(unfinished), await self._source.reset(unfinished))
 
-    async def abort(self) -> None:
-        """After the term or a session was lost: end all deliveries, write nothing more."""
-        await self._end_deliveries(0.0)
-        self._traces.close()
+    async def abort(self, *, is_over: bool) -> None:
+        """After the term or a session was lost: end all sends, write nothing more.
 
-    async def _end_deliveries(self, limit: float) -> Sequence[Outcome | BaseException]:
-        """Those that are not sending end at once, the others when answered or after `limit`.
-
-        What then may still reach the sink is waited for, as long as a request may last.
-
-        Returns:
-            What came of them, cancellations and other failures too.
+        Args:
+            is_over: the term is over in the database, so that waiting for late writes gains nothing.
         """
-        await self._control.stop()
-        _cancel(self._deliveries.keys() - self._deliverer.sending)
-        if self._deliveries:
-            await asyncio.wait(self._deliveries, timeout=limit)
-        _cancel(self._deliveries)
-        outcomes = await asyncio.gather(*self._deliveries, return_exceptions=True)
-        self._deliveries.clear()
-        await self._deliverer.wait_for_unanswered()
-        return outcomes
+        await self._end_sends(0.0, waits=not is_over)
 
-    # --- metrics --------------------------------------------------------------------------
+    # --- marks and purges -----------------------------------------------------------------
 
+    async def _begin_exchange(self) -> bool:
+        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
+        if self._exchange is not None:
+            return False
+        done = self._finished()
+        # A purge marks, too: that costs little more, and finds what has come since the last mark.
+        limit = self._mark_limit() if (done or self._poller.is_due()) and self._may_mark() else 0
+        if not (done or limit):
+            return False
+        if limit:
+            self._poller.begin_poll(self._database.settled)
+            self._pacer.begin(time.monotonic())
+        self._exchange = asyncio.create_task(self._ask(done, limit))
+        self._exchange.add_done_callback(lambda _: self._active_term.attention.set())
+        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
+            await asyncio.sleep(0)
+        return True
+
+    async def _ask(self, done: Mapping[int, float], limit: int) -> Fetched[Item]:
+        fetched = Fetched[Item](done, limit, time.monotonic())
+        fetched.items = await self._purge_and_mark(list(done), limit)
+        fetched.seconds = time.monotonic() - fetched.began
+        return fetched
+
+    async def _purge_and_mark(self, done: Sequence[int], limit: int) -> list[Item]:
+        """Purge `done`, and mark up to `limit` others, in one message; 0: none."""
+        items: list[Item] = []
+        if done:
+            await fault(Point.BEFORE_PURGE)
+        if limit:
+            items = await self._mark(limit, done)
+        else:
+            await self._source.purge(done)
+        if done:
+            await fault(Point.AFTER_PURGE)
+        if items:
+            await fault(Point.AFTER_MARK)
+        return items
+
+    async def _take(self) -> Sequence[Item]:
+        """What an exchange that has ended has marked; room is kept for it before the next one begins.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: the session was lost.
+        """
+        if self._exchange is None or not self._exchange.done():
+            return ()
+        task, self._exchange = self._exchange, None
+        fetched = task.result()
+        if fetched.done:
+            self._note_purged(fetched.done)
+        if fetched.limit:
+            self._pace(fetched)
+            await self._poller.end_poll(len(fetched.items), more=fetched.is_full, left_out=self._left_out)
+        self._reserved += self._weigh(fetched.items)
+        return await self._look_at(fetched.items)
+
+    def _finished(self, *, last: bool = False) -> dict[int, float]:  # noqa: ARG002
+        """What is to be purged now; `last`: nothing is purged after it."""
+        return self.machine.finished()
+
+    def _note_purged(self, done: Mapping[int, float]) -> None:
+        """These, at least one, were to be purged."""
+        self.meter.count_purged(done)
+
+    def _pace(self, fetched: Fetched[Item]) -> None:
+        """Have the next mark come when it pays."""
+        self._pacer.end_exchange(fetched.seconds, len(fetched.items), full=fetched.is_full)
+
+    async def _look_at(self, items: Sequence[Item]) -> Sequence[Item]:
+        """What an exchange has marked, before it is held; what is still to be held of it."""
+        return items
+
+    def _weigh(self, items: Sequence[Item]) -> int:
+        """How much room they take."""
+        return len(items)
+
+    def _note_reset(self, held: int, reset: int) -> None:
+        """So many were held at the end, and so many of them were given back."""
+
+    # --- what is a queue's own ------------------------------------------------------------
+
+    @abstractmethod
+    async def _begin(self) -> bool:
+        """Learn what earlier terms have left, before the first round; False: there is to be none."""
+
+    @abstractmethod
+    async def _settle(self) -> bool:
+        """Act on what sends have returned: keys are done, parked, or sent again; whether there was any."""
+
+    @abstractmethod
+    def _may_mark(self) -> bool:
+        """Whether there is room for more, and trust."""
+
+    @abstractmethod
+    def _mark_limit(self) -> int:
+        """How many more to mark, where that may be."""
+
+    @abstractmethod
+    async def _mark(self, limit: int, done: Sequence[int]) -> list[Item]:
+        """Purge `done` and mark up to `limit` more, in one message."""
+
+    @abstractmethod
+    async def _hold(self, items: Sequence[Item]) -> None:
+        """Put what was marked into the machine; it needs no reserved room any more."""
+
+    @abstractmethod
+    async def _launch(self) -> bool:
+        """Begin sends, as many as there is room for; whether any was begun."""
+
+    @abstractmethod
+    async def _attend(self) -> bool:
+        """Do what else is due; whether there was any."""
+
+    @abstractmethod
+    async def _wait(self) -> None:
+        """Wait until there is something to do."""
+
+    @abstractmethod
+    async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
+        """Let sends end for `limit` seconds; then none goes on, and if `waits`, none may come late."""
+
+    @abstractmethod
+    async def _settle_last(self) -> None:
+        """Act on what the sends have returned that were under way at the end."""
+
+    # --- what is known of it --------------------------------------------------------------
+
+    @abstractmethod
     def read_metrics(self) -> MeterRead | None:
         """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
-        return self.meter.read(self.machine.keys, self.machine.flying)
-
-    def read_load(self) -> Reading:
-        """How the partition fares, for the decision whether others should have it."""
-        return Reading(
-            self._active_term.term.leader_id,
-            self.machine.longest_waiting(PodClass.INCREMENTAL),
-            sum(self.counters.documents),
-            self.sink_is_up,
-        )
 
     @property
+    @abstractmethod
     def sink_is_up(self) -> bool:
-        """Whether the sink takes documents of this partition, as far as is known."""
-        return self._deliverer.sink_breaker.is_closed
+        """Whether the target takes what this partition sends, as far as is known."""
 
     @property
+    @abstractmethod
     def source_is_up(self) -> bool:
-        """Whether rows of this partition can be read, as far as is known."""
-        return self._deliverer.source_breaker.is_closed
+        """Whether what is to be sent can be read, as far as is known."""
+
+    @property
+    @abstractmethod
+    def waits_for_lock(self) -> bool:
+        """Whether what waits can't be read, as somebody has locked its table or records."""
 
     @property
     def is_trusted(self) -> bool:
         """Whether a write may begin now."""
         return self._active_term.is_trusted
-
-
-def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
-    for task in tasks:
-        task.cancel()
-
-
-def _count_touches(pods: Sequence[Pod]) -> int:
-    return sum([len(pod.ids) for pod in pods])

@@ -1,4 +1,4 @@
-"""A queue that a worker serves: all that leaderships, elections and metrics know of it.
+"""A queue that a worker serves: all that leaderships, elections and metrics know of it, and its limits.
 
 A tube is one kind of queue. Each kind has a subclass, and works on its partitions in its own way: see
 `Queue.consume`.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Self
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from pytube.config import Config
+from pytube.config import Config, SinkConfig, TubeConfig, WorkerConfig
 from pytube.db.session import SessionPool
 from pytube.enrich.check import Fault
 from pytube.errors import UnknownTube
@@ -22,50 +23,20 @@ from pytube.logs import Logger, UserFaults, host_fields
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.limits import TermLimits
+from pytube.worker.partition_worker import PartitionWorker
 
 
-class Consumer(Protocol):
-    """Works on one partition of a queue for one term. It does not decide who leads."""
+@dataclass(slots=True)
+class FailingTerms:
+    """The terms of one partition that have ended here by the same failure, one after the other."""
 
-    async def run(self) -> None:
-        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: a session was lost.
-        """
-
-    async def drain(self, limit: float) -> None:
-        """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
-
-        A write that is still unanswered stays in `ActiveTerm.unanswered`, so that the term is not released.
-
-        Args:
-            limit: seconds for the sends.
-
-        Raises:
-            NotLeader: a send found that the term is over.
-            DatabaseUnavailable: a session was lost.
-        """
-
-    async def abort(self) -> None:
-        """After `run` or `drain` has failed: end all sends, write nothing more."""
-
-    def read_metrics(self) -> PartitionEvent | None:
-        """What was done since the last reading; None when that is not worth an event."""
-
-    @property
-    def sink_is_up(self) -> bool:
-        """Whether the target takes what this partition sends, as far as is known."""
-
-    @property
-    def source_is_up(self) -> bool:
-        """Whether what is to be sent can be read, as far as is known."""
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether a write may begin now."""
+    alike: str
+    """The failure, without what differs from term to term."""
+    since: float
+    """When the first one failed, by `time.monotonic()`."""
+    terms: int = 0
+    is_told: bool = False
+    """Whether the database knows."""
 
 
 class Queue(ABC):
@@ -107,12 +78,12 @@ class Queue(ABC):
         )
         self.partitions = 0
         """As last read; 0 while the queue does not exist."""
-        self.stopping = False
-        """Whether the process ends, so that there is time to drain."""
+        self.failing: dict[int, FailingTerms] = {}
+        """By partition; they outlive the claims."""
         self._pool = pool
 
     @abstractmethod
-    def consume(self, active_term: ActiveTerm, database: Database) -> Consumer:
+    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker[Any]:
         """What works on the term's partition; it begins nothing yet."""
 
     async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:  # noqa: B027
@@ -149,3 +120,72 @@ class Queue(ABC):
         """Raise `UnknownTube` if the queue did not exist when its partition count was last read."""
         if not self.partitions:
             raise UnknownTube(f"there is no tube {self.name!r}; create it with `pytube tube create`")
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermLimits:
+    """Times of a term in seconds; see `SinkConfig` and `WorkerConfig` for what each means."""
+
+    receive_deadline: float
+    drain_limit: float
+    request_timeout: float
+
+    @property
+    def hold(self) -> float:
+        """How long after its last renewal a term's writes may still take effect."""
+        return self.receive_deadline + self.request_timeout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(TermLimits):
+    """The limits of a tube's partitions; see `TubeConfig` and `SinkConfig` for what each means."""
+
+    batch_documents: int
+    batch_bytes: int
+    sends: int
+    keys_in_flight: int
+    mark_limit: int
+    latency: float
+    attempts: int
+    backfill_share: float
+    sweep_backlog: int
+    """Backfill pods in the tube beyond which a sweep adds none."""
+    stop_on_poison: bool
+    park_limit: int | None
+    park_documents: bool
+    retry_on_touch: bool
+
+    @classmethod
+    def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
+        """The limits of one tube's partitions."""
+        return cls(
+            receive_deadline=worker.receive_deadline,
+            drain_limit=worker.drain_limit,
+            request_timeout=tube.sink.request_timeout,
+            batch_documents=batch_documents(tube.sink),
+            batch_bytes=tube.sink.batch_bytes,
+            sends=tube.sink.sends,
+            keys_in_flight=tube.keys_in_flight,
+            mark_limit=tube.mark_limit,
+            latency=tube.latency,
+            attempts=tube.attempts,
+            backfill_share=tube.backfill_share,
+            # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
+            sweep_backlog=2 * tube.backfill.backlog,
+            stop_on_poison=tube.on_poison == "stop",
+            park_limit=tube.park_limit,
+            park_documents=tube.park_documents,
+            retry_on_touch=tube.retry_on_touch,
+        )
+
+
+def batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly.
+
+    A document that is split counts as all its parts, since the limits are those of the sink.
+    """
+    most = sink.batch_documents if sink.rate is None else min(sink.batch_documents, int(sink.rate))
+    return max(1, most // sink.writes)

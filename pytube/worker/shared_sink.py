@@ -1,18 +1,218 @@
-"""The sink of one tube in this process, and how it is opened: one that is down keeps nothing else waiting."""
+"""The sink of one tube in this process: who may send to it, and how it is opened.
+
+Each request to the sink passes a gate, whose limits all partitions of this process share: at most `rate`
+documents a second, and as many requests at a time, of as many documents, as `CongestionControl` finds that
+the sink bears. A request that waits here holds the documents of one batch, and one of the `sends` of its
+partition, so memory stays within its bound however long it waits.
+
+Live changes go before backfill. Backfill has its share of the documents all the same, as it has within each
+partition: a batch of backfill that waited for ever would keep its partition's send from live changes, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
 
 from pytube.config import SinkConfig
 from pytube.errors import ConfigError, PytubeError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.logs import Logger, Repeats, UserFaults
+from pytube.logs import Logger, UserFaults
+from pytube.model import PodClass
+from pytube.pipeline.batches import BackfillShare
+from pytube.pipeline.limits import CongestionControl, Sent, TokenBucket, Verdict
 from pytube.pipeline.retry_queue import backoff
-from pytube.sinks import Sink, build_sink
-from pytube.worker.gate import SinkGate
+from pytube.sinks import Marked, Sink, build_sink, open_existing, why_no_mark
+from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
+
+# --- the gate ------------------------------------------------------------------------------------
+
+
+_IDLE = 60.0
+"""Seconds after its last answer in which it is still told that a sink is slow."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A request that wants to begin."""
+
+    pod_class: PodClass
+    documents: int
+    came: float
+    granted: asyncio.Future[Sent] = field(repr=False)
+
+
+class SinkGate:
+    """Lets requests pass, in the order of their coming within a class. To be used in one event loop."""
+
+    def __init__(
+        self,
+        control: CongestionControl,
+        *,
+        rate: float | None,
+        backfill_share: float,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Args:
+        control: how large requests may be, and how many may be under way.
+        rate: documents a second; None: without a limit.
+        backfill_share: of the documents that backfill gets while both classes wait.
+        on_change: is called when the sink has become slow, and when it is not slow any more.
+        """
+        self.control = control
+        self._bucket = None if rate is None else TokenBucket(rate)
+        self._share = BackfillShare(backfill_share)
+        self._on_change = on_change
+        self._waiting: tuple[deque[_Waiting], deque[_Waiting]] = (deque(), deque())
+        self._timer: asyncio.TimerHandle | None = None
+        self.in_flight = 0
+        """Requests under way."""
+        self._slow_since = 0.0
+        """When the sink became slow, by `time.monotonic()`."""
+        self.waited = 0.0
+        """Seconds that requests have waited here, all together."""
+
+    @classmethod
+    def of(
+        cls, sink: SinkConfig, backfill_share: float, on_change: Callable[[], None] = lambda: None
+    ) -> Self:
+        """The gate of a configured sink; a document that is split counts as all its parts."""
+        control = CongestionControl(
+            documents=batch_documents(sink),
+            requests=sink.requests,
+            first=sink.ramp,
+            timeout=sink.request_timeout,
+        )
+        rate = None if sink.rate is None else sink.rate / sink.writes
+        return cls(control, rate=rate, backfill_share=backfill_share, on_change=on_change)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait here."""
+        return sum(map(len, self._waiting))
+
+    def is_open(self, documents: int) -> bool:
+        """Whether a request with so many documents would begin at once."""
+        if self.waiting or self.in_flight >= self.control.requests:
+            return False
+        return self._bucket is None or self._bucket.wait(documents, time.monotonic()) <= 0
+
+    async def enter(self, pod_class: PodClass, documents: int) -> Sent:
+        """Wait until a request with so many documents may begin; `leave` says that it has ended."""
+        loop = asyncio.get_running_loop()
+        wanted = _Waiting(pod_class, documents, time.monotonic(), loop.create_future())
+        self._waiting[pod_class].append(wanted)
+        self._grant()
+        try:
+            return await wanted.granted
+        except asyncio.CancelledError:
+            if not wanted.granted.cancelled():  # granted and cancelled at the same time
+                self.turn_back(wanted.granted.result())
+            with suppress(ValueError):  # `_next` has dropped it already, or it was granted
+                self._waiting[pod_class].remove(wanted)
+            self._grant()
+            raise
+
+    def leave(self) -> None:
+        """A request has ended."""
+        self.in_flight -= 1
+        self._grant()
+
+    def turn_back(self, granted: Sent) -> None:
+        """A request that was granted does not begin."""
+        if self._bucket is not None:
+            self._bucket.give_back(granted.documents)
+        self.leave()
+
+    # --- what the sink says ---------------------------------------------------------------
+
+    def note_answer(self, sent: Sent, *, put_off: int) -> None:
+        """The sink has answered, and has put so many of the documents off."""
+        was_slow, now = self.control.slow, time.monotonic()
+        if 2 * put_off >= sent.documents:
+            self.control.push_back(sent, now)
+        else:
+            self.control.answer(sent, now)
+        self._tell_change(was_slow is not None)
+
+    def note_timeout(self, sent: Sent) -> Verdict:
+        """What came of the request is not known: what that says of the sink."""
+        was_slow = self.control.slow
+        verdict = self.control.time_out(sent, time.monotonic())
+        self._tell_change(was_slow is not None)
+        return verdict
+
+    def note_outage_over(self, seconds: float) -> None:
+        """The sink takes documents of a partition again, after so many seconds.
+
+        It was not down if it took documents of other partitions lately. They are not slowed then. Lately, not
+        at all: what was under way when the outage began may have been answered a moment after that.
+        """
+        now = time.monotonic()
+        if self.control.answered_at <= now - seconds / 2:
+            self.control.restart(now)
+
+    def why_slow(self) -> tuple[str, float] | None:
+        """Why the sink is sent less at a time, and since when; None: it is not, or was not asked lately."""
+        control, now = self.control, time.monotonic()
+        is_idle = not (self.in_flight or self.waiting) and control.answered_at < now - _IDLE
+        if control.why_slow is None or is_idle:
+            return None
+        sent = f"the worker sends batches of {control.documents}, {control.requests} at a time"
+        remedy = f"relieve the sink, or lower its {control.setting}"
+        if control.slow != "pushback":  # smaller batches may take as long
+            remedy += "; if that does not help, raise its request_timeout, and worker.session_timeout with it"
+        return f"{control.why_slow}; {sent}; {remedy}", self._slow_since
+
+    def _tell_change(self, was_slow: bool) -> None:
+        if (self.control.slow is not None) != was_slow:
+            self._slow_since = time.monotonic()
+            self._on_change()
+
+    # --- who passes -----------------------------------------------------------------------
+
+    def _grant(self) -> None:
+        """Let requests pass as far as the limits allow, and look again when the next one may."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while (chosen := self._next()) is not None and self.in_flight < self.control.requests:
+            now = time.monotonic()
+            pause = self._pause(chosen, now)
+            if pause > 0:
+                self._timer = asyncio.get_running_loop().call_later(pause, self._grant)
+                return
+            self._let_pass(chosen, now)
+
+    def _next(self) -> _Waiting | None:
+        for queue in self._waiting:
+            while queue and queue[0].granted.cancelled():
+                queue.popleft()
+        incremental, backfill = (len(queue) for queue in self._waiting)
+        pod_class = self._share.choose(incremental=incremental, backfill=backfill)
+        return None if pod_class is None else self._waiting[pod_class][0]
+
+    def _pause(self, chosen: _Waiting, now: float) -> float:
+        return 0.0 if self._bucket is None else self._bucket.wait(chosen.documents, now)
+
+    def _let_pass(self, chosen: _Waiting, now: float) -> None:
+        self._share.record(chosen.pod_class, chosen.documents, both_waited=all(self._waiting))
+        self._waiting[chosen.pod_class].popleft()
+        if self._bucket is not None:
+            self._bucket.take(chosen.documents, now)
+        self.in_flight += 1
+        self.waited += now - chosen.came
+        chosen.granted.set_result(self.control.send(now, chosen.documents, self.in_flight))
+
+
+# --- how it is opened ----------------------------------------------------------------------------
+
 
 PATIENCE = 10.0
 """Seconds for which a start waits for a sink. One that answers later is opened in the background."""
@@ -39,12 +239,21 @@ class SharedSink:
         """
         self.log = Logger("pytube.worker", tube=tube)
         self.faults = UserFaults(self.log)
-        self.gate = SinkGate.of(settings, backfill_share)
+        self.gate = SinkGate.of(settings, backfill_share, self._tell_pace)
         """What each request passes. It is here because its limits are the sink's, for all that send to it."""
         self.why_closed: str | None = "the sink has not been opened yet"
         """Why nothing can be sent; None once the sink has been opened."""
+        self.refused_at = float("-inf")
+        """When the last attempt to open it began that failed: a Unix time."""
+        self.may_make = True
+        """Whether to make what is missing at the sink. Not for a tube that has delivered documents there: an
+        index that somebody has deleted would be back, empty, before readers."""
         self._tube = tube
-        self._repeats = Repeats()
+        self._is_missing = False
+        """Whether the sink is not open because there is something to be made."""
+        self._settings = settings
+        self._told = ""
+        """Why it is not open, as it was logged last."""
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._is_starting = False
@@ -99,6 +308,29 @@ class SharedSink:
         self.why_closed = "the sink is closed"
         await self._close()
 
+    # --- the mark -------------------------------------------------------------------------
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether it can be told now if the sink still holds what it was given."""
+        return why_no_mark(self.sink) is None and (self.why_closed is None or self._is_missing)
+
+    async def read_mark(self) -> str | None:
+        """See `Marked.read_mark`; None, too, while there is something to be made. Only if `has_mark`."""
+        assert isinstance(self.sink, Marked)
+        return None if self.why_closed is not None else await self.sink.read_mark(self._tube)
+
+    async def leave_mark(self, mark: str) -> str | None:
+        """Make what is missing, and leave the mark; the mark that is there then. Only if `has_mark`."""
+        assert isinstance(self.sink, Marked)
+        if self.why_closed is not None:
+            self.may_make = True  # it is about to be opened again
+            return None
+        await self.sink.write_mark(self._tube, mark)
+        return await self.sink.read_mark(self._tube)
+
+    # --- how it opens ---------------------------------------------------------------------
+
     async def _close_unwanted(self) -> None:
         opening, self._opening = self._opening, None
         assert opening is not None
@@ -116,12 +348,15 @@ class SharedSink:
 
     async def _keep_trying(self) -> None:
         tries = 0
+        began = time.time()
         while (reason := await self._try_to_open()) is not None:
+            self.refused_at = began
             await self._close_after_failure()
             self._note_closed(reason)
             self._tried.set()
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
+            began = time.time()
         if tries or not self._is_starting:
             self.gate.note_outage_over(0.0)  # no partition has met the sink yet, and all are about to
             self.log.info("sink_opened")
@@ -135,7 +370,7 @@ class SharedSink:
         """
         try:
             async with asyncio.timeout(_LIMIT):
-                await self.sink.open()
+                missing = await (self.sink.open() if self.may_make else open_existing(self.sink))
         except (SinkUnavailable, SinkTimeout) as error:
             return str(error)
         except TimeoutError as error:
@@ -151,14 +386,35 @@ class SharedSink:
             if self._is_starting:
                 raise SinkError(reason) from error
             return reason
-        return None
+        self._is_missing = missing is not None
+        if missing is None:
+            return None
+        return f"{missing}, and there was one: restore it, or run `pytube backfill start --tube {self._tube}`"
 
     async def _close_after_failure(self) -> None:
         """What the attempt has left open is closed before the next one, as the contract of sinks has it."""
         with suppress(Exception):  # logged; the next attempt to open tells whether it matters
             await self._close()
 
+    def _tell_pace(self) -> None:
+        """Once when the sink has become slow, and once when it is not any more."""
+        control = self.gate.control
+        if control.slow is None:
+            self.log.info("sink_not_slow", batch_documents=control.documents, requests=control.requests)
+            return
+        self.log.warning(
+            "sink_slow",
+            reason=control.why_slow,
+            batch_documents=control.documents,
+            requests=control.requests,
+            setting=control.setting,
+            remark="the worker sends less at a time, see pytube_sink_batch_limit and "
+            f"pytube_sink_requests_limit; set {control.setting} of the sink to what it settles at"
+            + ("" if control.slow == "pushback" else ", or raise request_timeout"),
+        )
+
     def _note_closed(self, reason: str) -> None:
         self.why_closed = reason
-        if self._repeats.is_new(None, reason):
+        if self._told != reason:
+            self._told = reason
             self.log.warning("sink_not_open", reason=reason, remark="it is tried again")

@@ -1,7 +1,12 @@
-"""What the partitions of one tube share in this process: sink, enricher, transforms and counters."""
+"""What the partitions of one tube share in this process: sink, enricher, transforms and counters.
+
+A paused partition makes steps: one document each, delivered because an operator asks for it. The leader
+does it, under its own term and with its own tokens, so that nobody else writes to the sink.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -10,22 +15,24 @@ from psycopg import AsyncConnection
 from pytube.backfill.limits import BackfillLimits
 from pytube.config import Config, TubeConfig
 from pytube.db.session import SessionPool
+from pytube.election.base import Broken
 from pytube.enrich import build_enricher
 from pytube.enrich.check import Fault, check_enriching
 from pytube.errors import ConfigError
 from pytube.events import Event, PartitionEvent
-from pytube.sinks import Sink
+from pytube.model import PodClass
+from pytube.pipeline.inflight import Flight
+from pytube.sinks import Sink, why_no_read
+from pytube.sources.pods import TubeSource
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
+from pytube.worker.delivery import Deliverer, Outcome
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.queue import Queue
-from pytube.worker.shared_sink import SharedSink
-from pytube.worker.stepper import Stepper
+from pytube.worker.queue import Limits, Queue
+from pytube.worker.shared_sink import SharedSink, SinkGate
 from pytube.worker.tracing import Tracing
+from pytube.worker.tube_worker import TubeWorker
 
 
 class Tube(Queue):
@@ -68,11 +75,21 @@ class Tube(Queue):
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self._sink = sink
         self._enrich = settings.enrich
+        why = why_no_read(sink.sink)
+        if settings.verify is not None and why is not None:
+            raise ConfigError(
+                f'[tube."{name}".verify]: samples can\'t be compared: {why}; remove the section'
+            )
 
     @property
     def sink(self) -> Sink:
         """Where documents go."""
         return self._sink.sink
+
+    @property
+    def shared_sink(self) -> SharedSink:
+        """How it is opened, and by what it is known."""
+        return self._sink
 
     @property
     def gate(self) -> SinkGate:
@@ -84,9 +101,14 @@ class Tube(Queue):
         """Why nothing can be sent yet; None once the sink has been opened."""
         return self._sink.why_closed
 
-    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
+    @property
+    def sink_refused_at(self) -> float:
+        """When the last attempt to open the sink began that failed: a Unix time."""
+        return self._sink.refused_at
+
+    def consume(self, active_term: ActiveTerm, database: Database) -> TubeWorker:
         """What delivers the pods of the term's partition."""
-        return PartitionWorker(active_term, self, database)
+        return TubeWorker(active_term, self, database)
 
     async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:
         """Do a step that an operator asks for."""
@@ -107,3 +129,86 @@ class Tube(Queue):
         except ConfigError as error:
             self.faults.log_sink("import", error)
             raise
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+class Stepper:
+    """Does the steps of one partition during one pause."""
+
+    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+        """Starts nothing."""
+        self._active_term = active_term
+        self._tube = tube
+        self._source = TubeSource(database.pool, active_term.term)
+
+    async def take(self, number: int) -> None:
+        """Do the step of this number, unless nobody wants it any more.
+
+        Raises:
+            NotLeader: the term is over.
+            DatabaseUnavailable: a session was lost.
+        """
+        step = await self._source.take_step(number)
+        if step is None:
+            return
+        if (reason := self._tube.why_closed) is not None:
+            await self._source.end_step(step, "unsent", f"the sink is not open: {reason}")
+            return
+        # A deliverer of its own: a sink that was down a moment ago is asked at once, not after a back-off.
+        traces = self._tube.tracing.partition(self._active_term.term)
+        deliverer = Deliverer(self._active_term, self._tube, traces)
+        flight = Flight(PodClass.INCREMENTAL)
+        flight.stamp, flight.ts = step.seq, step.ts
+        delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
+        delivery.add_done_callback(lambda _: self._active_term.attention.set())
+        try:
+            outcome = await self._wait_for(delivery)
+            await self._source.end_step(step, *self._judge(outcome))
+        finally:
+            await _cancel(delivery)
+            await deliverer.wait_for_unanswered()
+            self._active_term.troubles.end("sink")
+            self._active_term.troubles.end("source")
+
+    async def _wait_for(self, delivery: asyncio.Task[Outcome]) -> Outcome | None:
+        """What came of it; None when the claim was revoked, and it did not end in time."""
+        term = self._active_term
+        while not (delivery.done() or term.is_revoked):
+            if isinstance(term.stop, Broken):
+                raise term.stop.error
+            term.attention.clear()
+            await term.attention.wait()
+        if not delivery.done():
+            await asyncio.wait([delivery], timeout=self._tube.limits.request_timeout)
+        if not delivery.done():
+            await _cancel(delivery)
+            return None
+        return delivery.result()
+
+    def _judge(self, outcome: Outcome | None) -> tuple[str, str | None]:
+        """The outcome of a step in the words of `tube_step_end`, and the reason."""
+        if outcome is None:
+            return "unsent", "the worker ends; whether the sink has the document is unknown"
+        troubles = self._active_term.troubles
+        down = troubles.reason("sink") or troubles.reason("source") or "the right to send has lapsed"
+        judgements = (
+            (outcome.done, ("delivered", None)),
+            (outcome.skipped, ("skipped", None)),
+            (
+                outcome.orphans,
+                ("failed", f"no table attached to tube {self._active_term.term.tube!r} has the shard"),
+            ),
+            (outcome.rejected, ("failed", "".join(outcome.rejected.values()))),
+            (outcome.failed, ("failed", "".join(reason for _, reason in outcome.failed))),
+            (outcome.delayed, ("unsent", "the sink puts the document off")),
+            (outcome.unsure, ("unsent", f"whether the sink has the document is unknown: {down}")),
+        )
+        # A single key is in one of these places.
+        return next((judgement for found, judgement in judgements if found), ("unsent", down))
+
+
+async def _cancel(delivery: asyncio.Task[Outcome]) -> None:
+    delivery.cancel()
+    await asyncio.gather(delivery, return_exceptions=True)

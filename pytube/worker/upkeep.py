@@ -20,7 +20,7 @@ from pytube.errors import (
     StatementFailed,
     UsageError,
 )
-from pytube.logs import Logger, Repeats, host_fields
+from pytube.logs import Logger, host_fields, is_news
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
 from pytube.worker.database import Database
@@ -56,10 +56,11 @@ async def follow_ddl(
         host: its name, where there are several.
     """
     log = Logger("pytube.worker", **host_fields(host))
-    repeats = Repeats()
+    told: dict[object, str] = {}
     while True:
         with suppress(TimeoutError):
-            await asyncio.wait_for(ddl.wait(), interval)
+            async with asyncio.timeout(interval):
+                await ddl.wait()
         ddl.clear()
         if not leads():
             continue
@@ -75,8 +76,8 @@ async def follow_ddl(
         except (StatementFailed, UsageError) as error:
             said = str(error)
         if not said:
-            repeats.forget(None)
-        elif repeats.is_new(None, said):
+            told.pop(None, None)
+        elif is_news(told, None, said):
             log.warning("tables_not_followed", reason=said)
 
 
@@ -88,16 +89,14 @@ class BackfillRunner:
     say, gives way to the others, too: else a few of these would keep all other tubes from their backfills.
     """
 
-    def __init__(self, database: Database, tubes: Mapping[str, Tube], host: str | None = None) -> None:
-        """Args: host: its name, where there are several."""
+    def __init__(self, database: Database, tubes: Mapping[str, Tube]) -> None:
         self._database = database
         self._tubes = tubes
         self._running: dict[str, asyncio.Task[None]] = {}
         self._tidied_at = -_TIDY_INTERVAL
-        self._repeats = Repeats()
+        self._told: dict[object, str] = {}
         self._back_offs: dict[int, BackOff] = {}
         """Of backfills that fail."""
-        self._log = Logger("pytube.worker", **host_fields(host))
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -114,7 +113,7 @@ class BackfillRunner:
                     self._warn_once(None, error)
                     await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
                 else:
-                    self._repeats.forget(None)
+                    self._told.pop(None, None)
         finally:
             await end(self._running.values())
 
@@ -144,7 +143,7 @@ class BackfillRunner:
             self._warn_once(backfill, error, tube.name)
             self._back_offs.setdefault(backfill, BackOff()).fail(time.monotonic())
         else:
-            self._repeats.forget(backfill)
+            self._told.pop(backfill, None)
             self._back_offs.pop(backfill, None)
             if is_held_up:
                 self._back_offs[backfill] = BackOff(until=time.monotonic() + _REST)
@@ -169,9 +168,9 @@ class BackfillRunner:
 
     def _warn_once(self, backfill: int | None, error: PytubeError, tube: str | None = None) -> None:
         """Log the error unless it was the last one logged for this backfill; None: for looking at them."""
-        if self._repeats.is_new(backfill, str(error)):
+        if is_news(self._told, backfill, str(error)):
             where = {} if backfill is None else {"tube": tube, "backfill": backfill}
-            self._log.write(logging.WARNING, "backfill_stuck", where | {"reason": str(error)})
+            self._database.log.write(logging.WARNING, "backfill_stuck", where | {"reason": str(error)})
 
 
 def _ignore(_: Progress) -> None:

@@ -12,17 +12,16 @@ import pytube
 from pytube.config import Config
 from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError
 from pytube.events import Event, EventCallback, WorkerStarted
-from pytube.logs import Logger, Repeats, UserFaults, log_event
+from pytube.logs import Logger, UserFaults, is_news, log_event
 from pytube.pipeline.retry_queue import backoff
-from pytube.sources.shards import SharedShard, shared_shards
+from pytube.sources.terms import SharedShard, shared_shards
 from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
-from pytube.worker.http import HttpResponder
-from pytube.worker.listener import build_listener
-from pytube.worker.services import Services
+from pytube.worker.kafka import needed_clusters
+from pytube.worker.listener import HttpResponder, build_listener
+from pytube.worker.services import Services, run_until_signal
 from pytube.worker.shared_sink import SharedSink
-from pytube.worker.signals import run_until_signal
 from pytube.worker.tracing import build_tracing
 
 _SINKS_INTERVAL = 1.0
@@ -75,13 +74,14 @@ class Worker:
         self._is_complete = False
         """Whether everything that `start` begins has begun."""
         self._services = Services()
-        self._repeats = Repeats()
+        self._told: dict[object, str] = {}
         instance_id = uuid4()
         self._outboxes = tuple(outboxes)
         self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
         self._sinks = {
             name: SharedSink(name, config.tube(name).sink, config.tube(name).backfill_share) for name in tubes
         }
+        self._clusters = needed_clusters(config, tubes, outboxes)
         claim_limits = ClaimLimits.of(config.worker)
         self._hosts = [
             Host(
@@ -93,6 +93,7 @@ class Worker:
                 self._emit,
                 self._tracing,
                 claim_limits,
+                self._clusters,
                 takes_up=takes_up,
             )
             for name in config.hosts
@@ -148,6 +149,8 @@ class Worker:
             _refuse_shared_shards(self._hosts)
             await self._open_sinks()
             self._tell_start()
+            for cluster in self._clusters:
+                self._services.add(cluster.watch(), may_end=True)
             await self._try_hosts(Host.begin)
         except BaseException:
             await self.stop()
@@ -239,7 +242,7 @@ class Worker:
         host.why_unserved = str(error)
         if isinstance(error, DatabaseUnavailable):
             host.database.note_down(str(error))  # an event tells, as of an outage that comes later
-        elif self._repeats.is_new(host, str(error)):
+        elif is_news(self._told, host, str(error)):
             remark = "it is tried again; the others are served"
             self._log.warning("host_not_served", host=host.name, reason=str(error), remark=remark)
 
@@ -250,7 +253,7 @@ class Worker:
             for host in self._hosts:
                 await host.read_shards()
             for shared in _shared_shards(self._hosts):
-                if self._repeats.is_new((shared.tube, shared.hosts), shared.finding):
+                if is_news(self._told, (shared.tube, shared.hosts), shared.finding):
                     self._log.error("shard_shared", tube=shared.tube, reason=shared.finding)
 
     # --- sinks ----------------------------------------------------------------------------
@@ -282,7 +285,7 @@ class Worker:
 
     def _build_listener(self, address: str) -> HttpResponder:
         labels = {"client_id": self._config.worker.client_id, "election": self._config.election_kind}
-        view = View(self._hosts, labels, lambda: self._why_unready() is None)
+        view = View(self._hosts, labels, lambda: self._why_unready() is None, self._clusters)
         return build_listener(
             address,
             view,

@@ -187,6 +187,63 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_list IS 'Lists backfills, active and past, newest first.';
 
+-- tube_backfill_waiting: about how many rows of a backfill wait in the tube: they were inserted, and not delivered yet.
+--
+-- Exact while 10,000 backfill pods at most wait and the first 20 pods of each partition are all; else it counts pods, and
+-- takes the average of these 20 for each. Where more wait, pages of the table are counted, as for tube_stats. So it costs
+-- little, however much waits.
+--
+-- Result: 0 for one that has inserted none, or is over. Errors: TU122.
+CREATE OR REPLACE FUNCTION :"schema".tube_backfill_waiting(backfill_id bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    backfill tube_backfill;
+    reg tube_registry;
+    most integer := 10000;
+    tag CONSTANT jsonb := jsonb_build_object('backfill', backfill_id);
+    ours CONSTANT text := 'p.payload @> $1 AND p.payload ->> ''type'' IS NULL';
+    class text;
+    looked_at bigint;
+    pods bigint;
+    size float8;
+    rows float8 := 0;
+    largest float8 := 0;
+BEGIN
+    SELECT b.* INTO backfill FROM tube_backfill AS b WHERE b.backfill_id = tube_backfill_waiting.backfill_id;
+    IF NOT FOUND THEN
+        PERFORM tube_private_lock_backfill(backfill_id); -- raises TU122
+    ELSIF backfill.state NOT IN ('inserting', 'delivering') THEN
+        RETURN 0;
+    END IF;
+    reg := tube_private_require(backfill.tube);
+    FOR part IN 0 .. reg.partitions - 1 LOOP
+        class := format('FROM %s AS p WHERE %s AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = 1 AND p.seq > $2',
+            tube_private_qualify(reg.tube), (tube_private_slices(reg.tube, reg.partitions, part)).pods);
+        EXECUTE format('SELECT count(*), count(*) FILTER (WHERE %s) FROM (SELECT p.payload %s LIMIT $3) AS p', ours, class)
+        INTO looked_at, pods USING tag, backfill.start_seq, most + 1;
+        IF pods > 0 THEN
+            EXECUTE format('SELECT avg(cardinality(f.ids)) FROM (SELECT p.ids %s AND %s LIMIT 20) AS f', class, ours)
+            INTO size USING tag, backfill.start_seq;
+            rows := rows + pods * size;
+            largest := greatest(largest, size);
+        END IF;
+        most := most - looked_at;
+        EXIT WHEN most < 0;
+    END LOOP;
+    IF most < 0 THEN
+        EXECUTE (SELECT format('SELECT sum(s.weight) FROM (%s) AS s', string_agg(format('SELECT %s::float8 AS weight FROM %s AS p'
+            ' WHERE p.ctid >= ''(%s,0)'' AND p.ctid < ''(%s,0)'' AND p.op = ''B'' AND p.seq > $2 AND %s',
+            r.weight, tube_private_qualify(reg.tube), r.low, r.high, ours), ' UNION ALL '))
+            FROM tube_private_page_runs(tube_private_qualify(reg.tube), NULL) AS r)
+        INTO rows USING tag, backfill.start_seq;
+        rows := coalesce(rows, 0) * coalesce(nullif(largest, 0), 250); -- ids of a full pod
+    END IF;
+    RETURN least(backfill.rows_done, round(rows)::bigint);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_backfill_waiting IS
+    'Returns about how many rows of a backfill wait in the tube to be delivered.';
+
 -- tube_backfill_note: writes down what a backfill is at, for tube_backfill_list.
 --
 -- Arguments: backfill_id: one that this session works on; note: a sentence, NULL for nothing special.

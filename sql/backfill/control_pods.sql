@@ -43,7 +43,7 @@ BEGIN
         CONTINUE WHEN tube_private_control_waits(in_tube, att.shard, att.shards, '{backfill_schedule,backfill_end}')
             OR EXISTS (SELECT FROM tube_backfill AS b
                 WHERE b.tube = att.tube AND b.tbl = att.tbl AND b.state IN ('waiting', 'inserting', 'delivering'));
-        PERFORM tube_private_put_schedule(in_tube, att.shard, att.tbl, column_name);
+        PERFORM tube_private_put_schedule(in_tube, att.shard, tube_private_table_name(att.tbl), column_name);
         added := added + 1;
     END LOOP;
     RETURN added;
@@ -69,13 +69,15 @@ BEGIN
 END
 $$;
 
--- tube_private_put_schedule: puts a backfill_schedule for a table into a shard.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_put_schedule(tube text, shard integer, tbl regclass, order_col name)
-RETURNS void
+-- tube_private_put_schedule: puts a backfill_schedule for a table into a shard; resync: for its root table, whatever it is
+-- called by then.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_schedule(
+    tube text, shard integer, table_name text, order_col name, resync boolean = false
+) RETURNS void
 LANGUAGE sql AS $$
     SELECT tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'backfill_schedule',
-        'tbl', format('%I.%I', n.nspname, c.relname), 'order_col', order_col::text), ARRAY[shard])
-    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
+        'tbl', table_name, 'order_col', order_col::text)
+        || CASE WHEN resync THEN '{"resync": true}' ELSE '{}' END::jsonb, ARRAY[shard])
 $$;
 
 -- tube_private_put_control: puts a control pod into each shard of a backfill (of step 3: a row with its tube, shard,
@@ -114,6 +116,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     payload jsonb;
     tbl regclass;
+    result bigint;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
@@ -128,12 +131,23 @@ BEGIN
     EXCEPTION WHEN invalid_parameter_value THEN
         tbl := NULL;
     END;
+    IF payload ? 'resync' THEN -- what a writer asked for is of the root table of the shard, whatever it is called by now
+        tbl := coalesce((SELECT a.tbl FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+            WHERE a.tube = $1 AND a.shard = $5 ORDER BY a.position LIMIT 1), tbl);
+    END IF;
     IF tbl IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
             MESSAGE = format('there is no table %s', coalesce(quote_literal(payload ->> 'tbl'), 'NULL')),
             HINT = 'A backfill_schedule names schema.table.';
     END IF;
-    RETURN tube_backfill_create(tube, tbl, payload ->> 'order_col', false, true);
+    PERFORM tube_private_follow_columns(tube, tbl);
+    -- It goes by the ids, whatever their column is called by now.
+    result := tube_backfill_create(tube, tbl, CASE WHEN NOT payload ? 'resync' THEN payload ->> 'order_col' END, false, true);
+    -- Others that can be seen by now are answered by this one: it waits for all that wrote before.
+    EXECUTE format('DELETE FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1'
+        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2', tube_private_qualify(tube))
+    USING shard, payload ->> 'tbl';
+    RETURN result;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_take IS
@@ -258,5 +272,8 @@ BEGIN
         state = CASE WHEN ends > 0 THEN b.state ELSE 'finished' END,
         ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
     WHERE b.backfill_id = $1 AND b.state = 'delivering';
+    IF ends = 0 THEN
+        PERFORM tube_private_verified_by_backfills(backfill.tube);
+    END IF;
 END
 $$;

@@ -126,8 +126,7 @@ BEGIN
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
-        UPDATE tube_attachment AS a SET position = DEFAULT -- it is the last one of its new shards
-        WHERE a.tube = $1 AND a.tbl = $2 RETURNING a.position INTO wanted.position;
+        wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
     END IF;
     differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
         IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);

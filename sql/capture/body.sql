@@ -1,97 +1,91 @@
--- tube_private_capture_body: the text of the trigger function of an attached table.
+-- tube_private_capture_body: the text of the one function that captures an attached table's writes.
+--
+-- It belongs to the table's owner and runs with the owner's rights in anybody's statement. By name it calls what is in
+-- pg_catalog, what is ours, and the owner's predicate (see predicate.sql), each in full: a search path of its own would
+-- cost each statement a microsecond, and the writer's does not count.
 --
 -- A row filter works as in logical replication: let O be the ids of old rows that pass it, and N those of new rows.
 -- N without O was inserted, O without N deleted, what is in both updated; so a row that enters, leaves or changes its
 -- key is never missed. put makes U of all that for a related table.
 --
--- 1. One row, where replication applies it: see tube_private_row_body.
--- 2. The usual statement, of one row or 100,000 (10,000 with keys of texts), has one op for all its ids: those of the
---    old and the new rows are the same, or there are none on one side. One query gathers them into arrays, and hands
---    them on. At most one id more than an array may have is gathered; OFFSET 0 keeps the planner from gathering them
---    once for each use. With `columns`, nothing is touched when nothing of them changed, and one row when it did.
--- 3. All else goes by sets: ids by op, in arrays of as many, so that memory is bounded whatever the statement writes.
---    With `columns`, rows are compared by their ids, by whether they pass, and by these columns, as a multiset, because
---    nothing tells which old row became which new one; what is on one side only, changed.
--- 4. Where the table no longer has the columns that the function was made for (DDL comes without asking us), all
---    written rows are touched, by the key's name of now: too much, and nothing too few. The usual statement
---    finds the key missing without looking for it: its name is then found in "missing", where it is NULL.
+-- 1. One id, the common statement: one INSERT through the door, without a call.
+-- 2. Whether the function still fits the table (see guard.sql). If not, all that is known is that something was
+--    written: put asks for a backfill. Without any right on door and put, nothing can be done; tube_sync finds that.
+-- 3. One row, where replication applies it: see tube_private_row_body.
+-- 4. One op for all ids: those of the old and the new rows are the same, or there are none on one side. They are gathered
+--    into arrays, of 100,000 ids at most (10,000 of texts), and put takes them; not by variables, which would copy them.
+--    OFFSET 0 keeps the planner from gathering them once for each use.
+-- 5. All else goes by sets: ids by op, in arrays of as many, so that memory is bounded whatever the statement writes.
 --
--- It runs as the table's owner, in anybody's statement. Each name and operator stands in full: whatever the writer's
--- search path, and because a path of its own would cost each statement a microsecond. For the same reason statements
--- name no variable, which would have them planned again and again.
+-- With `columns`, an UPDATE counts for an id when the images of its rows differ, bit by bit: no type's equality is asked.
+-- Nothing tells which old row became which new one, so rows of one id are compared as a multiset.
 --
 -- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
 -- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
 -- versions of those, so with a row filter, where an id is among the new ones only, those that are among the old ones
 -- only count whether they pass or not.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_body(att :"schema".tube_attachment, is_root boolean) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     key_type CONSTANT regtype := tube_private_key_type(att.tube);
-    -- Ids of an array: up to 1.6 MB of uuids; of texts, which may be long, fewer.
     few CONSTANT integer := CASE key_type WHEN 'text'::regtype THEN 10000 ELSE 100000 END;
-    guard CONSTANT text := tube_private_guard(att);
-    doubtful CONSTANT boolean := att.row_filter IS NOT NULL
-        AND (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    is_partitioned CONSTANT boolean := (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = att.tbl);
+    image CONSTANT text := 'ROW(' || (SELECT string_agg(format('r.%I', c), ', ') FROM unnest(att.columns) AS c) || ')';
     body text := $body$
 -- Made by tube_private_capture_body.
 #variable_conflict use_column
 DECLARE
-    cap_done pg_catalog.bool; -- NULL: not yet; false: there were NULLs among the ids, or no key
-    cap_changed pg_catalog.bool := false;
-    cap_key pg_catalog.text;
+    cap_fits pg_catalog.bool; -- NULL: the owner may neither use the door nor call put
+    cap_done pg_catalog.bool;
+    cap_new <key>[];
     cap_put pg_catalog.record;
-BEGIN<row_body>
-    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
-        -- By the very types of its arguments: other owners may make functions of its name, too, which are not to be called.
-        PERFORM <agent>(TG_RELID::pg_catalog.regclass, NULL::pg_catalog.name[], 'D'::pg_catalog.text, NULL::<seal>);
-        RETURN NULL;
-    ELSIF pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
+BEGIN<one_id>
+    IF TG_OP OPERATOR(pg_catalog.<>) 'TRUNCATE' AND pg_catalog.pg_current_xact_id_if_assigned() IS NULL THEN
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
+    ELSIF TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid<or_part> THEN
+        cap_fits := <fits>;
+    ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
+        cap_fits := <fits_elsewhere>;
     END IF;
-    <if_changed>
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-            SELECT CASE<nothing_changed>
-                WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one> THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)<one_side>
-            END INTO cap_done
-            FROM <missing>,
-                LATERAL (SELECT ARRAY<old_ids> AS ids<old_image> OFFSET 0) AS o,
-                LATERAL (SELECT ARRAY<new_ids> AS ids<new_image> OFFSET 0) AS n
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>
-                AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><of_few_rows><of_same_keys>;
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-            SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY<new_ids> AS ids OFFSET 0) AS n
-            WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
-        ELSE
-            SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
-            FROM <missing>, LATERAL (SELECT ARRAY<old_ids> AS ids OFFSET 0) AS o
-            WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
+    IF cap_fits IS NOT TRUE THEN
+        IF NOT cap_fits THEN
+            PERFORM <put>('U', NULL);
         END IF;
-        IF cap_done THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    IF NOT cap_changed AND cap_done IS NULL THEN
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-            <for_each_array><changed_sides><loop>
-        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-            <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS "the row" WHERE (<passes>)<loop>
-        ELSE
-            <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)<loop>
-        END IF;
-    END IF;
-    IF cap_changed OR NOT cap_done THEN
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
-        IF cap_key IS NOT NULL AND (cap_changed OR cap_key OPERATOR(pg_catalog.<>) <key_literal>) THEN
-            IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table UNION ALL SELECT ', <now_id>, ' FROM new_table) AS x');
-            ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM new_table) AS x');
-            ELSE
-                EXECUTE pg_catalog.concat(<now>, <now_id>, ' FROM old_table) AS x');
+        RETURN NULL;
+    END IF;<row_body>
+    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
+        IF <schema>.tube_private_may_read(TG_RELID) THEN
+            FOR cap_put IN EXECUTE pg_catalog.concat(<truncated>, TG_RELID::pg_catalog.regclass, <of_truncated>) LOOP
+                PERFORM <put>('D', cap_put.ids);
+            END LOOP;
+            IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed' THEN
+                RETURN NULL;
             END IF;
         END IF;
+        PERFORM <put>('D', NULL); -- rows are hidden from the owner, or from the snapshot: a sweep finds them
+        RETURN NULL;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN<unchanged>
+        SELECT CASE WHEN o.ids OPERATOR(pg_catalog.=) n.ids THEN n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('U', n.ids)
+            WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
+            WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids) END INTO cap_done
+        FROM (SELECT <old_ids> AS ids OFFSET 0) AS o, (SELECT <new_ids> AS ids OFFSET 0) AS n
+        WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few> AND pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few><arrays_count>;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        SELECT n.ids OPERATOR(pg_catalog.=) '{}' OR <put>('I', n.ids) INTO cap_done
+        FROM (SELECT <new_ids> AS ids OFFSET 0) AS n WHERE pg_catalog.cardinality(n.ids) OPERATOR(pg_catalog.<=) <few>;
+    ELSE
+        SELECT o.ids OPERATOR(pg_catalog.=) '{}' OR <put>('D', o.ids) INTO cap_done
+        FROM (SELECT <old_ids> AS ids OFFSET 0) AS o WHERE pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.<=) <few>;
+    END IF;
+    IF cap_done THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        <for_each_array><changed_sides><loop>
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        <for_each_array>SELECT <id> AS id, 2 AS side FROM new_table AS r WHERE <passes><loop>
+    ELSE
+        <for_each_array>SELECT <id> AS id, 1 AS side FROM old_table AS r WHERE <passes><loop>
     END IF;
     RETURN NULL;
 END
@@ -99,80 +93,157 @@ $body$;
 BEGIN
     -- First what depends on the options, and holds nothing of users; then names and texts of users.
     body := tube_private_fill(body, jsonb_build_object(
-        'if_changed', CASE WHEN guard IS NULL THEN 'IF true THEN' ELSE E'IF (<guard>) IS NOT TRUE THEN\n        cap_changed := true;\n    ELSE' END,
-        'old_ids', '(SELECT <id> FROM old_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
-        'new_ids', '(SELECT <id> FROM new_table AS "the row" WHERE <passes> LIMIT <few_and_one>)',
-        'one_side', CASE WHEN att.row_filter IS NULL THEN '' ELSE $sql$
-                WHEN o.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('I', n.ids)
-                WHEN n.ids OPERATOR(pg_catalog.=) '{}' THEN <put>('D', o.ids)$sql$ END,
-        'of_few_rows', CASE WHEN att.columns IS NULL AND NOT doubtful THEN '' ELSE $sql$
-                AND NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)$sql$ END,
-        'of_same_keys', CASE WHEN NOT doubtful THEN '' ELSE $sql$
-                AND ARRAY(SELECT <id> FROM old_table LIMIT <few>) OPERATOR(pg_catalog.=) ARRAY(SELECT <id> FROM new_table LIMIT <few>)$sql$ END,
-        'changed_sides', CASE WHEN att.columns IS NULL THEN $sql$
-                SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)
-                UNION ALL SELECT <id>, 2 FROM new_table AS "the row" WHERE (<passes>)$sql$ ELSE $sql$
-                WITH was AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM old_table AS "the row"),
-                    is_now AS (SELECT <id> AS id, (<passes>) IS TRUE AS passes, <named_values> FROM new_table AS "the row")
-                SELECT d.id, 1 AS side FROM (SELECT * FROM was EXCEPT ALL SELECT * FROM is_now) AS d WHERE d.passes
-                UNION ALL SELECT d.id, 2 FROM (SELECT * FROM is_now EXCEPT ALL SELECT * FROM was) AS d WHERE d.passes$sql$ END
-            || CASE WHEN NOT doubtful THEN '' ELSE $sql$
-                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table EXCEPT SELECT <id> FROM new_table) AS d
-                WHERE EXISTS (SELECT <id> FROM new_table EXCEPT SELECT <id> FROM old_table)$sql$ END,
+        'or_part', CASE WHEN is_partitioned
+            THEN E'\n        OR pg_catalog.pg_partition_root(TG_RELID) OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid' ELSE '' END,
+        'one_id', CASE WHEN is_root THEN tube_private_one_id_body(att, is_partitioned) ELSE '' END,
+        'old_ids', 'ARRAY(SELECT <id> FROM old_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
+        'new_ids', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
+        'unchanged', CASE WHEN image IS NULL THEN '' ELSE $sql$
+        IF NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)
+            AND (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
+                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
+        THEN
+            RETURN NULL;
+        END IF;$sql$ END,
+        -- Else it goes by sets.
+        'arrays_count', CASE WHEN image IS NOT NULL THEN ' AND false'
+            WHEN is_partitioned AND att.row_filter IS NOT NULL THEN E'\n            AND <same_keys>' ELSE '' END,
+        'changed_sides', CASE WHEN image IS NULL THEN $sql$
+                SELECT <id> AS id, 1 AS side FROM old_table AS r WHERE <passes>
+                UNION ALL SELECT <id>, 2 FROM new_table AS r WHERE <passes>$sql$ ELSE $sql$
+                SELECT s.id, s.side
+                FROM (<images_of_old>) AS o
+                FULL JOIN (<images_of_new>) AS n ON o.id OPERATOR(pg_catalog.=) n.id,
+                    LATERAL (VALUES (o.id, 1), (n.id, 2)) AS s (id, side)
+                WHERE s.id IS NOT NULL
+                    AND (o.id IS NULL OR n.id IS NULL OR o.images OPERATOR(pg_catalog.*<>) n.images)$sql$ END
+            || CASE WHEN is_partitioned AND att.row_filter IS NOT NULL THEN $sql$
+                UNION ALL SELECT d.id, 1 FROM (SELECT <id> AS id FROM old_table AS r EXCEPT SELECT <id> FROM new_table AS r) AS d
+                WHERE d.id IS NOT NULL AND EXISTS (SELECT <id> FROM new_table AS r EXCEPT SELECT <id> FROM old_table AS r)$sql$
+                ELSE '' END,
         'for_each_array', $sql$FOR cap_put IN
-                SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+            SELECT p.op, pg_catalog.array_agg(p.id) AS ids
+            FROM (
+                SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
+                    OPERATOR(pg_catalog./) <few> AS part
                 FROM (
-                    SELECT k.id, k.op, (pg_catalog.row_number() OVER (PARTITION BY k.op) OPERATOR(pg_catalog.-) 1)
-                        OPERATOR(pg_catalog./) <few> AS part
-                    FROM (
-                        SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                            WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                        FROM <missing>, LATERAL ($sql$,
+                    SELECT x.id, <op_of_sides> AS op
+                    FROM ($sql$,
         'loop', $sql$) AS x
-                        GROUP BY x.id
-                    ) AS k
-                ) AS p
-                GROUP BY p.op, p.part
-            LOOP
-                cap_done := <put>(cap_put.op, cap_put.ids) AND cap_done IS NOT false;
-            END LOOP;$sql$)
-        || CASE WHEN att.columns IS NULL THEN '{"nothing_changed": "", "of_one": "", "old_image": "", "new_image": ""}'
-            ELSE jsonb_build_object(
-                'nothing_changed', E'\n                WHEN o.image OPERATOR(pg_catalog.=) n.image THEN true',
-                'of_one', ' AND pg_catalog.cardinality(n.image) OPERATOR(pg_catalog.=) 1',
-                'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM old_table AS "the row" LIMIT <few_and_one>)'
-                    ' AS image',
-                'new_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>) FROM new_table AS "the row" LIMIT <few_and_one>)'
-                    ' AS image')
-            END);
-    RETURN tube_private_fill(body, jsonb_build_object(
+                    GROUP BY x.id
+                ) AS k
+            ) AS p
+            GROUP BY p.op, p.part
+        LOOP
+            PERFORM <put>(cap_put.op, cap_put.ids);
+        END LOOP;$sql$));
+    body := tube_private_fill(body, jsonb_build_object(
+        'images_of_old', 'SELECT x.id, ROW(pg_catalog.array_agg(x.image ORDER BY x.image USING OPERATOR(pg_catalog.*<))) AS images'
+            ' FROM (SELECT <id> AS id, <image> AS image FROM old_table AS r WHERE <passes>) AS x GROUP BY x.id',
+        'images_of_new', 'SELECT x.id, ROW(pg_catalog.array_agg(x.image ORDER BY x.image USING OPERATOR(pg_catalog.*<))) AS images'
+            ' FROM (SELECT <id> AS id, <image> AS image FROM new_table AS r WHERE <passes>) AS x GROUP BY x.id',
+        'same_keys', 'ARRAY(SELECT <id> FROM old_table AS r LIMIT <few_and_one>) OPERATOR(pg_catalog.=)'
+            ' ARRAY(SELECT <id> FROM new_table AS r LIMIT <few_and_one>)',
+        'op_of_sides', tube_private_op_of_sides()));
+    RETURN tube_private_fill(body, tube_private_guard(att) || jsonb_build_object(
         'row_body', CASE WHEN att.replica THEN tube_private_row_body(att) ELSE '' END,
-        'guard', guard,
-        'id', tube_private_key_sql(quote_ident(att.id_col), key_type),
-        'put', tube_private_function(att, 'put'),
-        'agent', tube_private_function(att, 'agent'),
-        'seal', tube_private_seal(tube_private_owner_of(att.tbl)),
+        'oid', att.tbl::oid,
         'schema', quote_ident(tube_private_schema()),
-        'passes', coalesce(tube_private_passes_call(att), 'true'),
-        'values', array_to_string(tube_private_column_values(att.tbl, att.columns), ', '),
-        'named_values', (SELECT string_agg(format('%s AS c%s', v.value, v.place), ', ')
-            FROM unnest(tube_private_column_values(att.tbl, att.columns)) WITH ORDINALITY AS v (value, place)),
+        'key', tube_private_type_sql(key_type),
+        'key_column', quote_ident(att.id_col),
+        'id', tube_private_key_sql('r.' || quote_ident(att.id_col), key_type),
+        'passes', tube_private_passes_sql(att, 'r'),
+        'row_passes', coalesce(tube_private_passes_call(att, 'r'), 'true'), -- put leaves NULLs out
+        'image', image,
         'few', few,
         'few_and_one', few + 1,
-        -- Where the column is not there any more, this one is found by its name.
-        'missing', format('(SELECT NULL::%s AS %I) AS missing', tube_private_type_sql(key_type), att.id_col),
-        'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col)),
-        'now', quote_literal(format('SELECT %s(''U'', coalesce(pg_catalog.array_agg(DISTINCT x.id), ''{}'')) FROM (SELECT ',
-            tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type)));
+        'put', tube_private_function(att, 'put'),
+        'door', tube_private_function(att, 'door'),
+        'flag', tube_private_flag_sql(att.tube),
+        'shard', tube_private_shard_expression('a.n[1]', att.shard, att.shards),
+        'truncated', quote_literal(format('SELECT pg_catalog.array_agg(x.id) AS ids FROM (SELECT %s AS id,'
+            ' (pg_catalog.row_number() OVER ()) OPERATOR(pg_catalog./) %s AS part FROM ONLY ',
+            tube_private_key_sql('r.' || quote_ident(att.id_col), key_type), few)),
+        'of_truncated', quote_literal(format(' AS r WHERE %s) AS x GROUP BY x.part', tube_private_passes_sql(att, 'r')))));
 END
 $$;
 
--- tube_private_row_body: the first lines of that text, for a row that logical replication writes.
+-- tube_private_one_id_body: the lines of that text for a statement of one id, and for one of none.
 --
--- Its apply fires row triggers only, and those that are enabled for it. A row costs a call of ours to see whether
--- the columns are still as they were; by the names of now, all are touched. An UPDATE that changed nothing that counts,
+-- Statements that name no variable are planned once. The INSERT is checked by the door, whoever made the function.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_one_id_body(att :"schema".tube_attachment, is_partitioned boolean) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    image CONSTANT text := 'ROW(' || (SELECT string_agg(format('r.%I', c), ', ') FROM unnest(att.columns) AS c) || ')';
+BEGIN
+    RETURN tube_private_fill($body$
+    IF <is_statement>pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL AND TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid AND <fits> THEN
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            INSERT INTO <door> (op, shard, ids)
+            SELECT <op_u>, <shard>, a.n
+            FROM (SELECT <two_old> AS o, <two_new> AS n<images> OFFSET 0) AS a
+            WHERE a.o OPERATOR(pg_catalog.=) a.n AND pg_catalog.cardinality(a.n) OPERATOR(pg_catalog.=) 1<differ><same_keys_too>;
+            IF FOUND THEN
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', <two_new>);
+                END IF;
+                RETURN NULL;
+            END IF;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            cap_new := <two_new>;
+            IF cap_new OPERATOR(pg_catalog.=) '{}' THEN
+                RETURN NULL; -- an upsert that updates fires both triggers: so that this is to be cheap
+            ELSIF pg_catalog.cardinality(cap_new) OPERATOR(pg_catalog.=) 1 THEN
+                INSERT INTO <door> (op, shard, ids) VALUES (<op_i>, <shard_of_new>, cap_new);
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', cap_new);
+                END IF;
+                RETURN NULL;
+            END IF;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN
+            INSERT INTO <door> (op, shard, ids)
+            SELECT <op_d>, <shard>, a.n FROM (SELECT <two_old> AS n OFFSET 0) AS a WHERE pg_catalog.cardinality(a.n) OPERATOR(pg_catalog.=) 1;
+            IF FOUND THEN
+                IF <is_asleep> THEN
+                    PERFORM <put>('W', <two_old>);
+                END IF;
+                RETURN NULL;
+            END IF;
+        END IF;
+    END IF;$body$, jsonb_build_object(
+        'is_statement', CASE WHEN att.replica THEN 'TG_LEVEL OPERATOR(pg_catalog.=) ''STATEMENT'' AND ' ELSE '' END,
+        'two_old', 'ARRAY(SELECT <id> FROM old_table AS r WHERE <passes> LIMIT 2)',
+        'two_new', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <passes> LIMIT 2)',
+        'op_u', tube_private_op_sql('''U'''),
+        'op_i', tube_private_op_sql('''I'''),
+        'op_d', tube_private_op_sql('''D'''),
+        -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
+        'is_asleep', 'pg_catalog.pg_sequence_last_value(<flag>) OPERATOR(pg_catalog.>) 1',
+        'shard_of_new', tube_private_shard_expression('cap_new[1]', att.shard, att.shards),
+        'images', CASE WHEN image IS NULL THEN '' ELSE ', (SELECT <image> FROM old_table AS r WHERE <passes> LIMIT 1) AS old_image,'
+            ' (SELECT <image> FROM new_table AS r WHERE <passes> LIMIT 1) AS new_image' END,
+        'differ', CASE WHEN image IS NULL THEN '' ELSE ' AND a.old_image OPERATOR(pg_catalog.*<>) a.new_image' END,
+        'same_keys_too', CASE WHEN is_partitioned AND att.row_filter IS NOT NULL THEN E'\n            AND <same_keys>' ELSE '' END));
+END
+$$;
+
+-- tube_private_op_sql: the op of a pod, as SQL text: that of the expression `op`, or B in the session of a backfill.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_op_sql(op text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
+        ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END', op)
+$$;
+
+-- tube_private_op_of_sides: the op of an id, as SQL text, over rows x whose side is 1 for an old row and 2 for a new one.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_op_of_sides() RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN ''D'''
+        ' WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN ''I'' ELSE ''U'' END'
+$$;
+
+-- tube_private_row_body: the lines of that text for a row that logical replication writes.
+--
+-- Its apply fires row triggers only, and those that are enabled for it. An UPDATE that changed nothing that counts,
 -- neither the key nor whether the row passes, makes no touch.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_row_body(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
@@ -181,52 +252,29 @@ DECLARE
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
-        IF <schema>.tube_private_is_current(<name>) AND (<guard>) THEN
-            PERFORM <put>(k.op, ARRAY[k.id])
+        PERFORM <put>(k.op, ARRAY[k.id])
+        FROM (
+            SELECT x.id, <op_of_sides> AS op
             FROM (
-                SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'
-                    WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 2 THEN 'I' ELSE 'U' END AS op
-                FROM (
-                    SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
-                    UNION ALL
-                    SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
-                ) AS x
-                GROUP BY x.id
-            ) AS k
-            WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
-            RETURN NULL;
-        END IF;
-        cap_key := <schema>.tube_private_key_now(<name>, TG_RELID, <key_literal>);
-        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
-            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING OLD;
-        END IF;
-        IF cap_key IS NOT NULL AND TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
-            EXECUTE pg_catalog.concat(<now>, <now_id>, ') AS x') USING NEW;
-        END IF;
+                SELECT <old_id> AS id, 1 AS side WHERE TG_OP OPERATOR(pg_catalog.<>) 'INSERT' AND <old_passes>
+                UNION ALL
+                SELECT <new_id>, 2 WHERE TG_OP OPERATOR(pg_catalog.<>) 'DELETE' AND <new_passes>
+            ) AS x
+            GROUP BY x.id
+        ) AS k
+        WHERE k.op OPERATOR(pg_catalog.<>) 'U' OR TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' OR <changed>;
         RETURN NULL;
     END IF;$template$, jsonb_build_object(
-        'schema', quote_ident(tube_private_schema()),
-        'name', quote_literal(att.trigger_function),
-        'key_literal', quote_literal(quote_ident(att.id_col)),
         'put', tube_private_function(att, 'put'),
-        'guard', coalesce(tube_private_guard(att), 'true'),
+        'op_of_sides', tube_private_op_of_sides(),
         'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
         'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
-        'old_passes', coalesce(tube_private_passes_call(att, 'OLD.'), 'true'),
-        'new_passes', coalesce(tube_private_passes_call(att, 'NEW.'), 'true'),
-        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('ARRAY[ROW(%s)] OPERATOR(pg_catalog.<>) ARRAY[ROW(%s)]',
-            array_to_string(tube_private_column_values(att.tbl, att.columns, 'OLD.'), ', '),
-            array_to_string(tube_private_column_values(att.tbl, att.columns, 'NEW.'), ', ')) END,
-        'now', quote_literal(format('SELECT %s(''U'', ARRAY[x.id]) FROM (SELECT ', tube_private_function(att, 'put'))),
-        'now_id', tube_private_now_id(key_type, '($1).')));
+        'old_passes', tube_private_passes_sql(att, 'OLD'),
+        'new_passes', tube_private_passes_sql(att, 'NEW'),
+        'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('(SELECT ROW(%s)) OPERATOR(pg_catalog.*<>) (SELECT ROW(%s))',
+            (SELECT string_agg(format('OLD.%I', c), ', ') FROM unnest(att.columns) AS c),
+            (SELECT string_agg(format('NEW.%I', c), ', ') FROM unnest(att.columns) AS c)) END));
 END
-$$;
-
--- tube_private_now_id: the key by its name of now, as the text of an expression over cap_key that gives SQL text.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_now_id(key_type regtype, row_name text = '') RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT format('pg_catalog.concat(%L, cap_key, %L)', format('%I.tube_private_key_%s(%s', tube_private_schema(), key_type, row_name),
-        CASE key_type WHEN 'text'::regtype THEN ') COLLATE pg_catalog."C" AS id' ELSE ') AS id' END)
 $$;
 
 -- tube_private_fill: a template with its <names> replaced, each once, whatever the values hold.
@@ -242,28 +290,4 @@ BEGIN
         FROM regexp_split_to_table(template, '<(?=[a-z_]+>)') WITH ORDINALITY AS p (piece, place),
             split_part(p.piece, '>', 1) AS n (name));
 END
-$$;
-
--- tube_private_column_values: expressions by which columns are compared, before and after an UPDATE.
---
--- Two values that are equal to Postgres may look different in a document (1.0 and 1.00), and some types
--- have no equality (json); so only of simple types the values are compared, of others their text. Floats
--- are compared by their bits, and the function is run with settings under which the other texts are exact (see
--- tube_private_owner_ddl): a writer may have others, by which different values look the same.
---
--- Result: SQL texts, row_name before each column, in the order of the table; NULL where there are no columns.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_column_values(tbl regclass, columns name[], row_name text = '') RETURNS text[]
-LANGUAGE sql STABLE AS $$
-    SELECT array_agg(format(CASE
-        WHEN a.atttypid = ANY ('{boolean, smallint, integer, bigint, oid, uuid, date, time, timestamp, timestamptz, bytea}'::regtype[])
-            THEN '%1$s'
-        -- The text of these is the same under all settings.
-        WHEN a.atttypid = ANY ('{text, varchar, numeric, json, jsonb}'::regtype[]) THEN '(%1$s::pg_catalog.text COLLATE pg_catalog."C")'
-        WHEN a.atttypid = 'float8'::regtype THEN 'pg_catalog.float8send(%1$s)'
-        WHEN a.atttypid = 'float4'::regtype THEN 'pg_catalog.float4send(%1$s)'
-        -- By its output function, without a cast that somebody may have made.
-        ELSE '(pg_catalog.concat(pg_catalog.num_nulls(%1$s), %1$s) COLLATE pg_catalog."C")'
-        END, row_name || quote_ident(a.attname)) ORDER BY a.attnum)
-    FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns) AND a.attgenerated <> 'v'
 $$;

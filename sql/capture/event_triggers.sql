@@ -1,32 +1,102 @@
--- Event triggers wake the workers' tube_sync when DDL may concern an attached table; they change nothing, and call
--- nothing of anybody's. Where there are none, workers look twice a minute. So they do for what is dropped: with a
--- trigger on drops, Postgres looks up each object that anybody drops, which doubles the cost of a temporary table.
+-- Event triggers follow at once what can't wait for a worker's tube_sync, and wake that for the rest. They call nothing of
+-- anybody's, and fail nobody's DDL. Where there are none, workers look twice a minute. So they do for what is dropped: with
+-- a trigger on drops, Postgres looks up each object that anybody drops, which doubles the cost of a temporary table.
 
--- tube_private_see_ddl: an event trigger that wakes the workers after DDL on an attached table or a part of one.
+-- tube_private_follow_ddl: an event trigger that looks at DDL on attached tables and parts of them.
+--
+-- New partitions get their triggers, in the same transaction, with the rights of whoever runs the DDL: they own the
+-- partition. Of a table that changed hands the functions of its owner before are dropped.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_ddl() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '100ms' AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY coalesce(tube_private_see_ddl(tg_tag), '{}') LOOP
+        EXECUTE statement;
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
+END
+$$;
+
+-- tube_private_see_ddl: wakes the workers where DDL concerns attached tables; what whoever runs it has to do.
 --
 -- A NOTIFY would keep a transaction from being prepared: see tube_wakes.
 --
+-- Result: NULL for nothing, as for almost all DDL.
 -- Locks: none until the commit.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl(tag text) RETURNS text[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     rels oid[];
+    att tube_attachment;
+    capture record;
+    statements text[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
-    IF tg_tag <> 'ALTER TABLE' AND NOT EXISTS (
+    IF tag <> 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
     THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     rels := ARRAY(
         SELECT d.objid FROM pg_event_trigger_ddl_commands() AS d
         WHERE d.classid = 'pg_class'::regclass AND d.schema_name <> 'pg_temp');
-    IF rels <> '{}' AND tube_wakes() THEN
-        PERFORM pg_notify(tube_channel(a.tube), 'ddl') FROM tube_attachment AS a
-        WHERE a.tbl = ANY (rels) OR a.members && rels
-            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels));
-    END IF;
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE rels <> '{}' AND (a.tbl = ANY (rels) OR a.members && rels
+            OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels)))
+    LOOP
+        IF tube_wakes() THEN
+            PERFORM pg_notify(tube_channel(att.tube), 'ddl');
+        END IF;
+        SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
+        FROM pg_class AS c JOIN pg_proc AS p ON p.oid = att.captured_by WHERE c.oid = att.tbl;
+        IF NOT capture.is_owners THEN
+            BEGIN
+                PERFORM tube_private_drop_strangers(att.tube, att.tbl);
+            EXCEPTION WHEN OTHERS THEN
+                RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
+            END;
+        ELSIF capture.relkind = 'p' AND capture.prosecdef THEN
+            statements := statements || (
+                SELECT array_agg(t.statement) || format('SELECT tube_private_join(%L, %s)', att.tube, att.tbl::oid)
+                FROM tube_private_trigger_ddl(att) AS t
+                WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ' HAVING count(*) > 0);
+        END IF;
+    END LOOP;
+    RETURN statements;
 END
+$$;
+
+-- tube_private_drop_strangers: drops the functions of an attachment that are not the owner's of its table.
+--
+-- Not for everybody: whoever calls it holds the lock of the table until their transaction ends.
+--
+-- Result: nothing; a WARNING says what the owner has to do.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_strangers(tube text, tbl oid) RETURNS void
+LANGUAGE plpgsql SET quote_all_identifiers = off AS $$
+DECLARE
+    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
+BEGIN
+    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl));
+    RAISE WARNING USING
+        MESSAGE = format('%s has another owner, and tube %L does not capture its writes until they agree', att.tbl, tube),
+        HINT = format('Run as %s: SELECT %I.tube_sync();', tube_private_owner_of(att.tbl), tube_private_schema());
+END
+$$;
+
+-- tube_private_join: counts partitions that have had their triggers since they were made, and never a row, among those that
+-- an attached table has, whoever calls: nothing of them can have been missed.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_join(tube text, tbl oid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || c.come) AS m ORDER BY m)
+    FROM tube_attachment AS b, LATERAL (
+        SELECT array_agg(t.rel::oid) AS come FROM tube_private_trigger_names(b) AS t
+        WHERE t.wanted AND t.is_there AND t.place = 1 AND t.rel::oid <> ALL (b.members) AND tube_private_is_fresh(t.rel)
+            AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel)
+    ) AS c
+    WHERE b.tube = $1 AND b.tbl = $2 AND a.tube = b.tube AND a.tbl = b.tbl AND c.come IS NOT NULL
 $$;
 
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.

@@ -25,7 +25,7 @@ COMMENT ON FUNCTION :"schema".tube_shard_of(text, integer, integer) IS
 
 -- tube_private_key_bigint, tube_private_key_uuid, tube_private_key_text: a column's value as a key of a tube.
 --
--- Capture functions call them with the key column of an attached table. Overloads pick the types that hold such
+-- Capture functions and backfills call them with the key column of an attached table. Overloads pick the types that hold such
 -- keys, and domains over them; the last overload takes any other type and gives NULL. So a column that changed its
 -- type never makes a writer's statement fail. They are inlined, and cost nothing.
 --
@@ -102,21 +102,6 @@ LANGUAGE sql STABLE AS $$
         SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indnkeyatts = 1
             AND i.indpred IS NULL AND a.attname = att.id_col)
-$$;
-
--- tube_private_base_type_sql: the same of a column, as the text of an expression over a row of pg_attribute, a; type: what
--- it has now. It goes down as far as that does.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type_sql(type oid) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    result text := 'a.atttypid';
-BEGIN
-    WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = type) LOOP
-        result := format('(SELECT t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid OPERATOR(pg_catalog.=) %s)', result);
-        type := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = type);
-    END LOOP;
-    RETURN result;
-END
 $$;
 
 -- tube_private_type_sql: a type's name in full.

@@ -1,144 +1,52 @@
--- The chain of an attached table's writes, and whose rights each link has:
+-- What an attachment is made of, and whose it is:
 --
---   capture  the function of the triggers; belongs to the table's owner; evaluates keys and the predicate
---   passes   the predicate as a function, bound when it was made; belongs to the table's owner
---   agent    what the owner lets us have done later: triggers for new partitions, touches of whole tables
---   put      puts typed ids into the tube; ours; only the table's owner may call it
+--   capture  the function of the triggers; the table's owner's
+--   passes   the predicate as a function, bound when it was made, which capture inlines; the table's owner's
+--   door     a view of the tube, ours: capture inserts a pod of one id through it; its check option is all that such a pod
+--            has to keep to, whoever writes it by hand
+--   put      puts typed ids into the tube; ours
 --
--- All but put are in the capture schema. Their names differ in one word and end in eight hex digits.
+-- Only the table's owner may use door and put. Their names hold the shards that they are for: so a function that was made
+-- for other shards never meets them, and nobody can change what they do to another's table.
 --
--- Other owners can create functions in that schema, too. The last argument of passes and agent is therefore a seal, a NULL of
--- a type that only the table's owner and we can use in a function's signature: a call by name resolves to no other function,
--- and none makes it ambiguous.
+-- capture and passes are in a schema of their own, in which owners may create only while they attach or follow.
 
--- tube_private_function_name: the name of a function of an attachment, unquoted.
+-- tube_private_function: an object of an attachment by its kind, quoted and with its schema.
 --
--- That of a predicate has a digest of it: a statement that is under way still calls the one before. The seal of the table's
--- owner is in it, too: what another one has made of a predicate never goes on with the rights of the next.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_function_name(att :"schema".tube_attachment, kind text) RETURNS text
+-- That of a predicate has a digest of it and of its columns: a statement that is under way still calls the one before.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    ending text := '_' || kind || E'_\\1'; -- E: whatever the session takes a backslash for
+    stem CONSTANT text := regexp_replace(att.trigger_function, '_capture_[0-9a-f]{8}$', '');
+    ending CONSTANT text := '_' || kind || right(att.trigger_function, 9);
 BEGIN
-    IF kind = 'passes' THEN
-        ending := E'_p\\1_' || left(md5(att.row_filter || (
-            SELECT concat(tube_private_seal(tube_private_owner_of(att.tbl)), coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}'))
-            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 6);
-    END IF;
-    RETURN regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', ending);
+    RETURN CASE
+        WHEN kind = 'capture' THEN format('%I.%I', tube_private_capture_schema(), att.trigger_function)
+        WHEN kind = 'passes' THEN format('%I.%I', tube_private_capture_schema(), tube_private_name(stem, ending || '_' || left(md5(coalesce(att.row_filter, '') || (
+            SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
+            FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 12)))
+        ELSE format('%I.%I', tube_private_schema(),
+            tube_private_name(stem, format('%s_%s_%s', ending, att.shard, att.shards)))
+    END;
 END
 $$;
 
 -- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
+--
+-- All objects of an attachment are found by the digest at its end, so it is none that another attachment has: whoever may
+-- name tubes could look for a name that gives a wanted one.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || left(md5(tube || ' ' || tbl::oid), 8))
-    FROM pg_class AS c WHERE c.oid = tbl
-$$;
-
--- tube_private_function: a function of an attachment, quoted and with its schema.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT format('%I.%I', CASE kind WHEN 'put' THEN tube_private_schema() ELSE tube_private_capture_schema() END,
-        tube_private_function_name(att, kind))
+    SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || d.digest)
+    FROM pg_class AS c, generate_series(0, 9) AS n, left(md5(concat_ws(' ', tube, tbl::oid, nullif(n, 0))), 8) AS d (digest)
+    WHERE c.oid = tbl AND NOT EXISTS (SELECT FROM tube_attachment AS a
+        WHERE right(a.trigger_function, 8) = d.digest AND (a.tube, a.tbl) <> ($1, $2))
+    ORDER BY n LIMIT 1
 $$;
 
 -- tube_private_owner_of: who owns a table; NULL when it is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_of(tbl regclass) RETURNS regrole
 LANGUAGE sql STABLE AS $$ SELECT c.relowner::regrole FROM pg_class AS c WHERE c.oid = tbl $$;
-
--- tube_private_seal: the name of an owner's seal; NULL when there is none.
---
--- It is a type that none but that owner and we may use, whatever they are called now.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_seal(owner regrole) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (
-        SELECT min(tube_private_qualify(t.typname)) FROM pg_type AS t
-        WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typtype = 'e'
-            AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g' -- what follows are hex digits
-            AND ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-                WHERE a.grantee <> t.typowner) = array_remove(ARRAY[owner::oid], t.typowner));
-END
-$$;
-
--- tube_private_broken_seals: owners whose seal somebody else has a function with, which was given away.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_broken_seals() RETURNS TABLE (seal text, owner regrole)
-LANGUAGE sql STABLE AS $$
-    SELECT DISTINCT tube_private_qualify(t.typname), a.grantee::regrole
-    FROM pg_type AS t
-    CROSS JOIN LATERAL aclexplode(t.typacl) AS a
-    JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass AND d.refobjid = t.oid
-    JOIN pg_proc AS p ON p.oid = d.objid
-    WHERE t.typnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND t.typname BETWEEN 'tube_seal_' AND 'tube_seal_g'
-        AND a.grantee <> t.typowner
-        AND CASE WHEN p.proowner IN (a.grantee, t.typowner) THEN false ELSE NOT tube_private_is_constructor(p.oid) END
-$$;
-
--- tube_private_is_constructor: whether Postgres created a function along with a range type.
---
--- Anybody may create a range over a seal. Its constructors belong to the role that made the cluster, and can't be dropped by
--- themselves.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_is_constructor(routine oid) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = routine AND d.deptype = 'i')
-$$;
-
--- tube_private_signature: a function with the types of its arguments, all by their names in full.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_signature(routine oid) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
-
--- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's.
---
--- No matter who owns them; constructors of range types are left out.
--- Result: kind: capture, agent or passes, of which there may be several.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, kind text)
-LANGUAGE sql STABLE AS $$
-    SELECT p.oid, k.kind
-    FROM tube_private_function_name(att, 'agent') AS agent,
-        regexp_replace(att.trigger_function, '_capture_([0-9a-f]{8})$', E'_p\\1') AS passes,
-        LATERAL (VALUES
-            ('capture', att.trigger_function::name, att.trigger_function::name),
-            ('agent', agent::name, agent::name),
-            ('passes', (passes || '_')::name, (passes || '_g')::name) -- what follows are hex digits
-        ) AS k (kind, least, most)
-    JOIN pg_proc AS p ON p.proname BETWEEN k.least AND k.most
-    WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
-        AND NOT tube_private_is_constructor(p.oid)
-$$;
-
--- tube_private_drop_routine: drops a function, and what depends on it. The owner of a schema may drop what is in it.
---
--- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routine(routine oid) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE format('DROP ROUTINE %s CASCADE', (
-        SELECT CASE count(*) WHEN 1 THEN min(format('%s.%I', p.pronamespace::regnamespace, p.proname))
-            ELSE tube_private_signature(routine) END
-        FROM pg_proc AS p, pg_proc AS o WHERE p.oid = routine AND o.proname = p.proname AND o.pronamespace = p.pronamespace));
-END
-$$;
-
--- tube_private_agents: what has the name of an attachment's agent, and is the table's owner's, or the one's before.
---
--- Result: sealed: whether it has the seal of its own owner.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_agents(att :"schema".tube_attachment)
-RETURNS TABLE (routine oid, owner regrole, sealed boolean)
-LANGUAGE sql STABLE AS $$
-    SELECT p.oid, p.proowner::regrole, coalesce(p.proargtypes[3] = to_regtype(tube_private_seal(p.proowner))::oid, false)
-    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'agent' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
-$$;
-
--- tube_private_agent: an attachment's agent, with the types of its arguments; NULL when there is none.
---
--- Until the next owner of a table has agreed to go on, it is that of the one before.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_agent(att :"schema".tube_attachment) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT tube_private_signature(a.routine) FROM tube_private_agents(att) AS a WHERE a.sealed
-    ORDER BY a.owner <> tube_private_owner_of(att.tbl) LIMIT 1
-$$;
 
 -- tube_private_is_root: whether an attached table is the first of its shards.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_root(att :"schema".tube_attachment) RETURNS boolean
@@ -147,6 +55,82 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+-- tube_private_signature: a function with the types of its arguments, all by their names in full.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_signature(routine oid) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
+
+-- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's, whoever owns it.
+--
+-- Result: name: quoted, with its schema. Of predicates there may be several.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, name text)
+LANGUAGE sql STABLE AS $$
+    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname)
+    FROM pg_proc AS p
+    WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
+        AND (p.proname = att.trigger_function OR p.proname ~ ('_passes' || right(att.trigger_function, 9) || '_[0-9a-f]{12}$'))
+$$;
+
+-- tube_private_drop_routines: drops the functions of an attachment that are not the table's owner's, and the triggers with
+-- them; of a table that is detached, all.
+--
+-- A former owner could give them another body, and other rights. The owner of a schema may drop what is in it.
+--
+-- Locks: the table ACCESS EXCLUSIVE, where there is something to drop; had within attempts of 100 ms.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routines(att :"schema".tube_attachment, owner regrole) RETURNS void
+LANGUAGE plpgsql SET client_min_messages = warning AS $$ -- for each trigger there would be a NOTICE
+DECLARE
+    statements text[] := ARRAY(
+        -- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
+        SELECT format('DROP ROUTINE %s CASCADE', CASE (SELECT count(*) FROM tube_private_routines(att) AS o WHERE o.name = r.name) WHEN 1 THEN r.name
+            ELSE tube_private_signature(r.routine) END)
+        FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proowner IS DISTINCT FROM owner::oid ORDER BY p.proname);
+BEGIN
+    IF statements <> '{}' THEN
+        PERFORM tube_private_patiently(statements, format('functions for %s that are not its owner''s are dropped', att.tbl), 20);
+    END IF;
+END
+$$;
+
+-- tube_private_drop_former: drops doors, puts and predicates of an attachment that are neither as it is stored nor as it is to
+-- be; of one that is NULL, all. With trigger_function NULL, those of no attachment: an admin may leave some.
+--
+-- Those of before stay until the next look: a statement that is under way may still use them. What is locked stays, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(
+    stored :"schema".tube_attachment, wanted :"schema".tube_attachment, trigger_function text
+) RETURNS void
+LANGUAGE plpgsql SET client_min_messages = warning SET lock_timeout = '50ms' AS $$
+DECLARE
+    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+|[0-9a-f]{12})$';
+    kept text[];
+    former text;
+BEGIN
+    SELECT array_agg(tube_private_function(a, k)) INTO kept
+    FROM unnest(ARRAY[stored, wanted]) AS a, unnest('{door,put,passes}'::text[]) AS k WHERE a.tube IS NOT NULL;
+    FOR former IN SELECT d.statement FROM (
+        SELECT format('DROP VIEW %s', o.name), c.relname, o.name
+        FROM pg_class AS c, format('%I.%I', tube_private_schema(), c.relname) AS o (name)
+        WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relkind = 'v'
+            AND c.relname ~ ('_door' || ending)
+        UNION ALL
+        SELECT format('DROP ROUTINE %s', o.name), p.proname, o.name
+        FROM pg_proc AS p, format('%s.%I', p.pronamespace::regnamespace, p.proname) AS o (name)
+        WHERE (p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname ~ ('_put' || ending)
+                OR p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proname ~ ('_passes' || ending))
+        ) AS d (statement, bare, name)
+        WHERE (d.name = ANY (kept)) IS NOT TRUE AND (trigger_function IS NOT NULL OR NOT EXISTS (
+            SELECT FROM tube_attachment AS a WHERE right(a.trigger_function, 8)
+                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+|[0-9a-f]{12})$')))
+    LOOP
+        BEGIN
+            EXECUTE former;
+        EXCEPTION WHEN lock_not_available OR dependent_objects_still_exist OR ambiguous_function THEN
+            -- At the next look.
+        END;
+    END LOOP;
+END
 $$;
 
 -- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
@@ -217,87 +201,126 @@ BEGIN
 END
 $$;
 
--- tube_private_admit_owner: gives an owner of attached tables what their functions need of us: our schemas, and a seal.
+-- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, for a moment.
 --
--- Locks: an advisory one, until the transaction ends, where something is missing: two grants at once on one schema would
--- fail each other.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_admit_owner(owner regrole) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Who creates functions there is the owner, or a role with the owner's rights; who is no superuser needs this. It lasts until
+-- tube_private_close_capture, at the end of the attach; a rollback takes it back, too.
+--
+-- The owner may replace any function there that is theirs. So those that still fire for a table that they gave away go first.
+--
+-- Locks: of such tables as tube_private_drop_routines; an advisory one, until the transaction ends: two grants at once on one schema would fail each other.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    PERFORM tube_private_drop_strangers(a.tube, a.tbl)
+    FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_proc AS p ON p.oid = a.captured_by
+    WHERE p.proowner <> c.relowner;
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    EXECUTE format('GRANT CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), tube_private_owner_of(tbl));
+END
+$$;
+
+-- tube_private_close_capture: takes back what tube_private_open_capture gave, to whomever.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_close_capture() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    seal text;
     other record;
 BEGIN
-    FOR seal IN SELECT b.seal FROM tube_private_broken_seals() AS b WHERE b.owner = $1 LOOP
-        EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, owner);
+    FOR other IN
+        SELECT a.grantee::regrole AS role FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        WHERE n.nspname = tube_private_capture_schema() AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+    LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(),
+            CASE WHEN other.role::oid = 0 THEN 'PUBLIC' ELSE other.role::text END);
     END LOOP;
-    IF has_schema_privilege(owner, tube_private_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'USAGE')
-        AND has_schema_privilege(owner, tube_private_capture_schema(), 'CREATE')
-        AND tube_private_seal(owner) IS NOT NULL
-    THEN
-        RETURN;
-    END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', tube_private_schema(), owner);
-    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
-    IF tube_private_seal(owner) IS NULL THEN
-        seal := tube_private_qualify('tube_seal_' || left(md5(gen_random_uuid()::text), 12));
-        EXECUTE format('CREATE TYPE %s AS ENUM ()', seal);
-        -- Default privileges may have given it to others.
-        FOR other IN SELECT a.grantee FROM pg_type AS t, aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
-            WHERE t.oid = to_regtype(seal) AND a.grantee <> t.typowner
-        LOOP
-            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s', seal, CASE other.grantee WHEN 0 THEN 'PUBLIC' ELSE other.grantee::regrole::text END);
-        END LOOP;
-        EXECUTE format('GRANT USAGE ON TYPE %s TO %s', seal, owner);
-    END IF;
 END
 $$;
 
 -- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us.
 --
--- The function put, the touch function of the table.
+-- Door and put, and the touch function of the table. Whoever calls it, and with whatever argument, only the table's owner
+-- gets anything by it, and only for ids of the table's own shards.
+--
+-- What was written while the owner of a captured table had not these rights, nothing has captured: a backfill finds it.
 --
 -- Arguments: att: need not be stored yet; its functions have the names that they are to have, whatever it says.
 -- Errors: 42501 its touch function is another table's.
--- Locks: as tube_private_admit_owner.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
     att := tube_private_with_names(att);
-    PERFORM tube_private_admit_owner(tube_private_owner_of(att.tbl));
+    PERFORM tube_private_drop_routines(att, owner), tube_private_drop_former(stored, att, att.trigger_function);
+    IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
+        PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
+        WHERE NOT tube_private_may_put(stored, owner, false);
+    END IF;
+    IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
+        EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
+            tube_private_function(att, 'door'), tube_private_qualify(att.tube),
+            -- So ids[1] is no NULL, and the only one.
+            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
+                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+    END IF;
     PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '{}', tube_private_put_body(att),
-        tube_private_put_callers(att));
+        'boolean', '{}', tube_private_put_body(att), ARRAY[quote_ident(current_user)::regrole, owner]);
+    PERFORM tube_private_grant_door(att, owner) WHERE NOT tube_private_may_put(att, owner, true);
     PERFORM tube_private_provide_touch(att, true);
-    -- What the owner before has made of the predicate goes at the second look: a statement that was under way at the first one
-    -- could still call it.
-    PERFORM tube_private_drop_routine(r.routine)
-    FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-    WHERE r.kind = 'passes' AND p.proowner <> ALL (tube_private_put_callers(att))
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = r.routine);
-    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(att)
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(att);
+    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
 END
 $$;
 
--- tube_private_put_callers: who may call an attachment's put: we, and the table's owner. Until an owner has agreed to go on,
--- the trigger function has the rights of the one before, who may call it, too.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_put_callers(att :"schema".tube_attachment) RETURNS regrole[]
+-- tube_private_may_put: whether the owner of a table may use door and put of an attachment; alone: and nobody else.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_may_put(att :"schema".tube_attachment, owner regrole, alone boolean) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT ARRAY(
-        SELECT quote_ident(current_user)::regrole
-        UNION
-        SELECT tube_private_owner_of(att.tbl)
-        UNION
-        SELECT p.proowner::regrole FROM pg_proc AS p WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
-        ORDER BY 1)
+    SELECT count(*) = 2 AND bool_and(CASE WHEN alone THEN o.grantees = ARRAY[owner::oid] ELSE owner::oid = ANY (o.grantees) END)
+        AND has_sequence_privilege(owner, tube_private_qualify('tube_seq'), 'USAGE')
+        AND bool_and(has_sequence_privilege(owner, tube_private_qualify('tube_sleeps_' || r.number), 'SELECT'))
+    FROM tube_registry AS r, (
+        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(c.relacl) AS a
+            WHERE a.grantee <> c.relowner AND a.privilege_type = 'INSERT') AS grantees
+        FROM pg_class AS c WHERE c.oid = to_regclass(tube_private_function(att, 'door'))
+        UNION ALL
+        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
+        FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube)))
+    ) AS o
+    WHERE r.tube = att.tube
+$$;
+
+-- tube_private_grant_door: gives the door of an attachment to the owner of the table, and takes it from all others.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_grant_door(att :"schema".tube_attachment, owner regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    door CONSTANT text := tube_private_function(att, 'door');
+    other oid;
+BEGIN
+    -- Two grants at once on one schema or sequence would fail each other.
+    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+    FOR other IN
+        SELECT DISTINCT a.grantee FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+        WHERE c.oid = to_regclass(door) AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', door, CASE other WHEN 0 THEN 'PUBLIC' ELSE other::regrole::text END);
+    END LOOP;
+    EXECUTE format('GRANT INSERT ON %s TO %s', door, owner);
+    -- Everybody has this, until somebody takes it away; then this owner's table is written to as before.
+    EXECUTE format('GRANT USAGE ON SCHEMA %I, %I TO %s', tube_private_schema(), tube_private_capture_schema(), owner);
+    -- Defaults of the tube are computed with the rights of who inserts.
+    EXECUTE format('GRANT USAGE ON SEQUENCE %s TO %s', tube_private_qualify('tube_seq'), owner);
+    EXECUTE format('GRANT SELECT ON SEQUENCE %s TO %s',
+        tube_private_qualify('tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = att.tube)), owner);
+END
 $$;
 
 -- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's
 -- predicate.
 --
--- Errors: TU106 its shards can't be; 42501 its touch function is another table's.
+-- Errors: TU106 its shards can't be; 42501 its touch function is another table's, or of another type of keys.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -308,11 +331,15 @@ BEGIN
     END IF;
     IF att.row_filter IS NOT NULL THEN
         att.row_filter := (tube_private_require(att.tube)).predicate;
+        att.misfit := NULL;
     END IF;
+    -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
+    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
     att.touch_name := coalesce(old.touch_name, att.touch_name);
     IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
-        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name AND a.tbl <> att.tbl)
+        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name
+            AND (a.tbl, tube_private_key_type(a.tube)) IS DISTINCT FROM (att.tbl, tube_private_key_type(att.tube)))
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Attach it again: tube_table_ensure_attached.';
@@ -326,29 +353,28 @@ $$;
 -- What they say stands in the catalogue afterwards: so no statements are left when, and only when, an owner of the
 -- table has agreed to all of it. What goes on in the meantime is of no matter.
 --
+-- A related table that became the root table of its shards is captured as before, at a little more cost, until an owner
+-- attaches it again or installs: is_owner.
+--
 -- Result: in the order in which they are to be run; none where all is right. rel: the table whose triggers the
---   statement changes, for those that the owner's agent can do instead; else NULL.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment)
+--   statement changes; else NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment, is_owner boolean)
 RETURNS TABLE (statement text, rel regclass)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 #variable_conflict use_column
 DECLARE
     table_owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    body CONSTANT text := tube_private_capture_body(att);
+    body text := tube_private_capture_body(att, tube_private_is_root(att));
 BEGIN
+    IF NOT is_owner AND EXISTS (SELECT FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()') AND p.prosrc <> body
+            AND p.prosrc = tube_private_capture_body(att, false))
+    THEN
+        body := tube_private_capture_body(att, false);
+    END IF;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'agent'),
-        'rel pg_catalog.regclass, triggers pg_catalog.name[], op pg_catalog.text, seal ' || tube_private_seal(table_owner),
-        'boolean', '{"search_path=pg_catalog, pg_temp"}',
-        tube_private_agent_body(att), table_owner, ARRAY[quote_ident(tube_private_role('nobody'))::regrole]) AS d;
-    -- That of the owner before. What somebody has made of it keeps it: a view, say.
-    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(a.routine)), NULL::regclass FROM tube_private_agents(att) AS a
-        WHERE NOT (a.sealed AND a.owner = table_owner)
-            AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = a.routine);
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
-        -- Values that are compared as texts must not depend on the writer's settings.
-        CASE WHEN strpos(body, 'pg_catalog.num_nulls(') > 0 THEN '{extra_float_digits=1,DateStyle=iso}' ELSE '{}' END::text[],
-        body, table_owner, '{}') AS d;
+        '{}', body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
@@ -356,18 +382,24 @@ $$;
 
 -- tube_private_members: the tables that an attached table consists of.
 --
+-- By the catalogue: pg_partition_tree would wait for the lock of each partition.
+--
 -- Result: itself; and where it is partitioned, all tables of its tree. kind: as in pg_class. None when it is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_members(tbl regclass) RETURNS TABLE (rel regclass, kind "char")
 LANGUAGE sql STABLE AS $$
-    SELECT c.oid::regclass, c.relkind FROM pg_class AS c
-    -- An array, which is looked up by the index, however many tables there are.
-    WHERE c.oid = ANY (tbl::oid || ARRAY(
-        SELECT t.relid::oid FROM pg_partition_tree(tbl) AS t WHERE (SELECT r.relkind = 'p' FROM pg_class AS r WHERE r.oid = tbl)))
+    WITH RECURSIVE tree AS (
+        SELECT c.oid, c.relkind FROM pg_class AS c WHERE c.oid = tbl
+        UNION ALL
+        SELECT i.inhrelid, c.relkind
+        FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.oid AND NOT i.inhdetachpending JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE t.relkind = 'p'
+    )
+    SELECT t.oid::regclass, t.relkind FROM tree AS t
 $$;
 
 -- tube_private_trigger_kinds: the triggers that a table may have: what their names end in, and how they are made.
 --
--- Result: place: as the agent counts them; tgtype: as in pg_trigger; definition: with a place for the table.
+-- Result: place: a number; tgtype: as in pg_trigger; definition: with a place for the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_kinds()
 RETURNS TABLE (place integer, ending text, tgtype integer, definition text)
 LANGUAGE sql IMMUTABLE AS $$

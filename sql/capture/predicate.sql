@@ -1,5 +1,5 @@
 -- Predicates: which rows of attached tables belong to a tube. One is parsed when the tube gets it, tried on each
--- table by the table's owner, and is then a function of the owner's, which capture calls.
+-- table by the table's owner, and is then a function of the owner's, bound once, which is inlined where capture calls it.
 
 -- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
 --
@@ -161,57 +161,42 @@ $$;
 -- tube_private_passes_ddl: the statements that make the predicate of an attachment a function; none when it is one, or
 -- there is none.
 --
--- What is written between RETURN and its end is bound now, to types and functions by number. So neither a renamed type
--- nor a restored dump changes it, nor anything that comes into a search path later.
+-- What is written between RETURN and its end is bound now, to types, operators and functions by number, and becomes a part
+-- of the plan of what calls it. So it means the same whatever is renamed, restored from a dump, or comes into a search path
+-- or among the casts of a type later: of a text in the capture function none of this could be said.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     tag CONSTANT text := 'predicate: ' || att.row_filter;
+    passes CONSTANT text := tube_private_function(att, 'passes');
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    name text;
-    quoted text;
-    seal text;
-    arguments text;
-    types text;
-    bound text;
+    columns record;
 BEGIN
     IF att.row_filter IS NULL THEN
         RETURN;
     END IF;
-    name := tube_private_function_name(att, 'passes');
-    quoted := quote_ident(tube_private_capture_schema()) || '.' || quote_ident(name);
-    seal := tube_private_seal(owner);
-    SELECT concat_ws(', ', string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), seal),
-        concat_ws(', ', string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), seal),
-        concat_ws(' ', string_agg(c.bound::text, ' ' ORDER BY c.attnum), to_regtype(seal)::oid)
-    INTO arguments, types, bound FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
+    SELECT coalesce(string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), '') AS arguments,
+        coalesce(string_agg(c.bound::regtype::text, ', ' ORDER BY c.attnum), '') AS types,
+        coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '') AS bound
+    INTO columns FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF EXISTS (
-        SELECT FROM pg_proc AS p
-        WHERE p.proname = name AND p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
-            AND p.proowner = owner AND p.proargtypes::text = bound
+        SELECT FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE r.name = passes AND p.proowner = owner AND p.proargtypes::text = columns.bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
+            AND p.proconfig IS NULL AND NOT p.prosecdef AND p.provolatile = 'i' -- else it would not become a part of plans
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
     THEN
         RETURN;
     END IF;
-    RETURN QUERY
-    WITH mine AS (
-        SELECT p.oid, p.proname = name AS is_target FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-        -- Owners of other tables may make such names, too, and views of these.
-        WHERE r.kind = 'passes' AND p.proowner = ANY ((SELECT tube_private_put_callers(att))::regrole[])
-    )
-    -- The newest of the others stays: a statement that is under way may still call it. That of the owner before stays theirs:
-    -- with their seal, no call of the next one's finds it.
-    SELECT format('DROP ROUTINE %s', tube_private_signature(m.oid))
-    FROM mine AS m
-    WHERE m.is_target OR m.oid < (SELECT max(o.oid) FROM mine AS o WHERE NOT o.is_target)
-        AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = m.oid);
-    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', quoted, arguments)
+    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(r.routine)) FROM tube_private_routines(att) AS r
+        WHERE r.name = passes;
+    RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', passes, columns.arguments)
         || att.row_filter || E'\n)';
-    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', quoted, types, tag);
-    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', quoted, types, owner);
+    RETURN NEXT format('COMMENT ON FUNCTION %s(%s) IS %L', passes, columns.types, tag);
+    RETURN NEXT format('REVOKE ALL ON FUNCTION %s(%s) FROM PUBLIC', passes, columns.types);
+    RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', passes, columns.types, owner);
 END
 $$;
 
@@ -220,64 +205,28 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_has_predicate(att :"schema".tu
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
--- tube_private_passes_call: a call of an attachment's predicate as SQL text; NULL when there is none.
---
--- Domains are cast to what they are made of, by its name in full: so the types are just those of the function, and no other
--- one of the same name could be taken for it, nor a type of the writer's for that of the cast.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text = '') RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    IF att.row_filter IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (
-        SELECT format('%s(%s)', tube_private_function(att, 'passes'), concat_ws(', ', string_agg(format(
-            CASE WHEN c.type = c.bound THEN '%s%I' ELSE '%s%I::%s' END, row_name, c.name, tube_private_type_sql(c.bound)), ', '
-            ORDER BY c.attnum), 'NULL::' || tube_private_seal(tube_private_owner_of(att.tbl))))
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
-END
+-- tube_private_passes_sql: whether a row has a key and passes an attachment's predicate, as SQL text with all names in full.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_sql(att :"schema".tube_attachment, row_name text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('(%s.%I IS NOT NULL%s)', row_name, att.id_col, ' AND ' || tube_private_passes_call(att, row_name))
 $$;
 
--- tube_private_guard: a condition that is true while the table has the columns that a trigger function was made for.
+-- tube_private_passes_call: a call of an attachment's predicate for a row, as SQL text; NULL when there is none.
 --
--- Not needed where there is neither a predicate nor columns. Types of users are compared with those that the
--- predicate is bound to, whatever they are called now; of a domain, what it is made of, as deep down as it was. A transaction at
--- REPEATABLE READ may see old names and types in the catalogue, while its statement works by those of now.
+-- The types are just those of the function, so no other function of the name is ever meant: see tube_private_guard.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN att.row_filter IS NOT NULL THEN (
+        SELECT format('%s(%s)', tube_private_function(att, 'passes'),
+            string_agg(tube_private_bound_sql(row_name, c.name, c.type, c.bound), ', ' ORDER BY c.attnum))
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) END
+$$;
+
+-- tube_private_bound_sql: a column's value in the type that the predicate is bound to, as SQL text.
 --
--- Arguments: rel: the name of a variable that holds the table's number.
--- Result: SQL text; NULL where it is not needed.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment, rel text = 'TG_RELID') RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    IF att.row_filter IS NULL AND att.columns IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (
-        SELECT string_agg(format('EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) %s'
-                ' AND a.attname OPERATOR(pg_catalog.=) %L%s)', rel, c.name, c.is_type), E'\n        AND ')
-            || format(E'\n        AND (pg_catalog.current_setting(''transaction_isolation'') OPERATOR(pg_catalog.=) ''read committed'''
-                ' OR %1$I.tube_private_is_current(%2$L) AND %1$I.tube_private_shows_columns(%3$s))',
-                tube_private_schema(), att.trigger_function, rel)
-        FROM (
-            SELECT p.name, CASE
-                WHEN p.type < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', p.type)
-                ELSE format(' AND %s OPERATOR(pg_catalog.=) %s', tube_private_base_type_sql(p.type),
-                    CASE WHEN p.bound < 16384 THEN p.bound::text ELSE f.bound END)
-                    || CASE WHEN p.bound < 16384 OR p.type = p.bound THEN ''
-                        ELSE format(' AND pg_catalog.to_regtype(%L) OPERATOR(pg_catalog.=) %s', tube_private_type_sql(p.bound), f.bound) END
-                END AS is_type
-            FROM (SELECT c.*, row_number() OVER (ORDER BY c.attnum) AS place, count(*) OVER () AS columns
-                    FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c) AS p,
-                -- There may be others by that name: constructors of a type that somebody made of the seal.
-                format('ANY (SELECT f.proargtypes[%s] FROM pg_catalog.pg_proc AS f WHERE f.proname OPERATOR(pg_catalog.=) %L'
-                    ' AND f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%L)'
-                    ' AND f.pronargs OPERATOR(pg_catalog.=) %s'
-                    ' AND f.proargtypes[%s] OPERATOR(pg_catalog.=) pg_catalog.to_regtype(%L)::pg_catalog.oid)',
-                    p.place - 1, tube_private_function_name(att, 'passes'), quote_ident(tube_private_capture_schema()),
-                    p.columns + 1, p.columns, tube_private_seal(tube_private_owner_of(att.tbl))) AS f (bound)
-            UNION ALL
-            SELECT a.attname, CASE WHEN a.atttypid < 16384 THEN format(' AND a.atttypid OPERATOR(pg_catalog.=) %s', a.atttypid) ELSE '' END
-            FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attnum > 0 AND a.attname = ANY (att.columns)
-        ) AS c);
-END
+-- A domain becomes what it is made of by COALESCE, which takes no type of another category: so no cast that somebody made.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_bound_sql(row_name text, col name, type oid, bound oid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN type = bound THEN format('%s.%I', row_name, col)
+        ELSE format('COALESCE(%s.%I, NULL::%s)', row_name, col, tube_private_type_sql(bound)) END
 $$;

@@ -4,8 +4,9 @@
 -- these do. Only built-in types come in. All names are in full: a search path of its own would cost each statement a
 -- microsecond.
 --
--- put: op: I, U or D; ids: NULLs are left out; NULL asks for a sweep of the shards, since not all rows could be read.
---   Its result is whether there was no NULL.
+-- put: op: I, U or D; W only wakes the workers of the ids; ids: NULLs are left out. NULL says that it is not known which:
+--   with D, rows went that could not be read, and a sweep finds them; else a backfill is asked for.
+--   Its result is true.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_body(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -15,18 +16,17 @@ BEGIN
     RETURN tube_private_fill($put$
 -- Made by tube_private_put_body.
 BEGIN
-    IF pg_catalog.array_position($2, NULL) IS NOT NULL THEN
-        PERFORM <put>($1, pg_catalog.array_remove($2, NULL));
-        RETURN false;
-    ELSIF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 THEN
-        INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
-    ELSIF $2 IS NULL THEN
-        PERFORM <schema>.tube_private_sweep(<tube>, <shard>, <shards>);
+    IF $2 IS NULL THEN
+        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D');
         RETURN true;
-    ELSE
-        INSERT INTO <queue> (op, shard, ids)
-        SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
-        FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+    ELSIF $1 OPERATOR(pg_catalog.<>) 'W' THEN
+        IF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 AND $2[1] IS NOT NULL THEN
+            INSERT INTO <queue> (op, shard, ids) VALUES (<op>, <shard_of_one>, $2);
+        ELSE
+            INSERT INTO <queue> (op, shard, ids)
+            SELECT <op>, g.shard, g.ids[c.first : c.first OPERATOR(pg_catalog.+) 249]
+            FROM (<by_shard> OFFSET 0) AS g, LATERAL pg_catalog.generate_series(1, pg_catalog.cardinality(g.ids), 250) AS c (first);
+        END IF;
     END IF;
     -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
     IF pg_catalog.pg_sequence_last_value(<sleeps>) OPERATOR(pg_catalog.>) 1 THEN
@@ -35,31 +35,78 @@ BEGIN
     RETURN true;
 END
 $put$, jsonb_build_object(
-        'put', tube_private_function(att, 'put'),
         'schema', quote_ident(tube_private_schema()),
         'queue', tube_private_qualify(att.tube),
         'tube', quote_literal(att.tube),
+        'name', quote_literal(att.trigger_function),
+        'table_name', quote_literal(tube_private_table_name(att.tbl)),
         'shard', att.shard,
         'shards', att.shards,
-        'sleeps', format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || reg.number)),
-        'op', format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
-            ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END',
-            CASE WHEN tube_private_is_root(att) THEN '$1' ELSE '''U''' END),
+        'sleeps', tube_private_flag_sql(att.tube),
+        'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
+            ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
         'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
-                ' FROM pg_catalog.unnest($2) AS t (id) GROUP BY 1',
+                ' FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1',
                 tube_private_shard_expression('t.id', att.shard, att.shards),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
-            WHEN is_unique THEN format('SELECT %s AS shard, $2 OPERATOR(pg_catalog.||) ''{}''::%s[] AS ids', att.shard,
+            WHEN is_unique THEN format('SELECT %s AS shard, CASE WHEN pg_catalog.array_position($2, NULL) IS NULL'
+                ' THEN $2 OPERATOR(pg_catalog.||) ''{}''::%s[] ELSE pg_catalog.array_remove($2, NULL) END AS ids', att.shard,
                 tube_private_type_sql(reg.key_type))
-            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id)) AS ids',
+            ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
-            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id))',
+            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
             tube_private_shard_expression('t.id', att.shard, att.shards)) END));
 END
+$$;
+
+-- tube_private_flag_sql: the flag of a tube, which says whether a worker of it sleeps, as SQL text.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_flag_sql(tube text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%L::pg_catalog.regclass', tube_private_qualify('tube_sleeps_' || r.number)) FROM tube_registry AS r WHERE r.tube = $1
+$$;
+
+-- tube_private_resync: asks for what finds the writes of an attached table that could not be captured.
+--
+-- Where rows of a root table only went, for a sweep. Else for a backfill of the root table of its shards, which ends with
+-- a sweep. One that waits will do: a worker takes it later, and then waits for all transactions that have written by now.
+-- One that a term has marked may be under way, and one that somebody else asked for may be by a column that is not there.
+-- Of writers at the same time each may ask: see tube_backfill_take. An old snapshot may still show one that was taken before:
+-- the newest version of a row has no xmax.
+--
+-- Arguments: name: of the attachment's trigger function; the rest for a snapshot that does not show the attachment yet.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_resync(
+    tube text, name text, table_name text, shard integer, shards integer, rows_went boolean
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.trigger_function = name AND a.tube = $1);
+    root CONSTANT text := coalesce((
+        SELECT tube_private_table_name(a.tbl) FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+        WHERE a.tube = $1 AND a.shard = $4 ORDER BY a.position LIMIT 1), table_name);
+    waits boolean;
+BEGIN
+    IF rows_went AND att.as_root IS NOT false THEN
+        PERFORM tube_private_sweep(tube, shard, shards);
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
+        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2 AND payload ? ''resync'''
+        ' AND NOT tube_private_is_replaced(xmax))', tube_private_qualify(tube))
+    INTO waits USING shard, root;
+    IF NOT waits THEN
+        PERFORM tube_private_put_schedule(tube, shard, root, att.id_col, true);
+    END IF;
+END
+$$;
+
+-- tube_private_table_name: the name of a table with its schema, as control pods have it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_table_name(tbl oid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
 -- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards.

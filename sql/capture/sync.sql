@@ -1,11 +1,12 @@
 -- How an attachment comes to be as it is to be, when it is made and whenever its table has changed:
 --
 --   tube_private_attachment_now  the attachment by the names that its columns have now
+--   tube_private_begin_sync      with our rights: what is ours is made as it is to be
 --   tube_private_bring_in_line   with the rights of the caller: an owner runs the statements that are missing
---   tube_private_store           with ours: sees that none is missing, touches rows that came and went, stores it;
---                                tube_private_store_late is the same, for those who may only follow
+--   tube_private_store           with ours: sees that none is missing, and stores it; tube_private_store_late is the same,
+--                                for those who may only follow
 --
--- Where the caller is no owner, a worker say, the owner's agent does what it can: triggers for new partitions.
+-- Where the caller is no owner, a worker say, only what is ours follows.
 
 -- tube_sync: follows what DDL has done to attached tables since it was last looked at.
 --
@@ -14,8 +15,8 @@
 -- an event trigger of ours has seen DDL; a migration may do so within its transaction.
 --
 -- What takes an owner's rights is done with those of the caller, where they are an owner. For others, such as a
--- worker, the owner's agent puts triggers on new partitions; the rest is told in a WARNING. Until it is done nothing
--- is lost: such a table is captured by the names that its columns have now.
+-- worker, it is told in a WARNING. Until it is done, writes that can't be captured ask for a backfill. A function that is
+-- not the present owner's is dropped, whoever calls; a backfill follows when the table is captured again.
 --
 -- Result: how many attached tables were brought in line. One that could not be is told in a WARNING, and stays as it
 -- was.
@@ -80,6 +81,33 @@ BEGIN
 END
 $$;
 
+-- tube_private_follow_columns: stores the names that an attachment's columns have now. A worker reads by them.
+--
+-- A key that is another column by now asks for a backfill.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_columns(tube text, tbl regclass) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    att tube_attachment;
+    now tube_attachment;
+BEGIN
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
+    now := tube_private_attachment_now(att);
+    IF now.tube IS NULL OR (now.id_col, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
+        IS NOT DISTINCT FROM (att.id_col, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    THEN
+        RETURN;
+    END IF;
+    UPDATE tube_attachment AS a SET id_col = now.id_col, columns = now.columns, seen_oid = now.seen_oid,
+        seen_attnums = now.seen_attnums, seen_names = now.seen_names,
+        captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
+    WHERE a.tube = $1 AND a.tbl = $2;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND now.id_col <> att.id_col;
+    IF now.id_col = att.id_col AND now.seen_oid = att.seen_oid AND now.seen_attnums[1] <> att.seen_attnums[1] THEN
+        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, now.id_col));
+    END IF;
+END
+$$;
+
 -- tube_private_with_columns: an attachment with the columns that its trigger function is made for: the key first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql STABLE AS $$
@@ -112,12 +140,14 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         OR a.waiting IS NOT NULL
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
-        OR EXISTS (SELECT FROM tube_private_owner_ddl(now))
-        OR tube_private_owner_of(a.tbl) IN (SELECT b.owner FROM tube_private_broken_seals() AS b)
-        OR tube_private_put_callers(a) IS DISTINCT FROM ARRAY(
-            SELECT DISTINCT x.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS x
-            WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(a, 'put'), tube_private_key_type(a.tube)))
-            ORDER BY 1)
+        OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
+        OR NOT tube_private_may_put(now, tube_private_owner_of(a.tbl), true)
+        -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
+        OR (a.tube, a.tbl) IN (
+            SELECT b.tube, b.tbl FROM tube_attachment AS b JOIN pg_class AS c ON c.oid = b.tbl
+            JOIN pg_proc AS p ON substring(p.proname FROM '_(?:capture|passes)_([0-9a-f]{8})(?:_[0-9a-f]{12})?$') = right(b.trigger_function, 8)
+            WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proowner <> c.relowner
+                AND (p.proname = b.trigger_function OR p.proname ~ '_passes_[0-9a-f]{8}_[0-9a-f]{12}$'))
     ORDER BY a.tube, a.position
 $$;
 
@@ -139,7 +169,9 @@ BEGIN
     END IF;
     now := tube_private_attachment_now(att);
     IF now.tube IS NOT NULL THEN
+        PERFORM tube_private_close_capture();
         PERFORM tube_private_provide(now);
+        PERFORM tube_private_follow_columns(tube, tbl);
         RETURN now;
     END IF;
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
@@ -160,7 +192,8 @@ $$;
 --
 -- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an
 -- error;
---   install: the same, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL.
+--   predicate: the same, and tube_private_set_predicate stores it; install: the same, but a predicate that does not fit any
+--   more is told in a WARNING; late: some time after DDL, and what can't be done for a partition keeps nothing else.
 -- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
 -- Locks: a table that lacks its triggers: SHARE ROW EXCLUSIVE; one that has too many: ACCESS EXCLUSIVE.
@@ -168,16 +201,20 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_bring_in_line(att :"schema".tu
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
-    missing text[];
+    missing record;
+    refused regclass[] := '{}';
 BEGIN
     IF mode <> 'late' THEN -- tube_private_begin_sync has done so
         PERFORM tube_private_provide(att);
+    END IF;
+    IF is_owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
+        PERFORM tube_private_open_capture(att.tbl);
     END IF;
     IF is_owner AND NOT tube_private_has_predicate(att) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
-            IF mode = 'ordered' THEN
+            IF mode <> 'late' AND mode <> 'install' THEN
                 RAISE;
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
@@ -189,14 +226,31 @@ BEGIN
     END IF;
     -- Partitions may be made until the locks are there, so it looks again until none is new.
     FOR look IN 1..20 LOOP
-        missing := ARRAY(SELECT d.statement FROM tube_private_owner_ddl(att) AS d WHERE is_owner OR d.rel IS NOT NULL);
-        EXIT WHEN missing = '{}' OR NOT is_owner;
-        PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing)],
-            format('%s is attached to tube %L', att.tbl, att.tube), CASE mode WHEN 'late' THEN 20 ELSE 100 END);
+        EXIT WHEN NOT is_owner;
+        FOR missing IN
+            SELECT p.part, array_agg(d.statement ORDER BY d.place) AS statements
+            FROM tube_private_owner_ddl(att, true) WITH ORDINALITY AS d (statement, rel, place)
+            CROSS JOIN LATERAL (SELECT CASE WHEN mode = 'late' AND d.rel <> att.tbl THEN d.rel END AS part) AS p
+            WHERE (p.part = ANY (refused)) IS NOT TRUE GROUP BY p.part ORDER BY p.part NULLS FIRST
+        LOOP
+            BEGIN
+                PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing.statements)],
+                    format('%s is attached to tube %L', att.tbl, att.tube),
+                    CASE WHEN mode <> 'late' THEN 100 WHEN missing.part IS NULL THEN 20 ELSE 1 END);
+            EXCEPTION WHEN OTHERS THEN
+                IF missing.part IS NULL THEN
+                    RAISE;
+                END IF;
+                -- Somebody else may own it, have taken the names that triggers need, or hold its lock.
+                refused := refused || missing.part;
+                RAISE WARNING 'the part % of % is not followed by tube %: %', missing.part, att.tbl, quote_literal(att.tube), SQLERRM;
+            END;
+        END LOOP;
+        EXIT WHEN NOT FOUND;
     END LOOP;
     IF mode = 'late' THEN
         PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
-    ELSE
+    ELSIF mode <> 'predicate' THEN
         PERFORM tube_private_store(att, mode);
     END IF;
 END

@@ -164,7 +164,13 @@ BEGIN
     DELETE FROM tube_trouble AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
+    DELETE FROM tube_hindered AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
     DELETE FROM tube_halted AS t USING tube_leader AS l
+    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
+        AND t.leader_id = l.leader_id;
+    DELETE FROM tube_outbox_resting AS t USING tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
         AND t.leader_id = l.leader_id;
     DELETE FROM tube_term AS t
@@ -209,9 +215,10 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if t
 -- Arguments:
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
---   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …, "paused": …},
---                each of them {"reason": text, "seconds": how long it has been so} or missing; "paused" once it has come
---                to rest for a pause. A term that is renewed and has none delivers.
+--   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …, "paused": …,
+--                "slow": …, "locked": …}, each of them {"reason": text, "seconds": how long it has been so} or missing;
+--                "paused" once it has come to rest for a pause; "slow" and "locked" as of tube_hindered_list. A term that
+--                is renewed and has none of the first three delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
 --   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
 --   Those that are not named are over. One that is named and was not renewed is just being ended or renewed by somebody
@@ -251,9 +258,23 @@ BEGIN
         SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
             source_down = excluded.source_down, source_down_since = excluded.source_down_since
         WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
+            -- Another outage, with the same reason. The second is for answers that took their time.
+            OR excluded.sink_down_since > t.sink_down_since + interval '1 second'
+            OR excluded.source_down_since > t.source_down_since + interval '1 second'
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
         WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
+    ), hindered AS (
+        INSERT INTO tube_hindered AS h (leader_id, what, reason, since)
+        SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
+            clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
+        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
+        JOIN (VALUES ('locked'), ('slow')) AS w (what) ON e.value ? w.what
+        ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
+        WHERE h.reason IS DISTINCT FROM excluded.reason OR excluded.since > h.since + interval '1 second'
+    ), freed AS (
+        DELETE FROM tube_hindered AS h USING renewal AS r
+        WHERE h.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? h.what) IS NOT TRUE
     ), paused AS MATERIALIZED ( -- nearly always none, as of steps
         SELECT l.leader_id, o.reason
         FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id

@@ -1,6 +1,5 @@
--- 0001: the registry, leadership, parking and the sequence that all tubes share.
---
--- One table per tube is made by tube_ensure_exists. Nothing else creates or changes a table.
+-- 0001: all tables but those of single tubes and outboxes, which tube_ensure_exists and outbox_ensure_exists make. Later
+-- migrations, each a file of its own, change them.
 
 -- One sequence for all tubes. The settled seq rests on CACHE 1: with a larger cache a session
 -- would hand out numbers that it drew before others began.
@@ -26,7 +25,10 @@ CREATE TABLE :"schema".tube_registry (
     last_epoch bigint      NOT NULL DEFAULT 0,  -- the greatest epoch issued for any partition
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     key_type   regtype     NOT NULL DEFAULT 'bigint' CHECK (key_type IN ('bigint', 'uuid', 'text')),
-    shape      text        NOT NULL DEFAULT '0001' -- the migration that the tube's own table is like
+    -- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
+    number     bigint      GENERATED ALWAYS AS IDENTITY UNIQUE,
+    -- Outboxes share names, terms, leases and wake-up with tubes.
+    kind       text        NOT NULL DEFAULT 'tube' CHECK (kind IN ('tube', 'outbox'))
 );
 
 -- The names in what is generated are those that the columns of these numbers had then. The numbers
@@ -38,20 +40,23 @@ CREATE TABLE :"schema".tube_attachment (
     shards   integer  NOT NULL DEFAULT 1 CHECK (shards >= 1),
     id_col   name     NOT NULL,
     position bigint   GENERATED ALWAYS AS IDENTITY, -- the first attached of a shard is its root table
-    row_filter       text,  -- the tube's predicate as Postgres understood it for this table
-    trigger_function text NOT NULL, -- the name of the generated one, in our schema
-    touch_function   text,  -- the generated {table}_touch with its schema and argument types
+    row_filter       text,  -- the tube's predicate, or NULL where it does not fit the table; then misfit tells what was tried
+    misfit           text,
+    trigger_function text NOT NULL, -- the name of the generated one, in the capture schema
+    touch_name       text,  -- our function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
     seen_oid     oid,
     seen_attnums smallint[], -- of id_col, of columns, of those in row_filter
     seen_names   name[],
-    seen_types   oid[],
     members      oid[],      -- of a partitioned table: all of its tree, itself too
     waiting      oid[],      -- members whose triggers could not be made so far
-    as_root      boolean,    -- whether its function was made for the root table of its shards
+    as_root      boolean,    -- whether put was made for the root table of its shards
+    captured_by  oid,        -- the trigger function that an owner had agreed to last
     PRIMARY KEY (tube, tbl)
 );
+-- By these digits all objects of an attachment are found, and dropped: see tube_private_capture_name.
+CREATE UNIQUE INDEX tube_attachment_digest_key ON :"schema".tube_attachment (right(trigger_function, 8));
 
 -- One row per partition, for as long as the tube has that partition. A free partition keeps its
 -- epoch and has no leader_id, so that an epoch once read can't come back.
@@ -118,7 +123,9 @@ CREATE TABLE :"schema".tube_parked (
     error     text        NOT NULL,
     attempts  integer     NOT NULL,
     epoch     bigint      NOT NULL,
-    parked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    first_at  timestamptz NOT NULL DEFAULT now(), -- of the first failure since the document was last delivered
+    parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    retried_at timestamptz -- an operator has touched it since
 );
 -- By a digest: an index takes no long texts.
 CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, md5(id)) WHERE id IS NOT NULL;
@@ -187,3 +194,210 @@ CREATE TABLE :"schema".tube_job_unit (
     PRIMARY KEY (job_id, unit)
 );
 CREATE INDEX tube_job_backfill_id_idx ON :"schema".tube_job (backfill_id) WHERE backfill_id IS NOT NULL;
+
+-- What keeps a term from delivering, as its worker said with its last renewal; no row while nothing does.
+CREATE TABLE :"schema".tube_trouble (
+    leader_id         uuid PRIMARY KEY,
+    sink_down         text,         -- why; NULL while the sink takes documents
+    sink_down_since   timestamptz,
+    source_down       text,         -- why; NULL while rows can be read
+    source_down_since timestamptz
+) WITH (fillfactor = 50);
+
+-- What slows a term down though it is delivered all the same, or will be without anybody's help. No row while nothing does; they
+-- end with the term, as of tube_trouble.
+CREATE TABLE :"schema".tube_hindered (
+    leader_id uuid,
+    what      text,                 -- 'slow': the sink; 'locked': a table
+    reason    text        NOT NULL,
+    since     timestamptz NOT NULL,
+    PRIMARY KEY (leader_id, what)
+) WITH (fillfactor = 50);
+
+-- The table of each outbox: made here, or adopted in place.
+CREATE TABLE :"schema".tube_outbox (
+    outbox     text     PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    tbl        regclass NOT NULL UNIQUE,
+    value_type regtype  NOT NULL CHECK (value_type IN ('text', 'bytea')),
+    adopted    boolean  NOT NULL
+);
+
+-- Records set aside with their error. The records themselves stay in the outbox's table, so that they keep their ids.
+CREATE TABLE :"schema".tube_outbox_parked (
+    outbox    text        NOT NULL REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
+    id        bigint      NOT NULL,
+    topic     text        NOT NULL,
+    key       text,                 -- what orders it; NULL: nothing does
+    slot      integer     NOT NULL, -- modulo the partitions, its partition
+    error     text        NOT NULL,
+    attempts  integer     NOT NULL,
+    epoch     bigint      NOT NULL,
+    hold      boolean     NOT NULL, -- later records of its key wait behind it
+    behind    boolean     NOT NULL, -- it waits behind another one of its key
+    parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (outbox, id)
+);
+-- By a digest: an index takes no long texts.
+CREATE INDEX tube_outbox_parked_key_idx ON :"schema".tube_outbox_parked (outbox, topic, md5(key)) WHERE hold;
+
+-- Records that an operator wants sent again: marks of their partition return them, though they lie below the floor.
+CREATE TABLE :"schema".tube_outbox_retry (
+    outbox text    NOT NULL REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
+    id     bigint  NOT NULL,
+    slot   integer NOT NULL,
+    PRIMARY KEY (outbox, id)
+);
+
+-- Who did what by hand. Values of documents, and secrets, never stand here.
+CREATE TABLE :"schema".tube_audit (
+    audit_id bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    done_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    done_by  name        NOT NULL DEFAULT session_user,
+    client   text,       -- application_name of the session
+    action   text        NOT NULL,
+    tube     text,       -- no reference: the record outlives the tube
+    details  jsonb       NOT NULL DEFAULT '{}'
+);
+CREATE INDEX tube_audit_tube_done_at_idx ON :"schema".tube_audit (tube, done_at);
+
+-- Keys whose document failed alone and is to be sent again, so that the next term goes on where this one was. No row is
+-- written while all goes well; a delivery, or parking, takes it away.
+CREATE TABLE :"schema".tube_attempt (
+    tube     text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    shard    integer     NOT NULL,
+    id       text        NOT NULL,
+    attempts integer     NOT NULL, -- used up so far
+    error    text        NOT NULL,
+    epoch    bigint      NOT NULL,
+    first_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_at  timestamptz NOT NULL  -- not to be sent before
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX tube_attempt_key_idx ON :"schema".tube_attempt (tube, shard, md5(id));
+
+-- What was sent for a parked key, where the tube's configuration asks to keep it. A table of its own: who may see what is
+-- parked may not see documents.
+CREATE TABLE :"schema".tube_parked_document (
+    park_id  bigint PRIMARY KEY REFERENCES :"schema".tube_parked ON DELETE CASCADE,
+    document bytea  NOT NULL
+);
+
+-- What is paused. A pause outlives workers and terms. One of a single partition goes by the shards in it: after a
+-- repartition it holds for all partitions that share a shard with it.
+CREATE TABLE :"schema".tube_paused (
+    pause_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tube       text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    partition  integer,             -- NULL: all
+    partitions integer     NOT NULL, -- how many there were; 0 when all are paused
+    kind       text        NOT NULL CHECK (kind IN ('operator', 'poison', 'park_limit')),
+    reason     text,
+    paused_by  name        NOT NULL DEFAULT session_user,
+    paused_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    until      timestamptz          -- NULL: until somebody resumes it
+);
+CREATE UNIQUE INDEX tube_paused_what_idx ON :"schema".tube_paused (tube, kind, partitions, coalesce(partition, -1));
+
+-- Terms whose worker has come to rest for a pause: it has given back what it had marked, and sends nothing.
+CREATE TABLE :"schema".tube_halted (
+    leader_id uuid        PRIMARY KEY,
+    since     timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Single documents that an operator has asked the leader of a paused partition to send.
+CREATE TABLE :"schema".tube_step (
+    step_id    bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tube       text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    partitions integer     NOT NULL,
+    partition  integer     NOT NULL,
+    seq        bigint      NOT NULL, -- the pod
+    shard      integer     NOT NULL,
+    id         text        NOT NULL,
+    asked_by   name        NOT NULL DEFAULT session_user,
+    asked_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL, -- no term takes it from then on
+    leader_id  uuid,                 -- the term that has taken it
+    outcome    text        CHECK (outcome IN ('delivered', 'skipped', 'failed', 'unsent')),
+    error      text,
+    ended_at   timestamptz
+);
+CREATE UNIQUE INDEX tube_step_open_idx ON :"schema".tube_step (tube, partition) WHERE ended_at IS NULL;
+
+-- One row: which server and which history of it this database was seen to be of. A restored or promoted database brings
+-- the row of before along. No row: nobody has looked yet.
+CREATE TABLE :"schema".tube_source (
+    one               boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    system_identifier bigint,      -- NULL: this server does not tell, as some managed ones; so for all three
+    timeline          integer,
+    sequence          oid,         -- of tube_seq: another one after a restore of a dump
+    seen_at           timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Tubes whose copy is to be verified, and outboxes whose consumers are to be told, and why, until somebody has.
+CREATE TABLE :"schema".tube_unverified (
+    tube       text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    cause      text        NOT NULL CHECK (cause IN ('source', 'sample')),
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_certain boolean     NOT NULL, -- that the copy differs, or commits are gone
+    detail     text        NOT NULL,
+    PRIMARY KEY (tube, cause)
+);
+
+-- The last sample of each tube that a worker has compared.
+CREATE TABLE :"schema".tube_sample (
+    tube      text        PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    ended_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    checked   integer     NOT NULL,
+    differing integer     NOT NULL, -- parked keys are not among them
+    undecided integer     NOT NULL  -- keys of which it could not be told
+) WITH (fillfactor = 50);
+
+-- Whether each tube's sink still holds what was delivered to it.
+CREATE TABLE :"schema".tube_sink (
+    tube       text        PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    mark       text,       -- what the sink is known by; NULL: nothing yet, or it was emptied and is not being filled
+    seen       boolean     NOT NULL DEFAULT false, -- whether the sink has shown this mark
+    emptied_at timestamptz -- when it was noticed that the sink had lost its documents; NULL: it has them
+);
+
+-- A partition whose terms end by the same failure, one after the other; no row while they don't. It outlives its terms.
+CREATE TABLE :"schema".tube_failing (
+    tube      text        REFERENCES :"schema".tube_registry ON DELETE CASCADE,
+    partition integer,
+    reason    text        NOT NULL, -- of the last one
+    terms     integer     NOT NULL, -- how many have failed so
+    since     timestamptz NOT NULL, -- when the first one did
+    failed_at timestamptz NOT NULL, -- when the last one did
+    PRIMARY KEY (tube, partition)
+);
+
+-- Topics that take nothing now, as the term says that holds their records; they end with it, as of tube_trouble.
+CREATE TABLE :"schema".tube_outbox_resting (
+    leader_id uuid,
+    topic     text,
+    reason    text        NOT NULL,
+    records   bigint      NOT NULL, -- that the term holds
+    since     timestamptz NOT NULL,
+    next_at   timestamptz NOT NULL, -- when it is tried again
+    park      boolean     NOT NULL DEFAULT false, -- an operator wants its records parked
+    PRIMARY KEY (leader_id, topic)
+) WITH (fillfactor = 50);
+
+-- What tells the records of an outbox from those of all others, whatever its name, database and installation.
+CREATE TABLE :"schema".tube_outbox_identity (
+    outbox   text PRIMARY KEY REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
+    identity uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+-- Which workers can't reach a Kafka cluster that a tube or an outbox needs, as they say every few seconds while that is so. Of
+-- processes, and not of terms: without its broker a worker under 'neli' begins none.
+CREATE TABLE :"schema".tube_kafka (
+    instance_id       uuid,
+    tube              text,
+    use               text,         -- 'election' or 'delivery'
+    bootstrap_servers text,
+    client_id         text NOT NULL,
+    reason            text NOT NULL,
+    since             timestamptz NOT NULL,
+    seen_at           timestamptz NOT NULL,
+    PRIMARY KEY (instance_id, tube, use, bootstrap_servers)
+) WITH (fillfactor = 50);

@@ -76,19 +76,25 @@ LANGUAGE sql AS $$
     DELETE FROM tube_halted AS h USING tube_leader AS l WHERE l.tube = $1 AND h.leader_id = l.leader_id
 $$;
 
--- tube_private_pause_of: why a partition is to pause; no row when it is not. Of several pauses, what a worker has stopped
--- comes first.
+-- tube_private_pause_of: why a partition is to pause; no row when it is not. Of several pauses the reason names each, what a
+-- worker has stopped first, of which `kind` is; `until` is when the last one ends.
 --
 -- A pause of partition p of P holds for p2 of P2 when they share shards: when p = p2 modulo gcd(P, P2).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pause_of(
     in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamptz
 ) RETURNS SETOF record
 LANGUAGE sql STABLE ROWS 1 AS $$
-    SELECT concat_ws(': ', CASE p.kind WHEN 'operator' THEN 'by ' || p.paused_by ELSE p.kind END, p.reason), p.kind, p.until
-    FROM tube_paused AS p
-    WHERE p.tube = in_tube AND (p.until IS NULL OR p.until > clock_timestamp())
-        AND (p.partition IS NULL OR mod(p.partition - in_partition, gcd(p.partitions, in_partitions)) = 0)
-    ORDER BY p.kind = 'operator', p.until DESC NULLS FIRST LIMIT 1
+    SELECT string_agg(concat(CASE WHEN p.n > 1 THEN CASE p.kind WHEN 'operator' THEN 'also paused ' ELSE 'also stopped by ' END END,
+            CASE p.kind WHEN 'operator' THEN 'by ' || p.paused_by ELSE p.kind END,
+            CASE WHEN p.n > 1 THEN ' until ' || p.until::timestamptz(0) END, ': ' || p.reason), '; ' ORDER BY p.n),
+        min(p.kind) FILTER (WHERE p.n = 1), CASE WHEN bool_and(p.until IS NOT NULL) THEN max(p.until) END
+    FROM (
+        SELECT p.*, row_number() OVER (ORDER BY p.kind = 'operator', p.until DESC NULLS FIRST, p.pause_id) AS n
+        FROM tube_paused AS p
+        WHERE p.tube = in_tube AND (p.until IS NULL OR p.until > clock_timestamp())
+            AND (p.partition IS NULL OR mod(p.partition - in_partition, gcd(p.partitions, in_partitions)) = 0)
+    ) AS p
+    HAVING count(*) > 0
 $$;
 
 -- tube_pause_reason: why a partition is to pause, for a term that begins; NULL when it is not.

@@ -12,7 +12,8 @@
 --   hold their keys from now on. A record without a key holds nothing.
 -- Result: the ids that were parked. Left out: a record that is not this term's, and one to be behind another when its
 --   key is held no more: an operator has freed it, and the next mark returns the earlier records.
--- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field.
+-- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 somebody has locked
+--   a record, or parked records: nothing was parked.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the lock of the outbox's parked records, and the
 --   records, until the transaction ends.
 -- A lost answer: the records are parked or this term's; call again: those that are left out and not freed were parked.
@@ -20,7 +21,7 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_records_park(
     outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean = false
 ) RETURNS bigint[]
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET row_security = off AS $$
+SET row_security = off SET lock_timeout = '250ms' AS $$
 DECLARE
     box CONSTANT record := tube_private_lock_parked(outbox, partitions, partition, leader_id);
     records jsonb;
@@ -244,11 +245,11 @@ $$;
 --
 -- Arguments: outbox; ids: of the records. An id that is not parked is passed over.
 -- Result: how many were parked, and are gone.
--- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table.
+-- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table; 55P03 somebody has locked a record.
 -- Locks: those of outbox_retry, and the records. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET row_security = off AS $$
+SET row_security = off SET lock_timeout = '5s' AS $$
 DECLARE
     box CONSTANT record := tube_private_lock_parked(outbox, NULL, NULL, NULL);
     gone CONSTANT bigint[] := tube_private_drop_parked(outbox, ids);

@@ -15,8 +15,14 @@
 -- Arguments:
 --   outbox, partitions, partition, leader_id   the term
 --   records_limit   at most so many, 1 to 1000000
---   floor           only records with a greater id; NULL counts as 0. Always 0 for an adopted table, whose ids are not drawn
+--   floor           only records with a greater id; 0, less or NULL: all. Always 0 for an adopted table, whose ids are not drawn
 --                   as ours are
+--   settled_floor   a floor that no record can appear at or below any more, where floor has passed open transactions; NULL
+--                   counts as 0
+--   long_writers    their xids, of which this call may see the end before its caller does. It scans from floor only as long
+--                   as all of them are open, as its own snapshot has it, else from settled_floor. So it returns no record
+--                   without those that were committed before, which its key may have: where it sees what was committed after
+--                   the end of a long writer, it sees what that one has written
 -- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is to be sent again, and lies at or below the floor.
 --   held: an earlier record of its key is parked and holds the key, or was just freed: park this one behind it
 --   (outbox_records_park, which says which).
@@ -25,24 +31,26 @@
 --   A key that an operator has freed (outbox_records_park) may have earlier records than the one that the caller has. All of
 --   them were returned once a mark gives fewer rows than records_limit, or a row with a greater id than that record's.
 -- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
---   table.
+--   table; 55P03 somebody has locked a record, or the table: outbox_records_mark_around goes around that.
 -- Locks: as tube_pods_mark; and that of the outbox's parked records, shared, if nobody has it: whoever parks, retries or drops
 --   some waits until the transaction ends. A lost answer: as there.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
-    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer = 1000, floor bigint = 0
+    outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer = 1000, floor bigint = 0,
+    settled_floor bigint = NULL, long_writers xid8[] = NULL
 ) RETURNS TABLE (
     id bigint, create_time timestamptz, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[],
     kafka_header_values text[], partition_key text, retried boolean, held boolean
 )
 LANGUAGE plpgsql SECURITY INVOKER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off
+SET lock_timeout = '250ms' AS $$
 DECLARE
     room integer := records_limit;
     marked integer := 0;
     todo record;
 BEGIN
     LOOP
-        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor);
+        todo := tube_private_begin_mark(outbox, partitions, partition, leader_id, room, floor, cardinality(long_writers) > 0);
         EXIT WHEN todo.ids IS NULL;
         RETURN QUERY EXECUTE todo.again USING leader_id, todo.ids, outbox;
         GET DIAGNOSTICS marked = ROW_COUNT;
@@ -51,7 +59,10 @@ BEGIN
         room := room - marked;
     END LOOP;
     IF marked < room THEN
-        RETURN QUERY EXECUTE todo.mark USING leader_id, coalesce(floor, 0), outbox, room - marked;
+        -- Ids of an adopted table may be 0 or less.
+        RETURN QUERY EXECUTE todo.mark
+        USING leader_id, CASE WHEN floor > 0 THEN floor ELSE (-9223372036854775808)::bigint END, outbox, room - marked,
+            CASE WHEN settled_floor > 0 THEN settled_floor ELSE (-9223372036854775808)::bigint END, long_writers;
     END IF;
 END
 $$;
@@ -60,7 +71,8 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
 
 -- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
 --
--- Result: mark: takes what is beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit;
+-- Result: mark: takes what is beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit, and where
+-- the floor has passed long writers $5 settled_floor, $6 long_writers;
 -- ids: of the records up to the floor that are to be sent again, taken off their list, NULL where there are none; again: takes these, with the
 -- parameters $1 leader_id, $2 ids, $3 the outbox.
 --
@@ -71,13 +83,16 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
 -- the join looks itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_mark(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint,
-    OUT mark text, OUT ids bigint[], OUT again text
+    passed boolean = false, OUT mark text, OUT ids bigint[], OUT again text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     box CONSTANT tube_outbox := tube_private_outbox_fence(outbox, partitions, partition, leader_id);
     tbl CONSTANT text := tube_private_outbox_table(box);
     part CONSTANT text := tube_private_outbox_part(box.adopted, partitions, partition);
+    -- Looked up once a statement, in its snapshot: an abort counts as an end.
+    low CONSTANT text := CASE WHEN passed THEN '(SELECT CASE WHEN EXISTS (SELECT FROM unnest($6) AS w (xid)'
+        ' WHERE pg_visible_in_snapshot(w.xid, pg_current_snapshot())) THEN $5 ELSE $2 END)' ELSE '$2' END;
     parks boolean := true;
     no_parked text := format(
         ' AND NOT EXISTS (SELECT FROM %s AS k WHERE k.outbox = $3 AND k.id = r.id)', tube_private_qualify('tube_outbox_parked'));
@@ -90,10 +105,10 @@ BEGIN
         RAISE EXCEPTION 'records_limit is %', coalesce(records_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
     END IF;
-    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
-        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > $2 AND r.leader_id IS DISTINCT FROM $1%3$s'
+    mark := format('UPDATE %1$s AS r SET leader_id = $1 WHERE %2$s AND r.id > %5$s AND r.leader_id IS DISTINCT FROM $1%3$s'
+        ' AND r.id <= coalesce((SELECT r.id FROM %1$s AS r WHERE %2$s AND r.id > %5$s AND r.leader_id IS DISTINCT FROM $1%3$s'
         ' ORDER BY r.id LIMIT 1 OFFSET $4 - 1), 9223372036854775807) RETURNING %4$s',
-        tbl, part, no_parked, tube_private_record_columns(box, parks, false));
+        tbl, part, no_parked, tube_private_record_columns(box, parks, false), low);
     IF parks THEN
         mark := format('WITH marked AS (%s) SELECT * FROM marked ORDER BY 1', mark);
     END IF;
@@ -159,14 +174,15 @@ $$;
 --
 -- Arguments: the term; ids: of the records.
 -- Result: how many were deleted. An id that is not there, or is not this term's, is passed over.
--- Errors: those of a call under a term; TU108, TU111.
+-- Errors: those of a call under a term; TU108, TU111; 55P03 as of outbox_records_mark.
 -- Locks: the fence and the deleted rows, until the transaction ends.
 -- A lost answer: the records may be gone or not; call again with the same ids.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge(
     outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off AS $$
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET row_security = off
+SET lock_timeout = '250ms' AS $$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
     purged integer;
@@ -183,13 +199,14 @@ COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that 
 -- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others; created_until: when the
 --   term that sent them was over. A later record is another one: after a restore, ids are drawn again.
 -- Result: how many were deleted. An id that is not there, is in another partition, or of a later record, is passed over.
--- Errors: those of a call under a term; TU108, TU111.
+-- Errors: those of a call under a term; TU108, TU111; 55P03 somebody has locked one of them, or the table.
 -- Locks: the fence and the deleted rows, until the transaction ends.
 -- A lost answer: call again with the same ids.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge_sent(
     outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamptz
 ) RETURNS integer
-LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off SET row_security = off AS $$
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off SET row_security = off
+SET lock_timeout = '250ms' AS $$
 DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, coalesce(ids, '{}'));
     purged integer;
@@ -209,7 +226,7 @@ COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
 --
 -- Arguments: the term; ids: of the records, or NULL for all that are this term's: then all records of the partition are
 --   looked at, for shutting down and for recovery.
--- Result: how many were given back. An id that is not there, or is not this term's, is passed over.
+-- Result: how many were given back. An id that is not there, is not this term's, or that somebody has locked, is passed over.
 -- Errors: those of a call under a term; TU108, TU111.
 -- Locks: the fence and the rows given back, until the transaction ends.
 -- A lost answer: call again.
@@ -222,7 +239,8 @@ DECLARE
     own CONSTANT record := tube_private_begin_change(outbox, partitions, partition, leader_id, ids);
     changed integer;
 BEGIN
-    EXECUTE format('UPDATE %s SET leader_id = NULL WHERE %s', own.tbl, own.condition) USING leader_id, ids;
+    EXECUTE format('UPDATE %1$s SET leader_id = NULL WHERE r.id = ANY (ARRAY('
+        'SELECT r.id FROM %1$s WHERE %2$s FOR NO KEY UPDATE SKIP LOCKED))', own.tbl, own.condition) USING leader_id, ids;
     GET DIAGNOSTICS changed = ROW_COUNT;
     RETURN changed;
 END
@@ -250,7 +268,7 @@ BEGIN
     part := tube_private_outbox_part(box.adopted, partitions, partition);
     condition := 'r.leader_id = $1 AND ' || CASE
         WHEN ids IS NULL THEN part || ' AND $2 IS NULL'
-        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id - least_id < 64 * cardinality(ids)
+        WHEN current_setting('server_version_num')::integer < 170000 AND greatest_id::numeric - least_id < 64 * cardinality(ids)
             THEN format('r.id BETWEEN %s AND %s AND r.id + 0 = ANY ($2)', least_id, greatest_id)
         ELSE 'r.id = ANY ((SELECT $2)::bigint[])' END;
 END

@@ -4,8 +4,9 @@
 -- tables with the rights of the caller.
 --
 -- Result: a row per outbox and partition. count: records that wait to be sent, parked ones aside: exact below 1000, else
---   ~ and the planner's estimate, or 1000+ where it has none. min_id, max_id, min_create_time: of these records, the first
---   and the last by id. parked: records set aside; exact below 1000, else 1000+. problem: why the records could not be
+--   ~ and an estimate by a sample of pages, or 1000+ where the sample shows none. min_id, max_id, min_create_time: of these
+--   records, the first and the last by id; min_create_time is NULL where it is infinite. parked: records set aside; exact
+--   below 1000, else 1000+. problem: why the records could not be
 --   looked at: then the five before parked are NULL.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stats() RETURNS TABLE (
     outbox text, partition integer, count text, min_id bigint, max_id bigint, min_create_time timestamptz, parked text,
@@ -70,16 +71,26 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_figures(
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     counted integer;
-    plan json;
+    tbl regclass;
+    cuts bigint[];
+    sample text;
     estimate bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s ORDER BY r.id LIMIT 1000) AS n', records) INTO counted USING outbox;
-    EXECUTE format('SELECT r.id, r.create_time FROM %s ORDER BY r.id LIMIT 1', records) INTO min_id, min_create_time USING outbox;
+    EXECUTE format('SELECT r.id, CASE WHEN isfinite(r.create_time) THEN r.create_time END FROM %s ORDER BY r.id LIMIT 1', records) INTO min_id, min_create_time USING outbox;
     EXECUTE format('SELECT r.id FROM %s ORDER BY r.id DESC LIMIT 1', records) INTO max_id USING outbox;
     count := counted::text;
     IF counted = 1000 THEN
-        EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM %s', records) INTO plan USING outbox;
-        estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+        EXECUTE format('SELECT array_agg((e.ctid::text::point)[0]::bigint + e.behind) FROM ('
+            '(SELECT r.ctid, 0 AS behind FROM %1$s ORDER BY r.id LIMIT 1)'
+            ' UNION ALL (SELECT r.ctid, 1 FROM %1$s ORDER BY r.id DESC LIMIT 1)) AS e', records) INTO cuts USING outbox;
+        SELECT l.tbl INTO tbl FROM outbox_list() AS l WHERE l.outbox = tube_private_outbox_figures.outbox;
+        SELECT string_agg(format('SELECT %s::float8 AS weight FROM %s AND r.ctid >= ''(%s,0)'' AND r.ctid < ''(%s,0)''',
+            p.weight, records, p.low, p.high), ' UNION ALL ') INTO sample
+        FROM tube_private_page_runs(tbl, cuts) AS p;
+        IF sample IS NOT NULL THEN -- there are pages
+            EXECUTE format('SELECT round(sum(s.weight)) FROM (%s) AS s', sample) INTO estimate USING outbox;
+        END IF;
         count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
     END IF;
 END

@@ -131,8 +131,8 @@ $$;
 
 -- tube_private_provide_outbox: the rights on an own table, and its trigger; called again by each installation.
 --
--- Nobody but the default writes id and leader_id: a record with an id of its own choice could lie below a floor, where
--- no mark looks.
+-- Nobody but the default writes id and leader_id: a record with an id of its own choice may lie below a floor, where
+-- marks look every half a minute only.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_outbox(outbox text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE

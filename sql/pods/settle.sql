@@ -9,7 +9,7 @@
 --   5. a reset lowers it
 -- A transaction that drew a seq up to S had its xid before, so its xid is below X. A transaction of another database
 -- can hold step 3 up; then, after step 1, holders := tube_settle_holders(tube), and S is settled for that tube as soon
--- as tube_settle_left(tube, holders).
+-- as tube_settle_left(tube, holders). Workers do the same with tube_settle_writers.
 --
 -- None of the tube_settle functions locks anything, and a lost answer does no harm.
 
@@ -57,27 +57,56 @@ COMMENT ON FUNCTION :"schema".tube_settle_done IS
 -- Result: their virtual transaction ids; an empty array when there is none.
 -- Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_holders(tube text) RETURNS text[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT coalesce(array_agg(h.holder ORDER BY h.holder), '{}') FROM tube_private_holders(tube) AS h
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_holders IS
+    'Lists the open transactions that may still commit pods into a tube, or into any tube.';
+
+-- tube_settle_writers: those of tube_settle_holders that may have drawn a seq, by their xids.
+--
+-- A transaction has its xid before it draws, so one that has none has drawn nothing: whoever has read S before this call need
+-- not wait for it. The xid is that of the whole transaction, with which a snapshot tells whether it is over
+-- (pg_visible_in_snapshot), and the same before PREPARE TRANSACTION and after it.
+--
+-- Arguments, errors: as tube_settle_holders. Result: their xids; an empty array when there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_settle_writers(tube text) RETURNS xid8[]
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT coalesce(array_agg(h.xid), '{}') FROM tube_private_holders(tube) AS h WHERE h.xid IS NOT NULL
+$$;
+COMMENT ON FUNCTION :"schema".tube_settle_writers IS
+    'Lists by their xids the open transactions that may have drawn a seq for a tube, or for any tube.';
+
+-- tube_private_holders: the transactions of others that have the tube's table, or that of any tube, open for writing; with their
+-- xids, NULL: none yet.
+--
+-- pg_locks has xids without their epoch: one that is in use is less than 2^31 away from the snapshot's. A transaction's own is
+-- older than those of its parts.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_holders(tube text) RETURNS TABLE (holder text, xid xid8)
+LANGUAGE plpgsql AS $$
+DECLARE
+    near CONSTANT bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
     IF tube IS NOT NULL THEN
         PERFORM tube_private_require_any(tube);
     END IF;
-    RETURN ARRAY(
-        SELECT DISTINCT k.virtualtransaction
-        FROM pg_locks AS k
+    RETURN QUERY
+        WITH locks AS MATERIALIZED (SELECT k.* FROM pg_locks AS k WHERE k.granted)
+        SELECT k.virtualtransaction, (near + min(
+            (x.transactionid::text::bigint - near + 2147483648 & 4294967295) - 2147483648))::text::xid8
+        FROM locks AS k
+        LEFT JOIN locks AS x ON x.virtualtransaction = k.virtualtransaction AND x.locktype = 'transactionid'
+            AND x.mode = 'ExclusiveLock' -- who waits for its end asks for another one
         WHERE k.locktype = 'relation'
           AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
           AND k.relation IN (
               SELECT to_regclass(quote_ident(r.tube)) FROM tube_registry AS r
-              WHERE tube_settle_holders.tube IS NULL OR r.tube = tube_settle_holders.tube)
+              WHERE tube_private_holders.tube IS NULL OR r.tube = tube_private_holders.tube)
           AND k.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-          AND k.granted
           AND k.pid IS DISTINCT FROM pg_backend_pid()
-        ORDER BY k.virtualtransaction);
+        GROUP BY k.virtualtransaction;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_settle_holders IS
-    'Lists the open transactions that may still commit pods into a tube, or into any tube.';
 
 -- tube_settle_left: whether none of holders, which tube_settle_holders gave, has the tube open any more.
 --

@@ -1,6 +1,6 @@
 -- The first file of install.sql and uninstall.sql: what `psql -v` gave, and where names are looked up.
 --
--- The files in this folder are for psql alone, and so is everything in the pages but \ir. pytube/db/script.py
+-- The files in this folder are for psql alone, and so is everything in the pages but \ir. pytube/db/install.py
 -- does the same for `pytube install`.
 --
 -- psql puts no variables into a quoted body: those read the settings pytube.install_….

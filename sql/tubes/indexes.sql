@@ -56,38 +56,44 @@ LANGUAGE sql STABLE AS $$
         AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
 $$;
 
--- tube_index_fit: gives tubes the index for their number of partitions, where that is quick.
+-- tube_index_fit: gives tubes, and outboxes with a table of their own, the index for their number of partitions, where that
+-- is quick.
 --
 -- For those that were repartitioned while writers kept the table, or while it was long. Workers call it twice a minute.
--- A tube that has the index is left alone: any other index may be prepared for the next number.
+-- What has the index is left alone: any other index may be prepared for the next number.
 --
--- Result: how many tubes got it. What keeps one from it, but for its locks, is a WARNING.
--- Locks: of each of these tubes the registry row and the table, for which it waits at most 100 ms, until the
---   transaction ends: call it in one of its own. A tube that somebody changes just now is passed over.
+-- Result: how many got it. What keeps one from it, but for its locks, is a WARNING.
+-- Locks: of each of these the registry row and the table, for which it waits at most 100 ms, until the
+--   transaction ends: call it in one of its own. What somebody changes just now is passed over.
 CREATE OR REPLACE FUNCTION :"schema".tube_index_fit() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    lacking text;
+    lacking record;
     fitted integer := 0;
 BEGIN
     FOR lacking IN
-        SELECT r.tube FROM tube_registry AS r
-        WHERE r.kind = 'tube' AND NOT EXISTS (
-            SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
-        FOR NO KEY UPDATE SKIP LOCKED
+        SELECT r.kind, r.tube FROM tube_registry AS r LEFT JOIN tube_outbox AS o ON o.outbox = r.tube
+        WHERE CASE r.kind
+            WHEN 'tube' THEN NOT EXISTS (
+                SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
+            ELSE NOT o.adopted AND r.partitions > 1 AND NOT EXISTS (
+                SELECT FROM tube_private_outbox_indexes(o) AS i WHERE i.partitions = r.partitions AND i.valid)
+            END
+        FOR NO KEY UPDATE OF r SKIP LOCKED
     LOOP
         BEGIN
-            fitted := fitted + tube_private_fit_index(lacking)::integer;
+            fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
+                ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
         EXCEPTION WHEN OTHERS THEN
             -- One tube's trouble is no other's.
-            RAISE WARNING USING MESSAGE = format('tube %L does not get its index: %s', lacking, SQLERRM);
+            RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
         END;
     END LOOP;
     RETURN fitted;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_index_fit IS
-    'Gives repartitioned tubes the index for their number of partitions, where that is quick.';
+    'Gives repartitioned tubes and outboxes the index for their number of partitions, where that is quick.';
 
 -- tube_private_fit_index: gives a tube the one index for its number of partitions, where that is quick.
 --

@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_schema() RETURNS name
 LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN :'capture'::name;
 
--- tube_private_role: the name of one of our roles; kind: owner, admin, worker, writer, monitor or nobody.
+-- tube_private_role: the name of one of our roles; kind: owner, admin, worker, writer or monitor.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_role(kind text) RETURNS name
 LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN (:'roles' || '_' || kind)::name;

@@ -7,7 +7,8 @@
 --   tables have counts twice. Of the incremental and of the backfill class each the count, and seq and time of the
 --   first and the last pod. control_count: "type:count" joined by spaces, or 0; at most 10000 are counted. parked: keys
 --   set aside. shard_list: the first ten of the shards, and how many there are if there are more. Counts of pods and
---   keys are text: exact below 1000, else ~ and the planner's estimate, or 1000+ where it has none.
+--   keys are text: exact below 1000, else ~ and an estimate by a sample of pages, as a rule right to a few percent, or
+--   1000+ where the sample shows none of them.
 CREATE OR REPLACE FUNCTION :"schema".tube_stats() RETURNS TABLE (
     tube text, predicate text, partition integer, shards integer,
     inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamptz, inc_max_ts timestamptz,
@@ -24,16 +25,17 @@ DECLARE
     reg tube_registry;
     class record;
     controls text[];
+    estimates bigint[];
 BEGIN
     FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
         tube := reg.tube;
         predicate := reg.predicate;
+        estimates := NULL;
         EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
         FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
             IF class.count = '1000' THEN
-                class.count := tube_private_stats_estimate(format('FROM %s WHERE (shard %% %s) = %s'
-                    ' AND (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s', tube_private_qualify(reg.tube), reg.partitions,
-                    class.partition, class.number));
+                estimates := coalesce(estimates, tube_private_stats_estimates(reg));
+                class.count := tube_private_stats_estimate(estimates[class.partition * 2 + class.number + 1]::text);
             END IF;
             IF class.number = 0 THEN
                 inc_count := class.count;
@@ -66,13 +68,13 @@ COMMENT ON FUNCTION :"schema".tube_stats IS
 
 -- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
 --
--- It counts less far than tube_stats, and gives neither estimates nor seqs.
+-- It counts less far than tube_stats, and gives no seqs.
 --
 -- Argument: in_most: at most so many pods of a class are counted.
--- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out; in_most means
---   that or more. since, backfill_since: the oldest time among those that were counted. inserted, deleted: pods of the
---   whole tube since its statistics began, as Postgres counts them: some seconds late at times, and with insertions that
---   were rolled back.
+-- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out: exact below
+--   in_most, else that or an estimate above, as in tube_stats. since, backfill_since: the oldest time among those that were
+--   counted. inserted, deleted: pods of the whole tube since its statistics began, as Postgres counts them: some seconds
+--   late at times, and with insertions that were rolled back.
 -- Errors: 22023 in_most is NULL or below 1.
 CREATE OR REPLACE FUNCTION :"schema".tube_load(in_most integer = 100) RETURNS TABLE (
     tube text, partition integer, waiting integer, since timestamptz, backfill integer, backfill_since timestamptz,
@@ -87,6 +89,7 @@ DECLARE
     class integer;
     pods integer;
     oldest timestamptz;
+    estimates bigint[];
 BEGIN
     IF in_most IS NULL OR in_most < 1 THEN
         RAISE EXCEPTION 'in_most is %', coalesce(in_most::text, 'NULL')
@@ -96,7 +99,12 @@ BEGIN
         tube := reg.tube;
         inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
         deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
+        estimates := NULL;
         FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+            IF pods = in_most THEN
+                estimates := coalesce(estimates, tube_private_stats_estimates(reg));
+                pods := least(2147483647, greatest(pods, estimates[partition * 2 + class + 1]));
+            END IF;
             IF class = 0 THEN
                 waiting := pods;
                 since := oldest;
@@ -183,20 +191,87 @@ LANGUAGE sql STABLE AS $$
         ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
--- tube_private_stats_estimate: how many pods a FROM clause means, of more than 1000, as the planner has it.
+-- tube_private_stats_estimate: an estimate of 1000 pods or more, as it is told.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimate(pods text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
+$$;
+
+-- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then those of
+-- backfills, then of partition 1, and so on. 0: the sample has shown none.
+--
+-- What the planner knows is of another time: a tube is full an hour after it was empty. So pages of the table are counted.
+-- Between the seqs of the first and the last pod no more of a class can be than there are numbers. Where the index is of
+-- before, the ends of the classes are not looked up, and the sample is of the whole table evenly.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimates(reg :"schema".tube_registry) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    plan json;
-    estimate bigint;
+    pods CONSTANT text := tube_private_qualify(reg.tube);
+    last_slice CONSTANT integer := reg.partitions * 2 - 1;
+    cuts bigint[];
+    spans bigint[];
+    counts bigint[];
 BEGIN
-    EXECUTE 'EXPLAIN (FORMAT JSON) SELECT ' || pods INTO plan;
-    estimate := plan -> 0 -> 'Plan' ->> 'Plan Rows';
-    RETURN CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
+    IF EXISTS (SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid) THEN
+        EXECUTE format($sql$
+            SELECT array_agg(f.page) || array_agg(l.page + 1), array_agg(l.seq - f.seq + 1 ORDER BY n.slice)
+            FROM generate_series(0, %1$s) AS n (slice)
+            LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s LIMIT 1) AS f ON true
+            LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s DESC LIMIT 1) AS l ON true$sql$,
+            last_slice, format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
+            ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
+            ' ORDER BY p.seq', pods, reg.partitions)) INTO cuts, spans;
+    END IF;
+    EXECUTE format($sql$
+        SELECT array_agg(coalesce(c.pods, 0) ORDER BY n.slice)
+        FROM generate_series(0, %s) AS n (slice)
+        LEFT JOIN (
+            SELECT (s.shard %% %s) * 2 + CASE WHEN s.op = 'B' THEN 1 ELSE 0 END AS slice, round(sum(s.weight))::bigint AS pods
+            FROM (%s) AS s GROUP BY 1
+        ) AS c ON c.slice = n.slice$sql$, last_slice, reg.partitions, (
+            SELECT coalesce(string_agg(format('SELECT %s::float8 AS weight, p.shard, p.op FROM %s AS p WHERE p.ctid >= ''(%s,0)'''
+                ' AND p.ctid < ''(%s,0)'' AND (p.payload IS NULL OR p.ids <> ''{}'')', r.weight, pods, r.low, r.high),
+                ' UNION ALL '), 'SELECT 0::float8 AS weight, 0 AS shard, ''U'' AS op')
+            FROM tube_private_page_runs(pods, cuts) AS r)) INTO counts;
+    RETURN ARRAY(
+        SELECT least(c.pods, spans[c.slice]) FROM unnest(counts) WITH ORDINALITY AS c (pods, slice) ORDER BY c.slice);
 END
 $$;
 
--- tube_private_stats_class: the figures of one class of one partition, control pods left out.
+-- tube_private_page_runs: pages of a table to count rows in: runs of pages (high is behind the last one), and the weight of a
+-- row in them. Sums of weights are estimates of numbers of rows.
+--
+-- cuts: pages at which something begins or ends; NULLs are none. Rows that belong together lie together, as a rule, and
+-- may be few in a long table of dead rows: so each part between two cuts has runs of its own, the same ones in each call.
+-- At most 8 cuts are kept. That makes about 20 runs, of 8 pages each, however long the table is.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_page_runs(tbl regclass, cuts bigint[])
+RETURNS TABLE (low bigint, high bigint, weight float8)
+LANGUAGE sql STABLE SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    WITH whole AS (
+        SELECT pg_relation_size(tbl) / current_setting('block_size')::bigint AS pages
+    ), cut AS (
+        SELECT DISTINCT c.page FROM whole AS w, unnest(cuts) AS c (page) WHERE c.page > 0 AND c.page < w.pages
+    ), kept AS (
+        SELECT c.page FROM (SELECT page, row_number() OVER (ORDER BY page) AS n, count(*) OVER () AS cuts FROM cut) AS c
+        WHERE c.n % ceil(c.cuts / 8.0) = 0
+        UNION ALL SELECT 0
+        UNION ALL SELECT w.pages FROM whole AS w
+    ), part AS (
+        SELECT k.page AS first, lead(k.page) OVER (ORDER BY k.page) - k.page AS pages FROM kept AS k
+    ), share AS (
+        SELECT p.first, p.pages, least(ceil(p.pages / 8.0), 1 + floor(12.0 * p.pages / w.pages))::bigint AS runs
+        FROM part AS p, whole AS w WHERE p.pages > 0
+    )
+    SELECT r.first, r.first + 8, s.pages / (8.0 * s.runs)
+    FROM share AS s CROSS JOIN LATERAL (
+        SELECT s.first + floor((n + 0.5) * s.pages / s.runs)::bigint - 4 AS first FROM generate_series(0, s.runs - 1) AS n
+    ) AS r
+    WHERE s.runs * 8 < s.pages
+    UNION ALL
+    SELECT s.first, s.first + s.pages, 1 FROM share AS s WHERE s.runs * 8 >= s.pages
+$$;
+
+-- tube_private_stats_class: the figures of one class of one partition, control pods left out. count: at most 1000.
 --
 -- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
 -- be fetched and put together to be compared.
@@ -224,9 +299,6 @@ BEGIN
     EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
     INTO max_seq, max_ts;
     count := counted::text;
-    IF counted = 1000 THEN
-        count := tube_private_stats_estimate(format('%s(%s)', pods, array_to_string(slices, ') OR (')));
-    END IF;
 END
 $$;
 

@@ -25,14 +25,16 @@ DECLARE
     att tube_attachment;
 BEGIN
     FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
-        PERFORM tube_private_bring_in_line(att, 'ordered');
+        PERFORM tube_private_bring_in_line(att, 'predicate');
     END LOOP;
+    PERFORM tube_private_set_predicate(tube, predicate);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
     'Creates a tube, or changes its number of partitions and its predicate.';
 
--- tube_private_ensure_tube: tube_ensure_exists, but for the attachments that get another predicate: it returns these.
+-- tube_private_ensure_tube: tube_ensure_exists, but for another predicate of a tube that is there: it returns the attachments
+-- as they are to be with it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ensure_tube(
     tube text, partitions integer, predicate text, key_type regtype
 ) RETURNS SETOF :"schema".tube_attachment
@@ -71,9 +73,33 @@ BEGIN
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
-        UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1 WHERE r.tube = tube;
-        RETURN QUERY SELECT w.* FROM tube_attachment AS a, tube_private_attachment_now(a) AS w
-        WHERE a.tube = tube AND w.tube IS NOT NULL ORDER BY a.position;
+        RETURN QUERY SELECT w.* FROM tube_private_attachments_with(tube, wanted) AS w;
+    END IF;
+END
+$$;
+
+-- tube_private_attachments_with: the attachments of a tube as they are to be with a predicate.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attachments_with(tube text, predicate text)
+RETURNS SETOF :"schema".tube_attachment
+LANGUAGE sql AS $$
+    SELECT w.* FROM tube_attachment AS a
+    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate, 'misfit', NULL)) AS w
+    WHERE a.tube = $1 AND w.tube IS NOT NULL ORDER BY a.position
+$$;
+
+-- tube_private_set_predicate: gives a tube its predicate, once the owners of all its tables have agreed: see
+-- tube_private_store. So whoever may call this sets none of their own for tables of others.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_set_predicate(tube text, predicate text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted CONSTANT text := nullif(btrim(predicate, E' \t\r\n'), '');
+BEGIN
+    PERFORM tube_private_parse_predicate(tube, wanted);
+    UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1
+    WHERE r.tube = tube AND r.kind = 'tube' AND predicate IS NOT NULL AND r.predicate IS DISTINCT FROM wanted;
+    IF FOUND THEN
+        PERFORM tube_private_store(w, 'ordered') FROM tube_private_attachments_with(tube, wanted) AS w;
     END IF;
 END
 $$;
@@ -136,6 +162,8 @@ BEGIN
         WHEN name LIKE '%,%' THEN 'it has a comma'
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
+        -- Else it could wait under the name of a door to come, and get the pods of another tube's table.
+        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$' THEN 'doors of attached tables have such names'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
@@ -285,7 +313,7 @@ BEGIN
         ARRAY[format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
             ' HAVING count(*) > 0', tube)]
         || CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', queue), format('SELECT tube_private_refuse_loss(%L)', tube)] END
-        || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
+        || 'SELECT tube_private_drop_former(NULL, NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
     DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import psycopg
 
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import replay
 
 FIRST = 1_000_000
 """Ids of these writers begin here: nobody else writes them."""

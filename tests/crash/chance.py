@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pytube.db import connect, session
 from pytube.db.connect import shut_down
-from pytube.sinks import kafka_clients
+from pytube.kafka import clients as kafka_clients
 
 Report = Callable[[KafkaError | None, Message], None]
 

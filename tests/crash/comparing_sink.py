@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pytube.model import OK, Batch, Result, Stale
 from pytube.sinks.append_file import AppendFile
-from pytube.sinks.jsonl import encode
-from pytube.sinks.jsonl_replay import Replay
+from pytube.sinks.jsonl import Replay, encode
 
 COMPARING_SINK_PATH = "COMPARING_SINK_PATH"
 """The environment variable that names the file."""

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from pytube.sinks.jsonl_replay import Tail, parse
+from pytube.sinks.jsonl import Tail, parse
 from tests.crash.comparing_sink import COMPARING_SINK_PATH
 from tests.crash.judge import Verdict, judge
 from tests.helpers.armed import module

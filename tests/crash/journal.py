@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line, LineKey, Replay
+from pytube.sinks.jsonl import Line, LineKey, Replay
 from tests.crash.journal_sink import accepted, rejected
 from tests.crash.judge import compare, source
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pytube.sinks.jsonl_replay import Line, Replay
+from pytube.sinks.jsonl import Line, Replay
 
 SHARDS = 16
 

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import threading
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,32 +23,35 @@ from pytube.config import load
 from pytube.events import Event
 from pytube.outbox.messages import OVERDUE
 from pytube.worker import Worker
+from tests.crash.outbox_judge import (
+    JOURNAL,
+    MODES,
+    READ,
+    STRICT,
+    TRANSACTIONS,
+    WINDOW,
+    WINDOWED,
+    Judge,
+    Stashed,
+    stash,
+)
 from tests.helpers.armed import Action, module
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
 from tests.helpers.observer import Observer
-from tests.helpers.outbox import (
-    Seen,
-    check_complete,
-    check_exactly_once,
-    check_windowed,
-    create_topic,
-    read,
-    topics,
-)
+from tests.helpers.outbox import Seen, create_topic, read, topics
 from tests.helpers.waiting import LIMIT, wait_until
 
-WINDOW: Final = 20
-STRICT, WINDOWED, TRANSACTIONS = MODES = ("strict", "windowed", "transactions")
 _SETTINGS = {
     STRICT: 'mode = "strict"',
     WINDOWED: f"window = {WINDOW}",
     TRANSACTIONS: "transactions = true\nwindow = {window}",
 }
-_REPEATS = {STRICT: 1, WINDOWED: WINDOW}
 _KEYS = 12
 _SIZES = (1, 2, 4, 25)
 """Records of a transaction of the load."""
+_LONG = 1.5
+"""Seconds for which the other writer stays open."""
 _PAUSE = 0.05
 """Seconds between them: what is stashed is read as a whole in the end."""
 
@@ -79,6 +81,14 @@ attempts = 2
 "topic.metadata.propagation.max.ms" = 200
 "batch.size" = 15000
 """
+
+MOST_BYTES: Final = "20000"
+"""Of a message, as the topics take it: more than a batch of the workers."""
+
+
+def settings_of(outbox: str, mode: str, window: int = WINDOW) -> str:
+    """The section of an outbox; `window`: of the transactions."""
+    return _OUTBOX.format(outbox=outbox, settings=_SETTINGS[mode].format(window=window))
 
 
 class Outboxes:
@@ -115,14 +125,12 @@ class Outboxes:
         self._bootstrap = bootstrap
         self.config.write_text(
             _CONFIG.format(dsn=dsn, installation=f"test-{uuid4().hex[:8]}", election=election)
-            + "".join(
-                _OUTBOX.format(outbox=mode, settings=_SETTINGS[mode].format(window=window)) for mode in MODES
-            )
+            + "".join(settings_of(mode, mode, window) for mode in MODES)
         )
         with self.connect() as connection:
-            connection.execute("CREATE TABLE public.stashed (id bigint PRIMARY KEY, mode text, key text)")
+            connection.execute(JOURNAL)
             for mode in MODES:
-                create_topic(bootstrap, self.topics[mode], topic_partitions, max_message_bytes="20000")
+                create_topic(bootstrap, self.topics[mode], topic_partitions, max_message_bytes=MOST_BYTES)
                 connection.execute("SELECT outbox_ensure_exists(%s, %s)", (mode, partitions))
 
     def connect(self) -> psycopg.Connection[Any]:
@@ -144,25 +152,8 @@ class Outboxes:
 
         Those for the outbox's own topic are written down in the same transaction, and judged.
         """
-        stash = sql.SQL(
-            "INSERT INTO {} (kafka_topic, kafka_key, kafka_value) SELECT %s, key, repeat('x', %s)"
-            " FROM unnest(%s::text[]) WITH ORDINALITY AS k (key, n) ORDER BY n RETURNING id, kafka_key"
-        ).format(sql.Identifier("tube", mode))
-        statement = stash
-        if topic is None:
-            statement = sql.SQL(
-                "WITH s AS ({}) INSERT INTO public.stashed SELECT id, {}, kafka_key FROM s RETURNING id"
-            ).format(stash, mode)
-        rows = connection.execute(statement, (topic or self.topics[mode], size, list(keys))).fetchall()
-        return [row[0] for row in rows]
-
-    def stashed(self, mode: str) -> dict[str | None, list[int]]:
-        """The ids of each key that the consumer has to find."""
-        found: dict[str | None, list[int]] = defaultdict(list)
-        query = "SELECT key, id FROM public.stashed WHERE mode = %s ORDER BY id"
-        for key, number in self._observer.rows(query, (mode,)):
-            found[key].append(number)
-        return found
+        judged = topic is None
+        return stash(connection, mode, keys, topic=topic or self.topics[mode], size=size, judged=judged)
 
     def waiting(self, mode: str) -> list[int]:
         """The ids that are in an outbox."""
@@ -172,7 +163,7 @@ class Outboxes:
     def delivered(self, mode: str) -> int:
         """Records that were stashed for its topic, and are gone from the outbox."""
         query = sql.SQL(
-            "SELECT count(*) FROM public.stashed AS s WHERE mode = {} AND NOT EXISTS"
+            "SELECT count(*) FROM public.stashed AS s WHERE outbox = {} AND NOT EXISTS"
             " (SELECT FROM {} AS r WHERE r.id = s.id)"
         ).format(mode, sql.Identifier("tube", mode))
         ((count,),) = self._observer.rows(query)
@@ -295,8 +286,16 @@ class Outboxes:
         return {(tube, partition): client for tube, partition, client in self._observer.rows(query)}
 
     def wait_until(self, predicate: Any, what: str) -> None:
-        """Until it is true; else fail with what the workers said last."""
-        wait_until(predicate, LIMIT, lambda: "\n".join([what, *map(self.last_words, self.processes)]))
+        """Until it is true; else, or when a worker crashes, fail with what the workers said last."""
+
+        def look() -> bool:
+            for number, process in self.processes.items():
+                code = process.poll()
+                crashed = code is not None and code not in (0, -signal.SIGKILL)
+                assert not crashed, f"it ended by itself with {code}\n{self.log(number)}"
+            return bool(predicate())
+
+        wait_until(look, LIMIT, lambda: "\n".join([what, *map(self.last_words, self.processes)]))
 
     def log(self, number: int) -> str:
         """What a worker process said."""
@@ -313,32 +312,16 @@ class Outboxes:
         return read(self._bootstrap, self.topics[mode], committed=mode == TRANSACTIONS)
 
     def judge(self, events: Sequence[Event] = ()) -> dict[str, int]:
-        """Check what the consumer finds against the promises of each mode; how many records came late.
-
-        Late is a record of a term after one of a later term: a stopped leader went on. In transactions there
-        must be none; else a consumer that drops repeats by id has all in order, with them and without.
-
-        Where a worker has told that the broker answered too late, it has given its producer up, and what that
-        one had on the wire comes in between what the next one sends: then only the order of first occurrences
-        is looked at in windowed mode. Many workers at once are enough for that.
+        """Check what the consumer finds; of each mode, how many records came late: see `Judge`.
 
         Args:
             events: what a worker in this process has told of.
         """
         late: dict[str, int] = {}
         for mode in MODES:
-            seen = self.read(mode)
-            timely, lates = split_late(seen)
-            late[mode] = len(lates)
-            stashed = self.stashed(mode)
+            stashed = [Stashed(*row) for row in self._observer.rows(READ, (mode,))]
             overdue = self._was_overdue(mode) or was_overdue(mode, events)
-            check_complete(seen, stashed)
-            check_complete(timely, stashed)
-            if mode == TRANSACTIONS:
-                assert not lates, lates
-                check_exactly_once(seen)
-            elif mode == STRICT or not overdue:
-                check_windowed(timely, _REPEATS[mode])
+            late[mode] = Judge(mode).take(self.read(mode), stashed, overdue=overdue)
         return late
 
     def _was_overdue(self, mode: str) -> bool:
@@ -368,25 +351,12 @@ def was_overdue(mode: str, events: Iterable[Event]) -> bool:
     return any(OVERDUE.reason in text and f"tube='{mode}'" in text for text in map(repr, events))
 
 
-def split_late(seen: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
-    """Records of a topic that came in their time, and those that came late, in the order of each partition.
-
-    Each key is brought by one partition of the outbox at a time, so its epochs fall by a zombie only.
-    """
-    timely: list[Seen] = []
-    lates: list[Seen] = []
-    epochs: dict[str | None, int] = {}
-    for one in seen:
-        if one.key is not None and one.epoch < epochs.get(one.key, 0):
-            lates.append(one)
-            continue
-        epochs[one.key] = one.epoch
-        timely.append(one)
-    return timely, lates
-
-
 class Load:
-    """A writer that stashes records of a few keys in all outboxes, in transactions of different sizes."""
+    """Writers that stash records in all outboxes.
+
+    One stashes those of a few keys, in transactions of different sizes. Another one stays open for longer
+    than a worker waits for it, and stashes the same key again right after its commit.
+    """
 
     def __init__(self, outboxes: Outboxes, pause: float = _PAUSE) -> None:
         """Writes from `with` on.
@@ -399,17 +369,30 @@ class Load:
         self._pause = pause
         self._draw = random.Random(1)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._threads = [threading.Thread(target=one) for one in (self._run, self._stay_open)]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+
+    def _stay_open(self) -> None:
+        while not self._stop.is_set():
+            with suppress(psycopg.OperationalError), self._outboxes.connect() as connection:
+                while not self._stop.wait(self._pause):
+                    with connection.transaction():
+                        for mode in MODES:
+                            self._outboxes.stash(connection, mode, ["long"])
+                        self._stop.wait(_LONG)
+                    for mode in MODES:
+                        self._outboxes.stash(connection, mode, ["long"])
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -9,7 +9,7 @@ from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pytube.embedded.postgres import Postgres
+from pytube.embedded.postgres import Postgres, Version
 from tests.helpers.database import TestServer
 from tests.helpers.standby import Standby
 
@@ -17,12 +17,12 @@ from tests.helpers.standby import Standby
 class Pair:
     """Two servers. The DSN names both, and asks for the one that takes writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: Version = 18) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pytube-standby-", dir="/tmp")
         Path(self._folder.name).chmod(0o755)
-        self._server = TestServer(18, {"max_prepared_transactions": "0"})
+        self._server = TestServer(version, {"max_prepared_transactions": "0"})
         self.primary: Postgres = self._server.postgres
-        self.standby = Standby(self._folder.name, self.primary)
+        self.standby = Standby(self._folder.name, self.primary, version)
         self._database = self._server.database(installed=True)
         self._one = ""
 

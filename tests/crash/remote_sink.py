@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytube.embedded.ports import HOST
+from pytube.embedded.process import HOST
 from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import Batch
 from pytube.sinks.jsonl import encode

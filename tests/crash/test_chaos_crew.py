@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import cast
 
 import psycopg
 import pytest
+from psycopg import sql
 
-from tests.crash.chaos import source
+from pytube.outbox.messages import OVERDUE
+from tests.crash.chaos import outboxes, source
 from tests.crash.chaos.arena import Arena
 from tests.crash.chaos.crew import NOT_AVAILABLE, Crew, Member
 from tests.crash.chaos.invariants import Invariant, Stopped
 from tests.crash.chaos.log import Log
 from tests.crash.chaos.measures import grown
 from tests.crash.chaos.quiet import Quiet
+from tests.helpers.outbox_sql import marked_ids, park
 from tests.helpers.terms import Claim, Conn, acquire
 
 
@@ -104,26 +108,62 @@ def test_an_error_in_a_log_is_found(crew: Crew) -> None:
 
 def test_a_partition_that_nobody_leads_is_found(crew: Crew, conn: Conn, dsn: str) -> None:
     source.make(dsn)
+    outboxes.make(conn)
     quiet = Quiet(crew.arena, crew, lambda: None)
     with pytest.raises(Stopped, match="LED: not each partition is led"):
         quiet.until_led(0.0)
-    for tube in source.TUBES:
-        for partition in range(source.PARTITIONS):
-            term = acquire(conn, Claim(tube.name, source.PARTITIONS, partition))
-            crew.told[tube.name][str(term.leader_id)] = 0.0
+    of_tubes = [(tube.name, source.PARTITIONS) for tube in source.TUBES]
+    of_outboxes = [(one.name, 1 if one.is_adopted else outboxes.PARTITIONS) for one in outboxes.OUTBOXES]
+    for name, partitions in of_tubes + of_outboxes:
+        for partition in range(partitions):
+            term = acquire(conn, Claim(name, partitions, partition))
+            crew.told[name][str(term.leader_id)] = 0.0
     quiet.until_led(10.0)
-    crew.told["live"].popitem()
+    crew.told[name].popitem()
     with pytest.raises(Stopped, match="LED"):
         quiet.until_led(0.0)
 
 
 def test_a_touch_that_is_not_delivered_is_found(crew: Crew, conn: Conn, dsn: str) -> None:
     source.make(dsn)
+    outboxes.make(conn)
     quiet = Quiet(crew.arena, crew, lambda: None)
-    with pytest.raises(Stopped, match="LED: the tubes are not empty"):
+    with pytest.raises(Stopped, match="LED: the tubes and outboxes are not empty"):
         quiet.until_drained(0.0)
     conn.execute("TRUNCATE tube.live, tube.slim")
     quiet.until_drained(10.0)
+
+
+def test_a_record_that_is_not_delivered_is_found(crew: Crew, conn: Conn, dsn: str) -> None:
+    source.make(dsn)
+    outboxes.make(conn)
+    conn.execute("TRUNCATE tube.live, tube.slim")
+    quiet = Quiet(crew.arena, crew, lambda: None)
+    for outbox in outboxes.OUTBOXES:
+        quiet.until_drained(10.0)
+        outbox.stash(conn, ["k"])
+        with pytest.raises(Stopped, match="LED: the tubes and outboxes are not empty"):
+            quiet.until_drained(0.0)
+        conn.execute(sql.SQL("TRUNCATE {}").format(outbox.table))
+
+
+def test_a_record_that_is_parked_is_found(conn: Conn) -> None:
+    outboxes.make(conn)
+    outbox = next(one for one in outboxes.OUTBOXES if one.is_adopted)
+    outbox.stash(conn, ["k"])
+    term = acquire(conn, Claim(outbox.name, 1, 0))
+    assert park(conn, term, *marked_ids(conn, term)) == [1]
+    (wrong,) = outboxes.parked(conn, outbox)
+    assert wrong.invariant is Invariant.SENDABLE
+    assert outboxes.is_drained(conn), "or the run would wait for it in vain"
+
+
+def test_what_a_worker_says_of_the_broker_is_heard(crew: Crew) -> None:
+    """What comes again of an outbox is judged by it."""
+    entry = {"event": "sink_down", "tube": "windowed", "reason": OVERDUE.reason}
+    crew.members["neli-2"].log.path.write_text(json.dumps(entry) + "\n")
+    assert living(crew) == []
+    assert crew.overdue == {"windowed"}
 
 
 def test_a_worker_that_grows_is_found() -> None:

@@ -28,6 +28,12 @@ def test_a_stopped_worker_may_end_its_send_after_its_successor_began() -> None:
     assert broken(window) == set()
 
 
+def test_what_a_stopped_worker_notes_late_does_not_hide_the_answer_to_its_successor() -> None:
+    window = good()
+    window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=31.5)]
+    assert broken(window) == set()
+
+
 def test_a_send_whose_process_died_may_be_followed_by_one_of_the_next_term() -> None:
     window = good()
     window.calls = [*window.calls, call(1, FIRST, 2, 21.9, ended=None)]

@@ -26,6 +26,8 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
         ({"level": "error"}, True),
         ({"text": "Traceback (most recent call last):"}, True),
         ({"level": "warning"}, False),
+        ({"level": "error", "event": "terms_fail", "reason": "DatabaseUnavailable: it is down"}, False),
+        ({"level": "error", "event": "terms_fail", "reason": "KeyError: 7"}, True),
         ({"text": "pytube: Postgres is not available"}, False),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.chaos.invariants import Invariant, Violation
 from tests.crash.chaos.measures import Measures
-from tests.crash.chaos.page import Outcome, report
+from tests.crash.chaos.page import Outcome, Records, report
 from tests.crash.chaos.records import Term, Window
 
 
@@ -26,7 +26,10 @@ def test_take_overs_are_measured_from_the_last_sign_of_life() -> None:
 @pytest.mark.parametrize("violations", [[], [Violation(Invariant.EQUAL, "key 7 differs")]])
 def test_the_page_says_how_it_went(violations: list[Violation]) -> None:
     measures = Measures(memory={"neli-1": [60.0, 61.0]})
-    outcome = Outcome(datetime(2026, 1, 1, tzinfo=UTC), 3600.0, 7, "18", 20, 5, 6, {"a fault": 3}, measures)
+    records = Records(1000, 1007, 2, {"strict": 3, "transactions": 0}, 30, 8, 59.0)
+    outcome = Outcome(
+        datetime(2026, 1, 1, tzinfo=UTC), 3600.0, 7, "18", 20, 5, 6, {"a fault": 3}, measures, records
+    )
     outcome.violations = violations
     outcome.missing = ["another"]
     page = report(outcome)
@@ -36,4 +39,6 @@ def test_the_page_says_how_it_went(violations: list[Violation]) -> None:
     assert "| another | 0 |" in page
     assert "Never struck in this run: another." in page
     assert "60 to 61 MiB" in page
+    assert "| strict 3, transactions 0 |" in page
+    assert "| 30, 8, 59 s |" in page
     assert all(invariant.value in page for invariant in Invariant)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pytube.embedded.ports import HOST
+from pytube.embedded.kafka_real import RealKafka
+from pytube.embedded.process import HOST
 from tests.crash.conftest import MakeFleet
 from tests.crash.fleet import Fleet
 from tests.crash.load import Load
@@ -91,10 +92,10 @@ class Outpost:
         assert time.monotonic() - began < STOP_LIMIT, self.fleet.last_words()
         self.way.switch(Mode.PASS)
 
-    def close(self) -> None:
+    def close(self, workers: int = 1) -> None:
         """All is delivered, and nothing is old."""
         self.fleet.wait_until_drained()
-        assert self.fleet.terminate() == [0]
+        assert self.fleet.terminate() == [0] * workers
         verdict = self.fleet.judge()
         assert verdict.is_good, verdict
         assert verdict.older_term_after_newer == 0, verdict
@@ -161,6 +162,58 @@ def test_a_worker_that_is_cut_off_comes_back_by_itself(outpost: Outpost, server:
         outpost.end_while(mode)
         outpost.delivers(2)
     outpost.close()
+
+
+def test_a_worker_that_the_group_has_lost_delivers_until_another_one_acquires(
+    make_fleet: MakeFleet, kafka_real: RealKafka, kafka_proxy: Proxy
+) -> None:
+    """It reaches Postgres and not Kafka; nobody else is there at first."""
+    fleet = make_fleet(kafka=kafka_real.bootstrap, environments={1: {"KAFKA": kafka_proxy.address}})
+    outpost = Outpost(fleet, kafka_proxy)
+    fleet.start(1)
+    fleet.wait_for_leaders({1}, timeout=80)
+    with Load(fleet.dsn):
+        kafka_proxy.switch(Mode.CUT)
+        fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), 60, "the group has lost worker 1")
+        outpost.delivers(1)
+        assert not any(fleet.events(1, "trust_lapsed"))
+        assert not any(fleet.events(1, "leader_fenced"))
+        fleet.start(2)
+        fleet.wait_for_leaders({2}, timeout=80)
+        outpost.delivers(2)
+        fleet.wait_until(lambda: any(fleet.events(1, "leader_fenced")), 30, "worker 1 sees that it is fenced")
+        kafka_proxy.switch(Mode.PASS)
+        fleet.wait_for_leaders({1, 2}, timeout=80)
+        outpost.delivers(1)
+    outpost.close(2)
+
+
+def test_one_worker_reaches_postgres_alone_and_the_other_kafka_alone(
+    make_fleet: MakeFleet, dsn: str, kafka_real: RealKafka, kafka_proxy: Proxy
+) -> None:
+    """The first delivers what it led; the second, whom the group knows at first, can't acquire anything."""
+    with Proxy(int(str(conninfo_to_dict(dsn)["port"]))) as postgres_proxy:
+        fleet = make_fleet(
+            kafka=kafka_real.bootstrap,
+            environments={
+                1: {"KAFKA": kafka_proxy.address},
+                2: {"DSN": make_conninfo(dsn, host=HOST, port=postgres_proxy.port)},
+            },
+        )
+        outpost = Outpost(fleet, kafka_proxy)
+        outpost.begin()
+        with Load(fleet.dsn):
+            kafka_proxy.switch(Mode.CUT)
+            postgres_proxy.switch(Mode.CUT)
+            fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), 60, "the group has lost worker 1")
+            fleet.wait_until(lambda: any(fleet.events(2, "claims_paused")), 60, "worker 2 leaves the group")
+            outpost.delivers(1)
+            assert not any(fleet.events(1, "trust_lapsed"))
+            kafka_proxy.switch(Mode.PASS)
+            postgres_proxy.switch(Mode.PASS)
+            fleet.wait_for_leaders({1, 2}, timeout=80)
+            outpost.delivers(2)
+        outpost.close(2)
 
 
 @pytest.mark.parametrize(("server", "election"), SLOW, indirect=True)

@@ -20,7 +20,8 @@ from tests.crash.chance import (
     database_calls_fail,
     deliveries_fail,
 )
-from tests.crash.outboxes import MODES, Outboxes
+from tests.crash.outbox_judge import MODES
+from tests.crash.outboxes import Outboxes
 
 
 @pytest.fixture

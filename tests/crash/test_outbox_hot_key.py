@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 
 from pytube.embedded.kafka_real import RealKafka
-from tests.crash.outboxes import MODES, WINDOW, Outboxes
+from tests.crash.outbox_judge import MODES, WINDOW
+from tests.crash.outboxes import Outboxes
 
 RECORDS = 300
 HOT = "hot"

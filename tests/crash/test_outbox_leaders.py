@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from tests.crash.outboxes import MODES, TRANSACTIONS, Load, Outboxes
+from tests.crash.outbox_judge import MODES, TRANSACTIONS
+from tests.crash.outboxes import Load, Outboxes
 from tests.helpers.proxy import Mode, Proxy
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from pytube.embedded.kafka_real import RealKafka
 from pytube.faults import Point
-from tests.crash.outboxes import MODES, TRANSACTIONS, Outboxes
+from tests.crash.outbox_judge import MODES, TRANSACTIONS
+from tests.crash.outboxes import Outboxes
 from tests.crash.squad import AT_THE_END
 from tests.helpers.armed import OF_OUTBOXES, OF_TRANSACTIONS, VARIABLE, Action
 from tests.helpers.database import TestServer

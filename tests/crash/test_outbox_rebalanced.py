@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytube.embedded.kafka_real import RealKafka
-from tests.crash.outboxes import MODES, Load, Outboxes
+from tests.crash.outbox_judge import MODES
+from tests.crash.outboxes import Load, Outboxes
 from tests.helpers.waiting import wait_until
 
 MakeOutboxes = Callable[[int, str], Outboxes]

@@ -12,7 +12,8 @@ from pytube import admin, faults
 from pytube.embedded.kafka_real import RealKafka
 from pytube.faults import Point
 from pytube.outbox.admin import Outboxes as Admin
-from tests.crash.outboxes import MODES, TRANSACTIONS, Load, Outboxes, was_overdue
+from tests.crash.outbox_judge import MODES, TRANSACTIONS
+from tests.crash.outboxes import Load, Outboxes, was_overdue
 from tests.helpers.armed import VARIABLE, Action
 from tests.helpers.outbox import check_exactly_once
 

@@ -14,7 +14,8 @@ from pytube.embedded.postgres import Postgres
 from pytube.errors import DatabaseUnavailable
 from pytube.events import LeaderAcquired, SinkDown, SinkUp
 from pytube.faults import Point
-from tests.crash.outboxes import MODES, TRANSACTIONS, Load, Outboxes
+from tests.crash.outbox_judge import MODES, TRANSACTIONS
+from tests.crash.outboxes import Load, Outboxes
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until_async
 

@@ -31,7 +31,7 @@ SEEDS = [
 def test_a_seeded_bug_is_found(seed: Seed, tmp_path: Path) -> None:
     copy_tree(tmp_path)
     seed.plant(tmp_path)
-    failed, output = failures(tmp_path, seed.tests)
+    failed, output = failures(tmp_path, seed.tests, long=seed.slow)
     assert failed, f"{seed.breaks}, and no test fails:\n{output}"
 
 
@@ -52,6 +52,6 @@ def test_a_tree_that_was_not_patched_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("old", ["no such text", "import"])
 def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path, old: str) -> None:
     copy_tree(tmp_path)
-    seed = Seed("misfit", "nothing", "pytube/worker/partition_worker.py", old, "", ())
+    seed = Seed("misfit", "nothing", "pytube/worker/tube_worker.py", old, "", ())
     with pytest.raises(AssertionError, match="bring the seed up to date"):
         seed.plant(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line
+from pytube.sinks.jsonl import Line
 from tests.crash.chaos.invariants import Invariant
 from tests.crash.chaos.ledger import Ledger
 from tests.crash.chaos.records import Call, Change, Key, Pod, Purge, Term, Window

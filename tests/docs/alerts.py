@@ -14,7 +14,7 @@ from tests.helpers.database import ROOT
 RULES = ROOT / "deploy" / "alerts.yml"
 _EXPR = re.compile(
     r"(?:max|min|sum) by \([\w, ]+\) \((\w+)(?:\{(\w+)=\"(\w+)\"\})?"
-    r"(?: (?:and|unless) on \([\w, ]+\) \w+)?\) (==|>) ([\d.]+)"
+    r"(?: (?:and|unless) on \([\w, ]+\) (?:\w+(?:\{\w+=\"\w+\"\})?|\(\w+ == 0.*?\)))*\) (==|>) ([\d.]+)"
 )
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, ">": operator.gt}
 

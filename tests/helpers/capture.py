@@ -60,6 +60,12 @@ def set_up(
     attach(conn, shard=shard, shards=shards)
 
 
+def set_up_database(dsn: str) -> None:
+    """`set_up`, for databases to begin with."""
+    with open_session(dsn) as conn:
+        set_up(conn)
+
+
 def take(conn: Conn, tube: str = TUBE) -> list[Touch]:
     """All touches in the tube, sorted; the tube is empty afterwards."""
     statement = sql.SQL("WITH gone AS (DELETE FROM tube.{} RETURNING op, shard, ids) SELECT * FROM gone")
@@ -76,6 +82,11 @@ def pods(conn: Conn, tube: str = TUBE) -> list[tuple[str, int, list[int], Any]]:
     """`(op, shard, ids, payload)` of all pods by seq; the tube is left as it is."""
     statement = sql.SQL("SELECT op, shard, ids, payload FROM tube.{} ORDER BY seq")
     return conn.execute(statement.format(sql.Identifier(tube))).fetchall()
+
+
+def asked(conn: Conn, tube: str = TUBE) -> list[str]:
+    """The types of the control pods that wait, by seq."""
+    return [payload["type"] for _, _, ids, payload in pods(conn, tube) if payload and not ids]
 
 
 def scalar(conn: Conn, statement: str, params: Any = None) -> Any:

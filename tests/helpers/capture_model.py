@@ -43,6 +43,8 @@ class State:
     loose: set[int] = field(default_factory=set)
     """Ids that a MERGE updated beside others that it inserted: Postgres shows wrong rows then, so that
     they may be touched with other ops, or needlessly; but at least once if need be."""
+    asks: bool = False
+    """Whether rows came or went with a partition, which nothing touches: a pod has to ask for them."""
 
     def copy(self) -> State:
         return replace(
@@ -81,14 +83,16 @@ class State:
         self.change({key: row for key, row in self.rows.items() if key not in gone}, self.here(gone))
 
     def detach_spare(self) -> None:
-        """The spare partition goes, with its rows."""
+        """The spare partition goes, with its rows; a sweep finds them."""
         self.apart = {key: row for key, row in self.rows.items() if row.part == SPARE}
-        self.without(self.apart)
+        self.rows = {key: row for key, row in self.rows.items() if row.part != SPARE}
         self.whole = False
+        self.asks |= self.attached
 
     def attach_spare(self) -> None:
-        """It comes again, with the rows that it has now."""
-        self.change({**self.rows, **self.apart}, set(self.apart))
+        """It comes again, with the rows that it has now; a backfill finds them."""
+        self.asks |= self.attached and bool(self.apart)
+        self.rows |= self.apart
         self.apart = {}
         self.whole = True
 

@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import pytest
 from psycopg import sql
 
-from pytube.embedded.binaries import Version
-from pytube.embedded.postgres import Postgres
+from pytube.embedded.postgres import Postgres, Version
 from tests.helpers.observer import Observer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,17 @@ SETTINGS = {"max_wal_size": "128MB", "min_wal_size": "32MB"}
 
 Prepare = Callable[[str], None]
 """Fills the database of a DSN."""
+
+
+def preparing(prepared: Prepare, fixture: str = "db") -> Any:
+    """A file's `prepare`: databases of tests that ask for `fixture` begin with what `prepared` makes."""
+
+    @pytest.fixture
+    def prepare(request: pytest.FixtureRequest) -> Prepare | None:
+        return prepared if fixture in request.fixturenames else None
+
+    return prepare
+
 
 _numbers = itertools.count(1)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pytube.election import Claim, Election
+from pytube.election.base import Ended
 from pytube.election.neli import NeliElection
 from pytube.errors import BrokerUnavailable, NotLeader
-from pytube.model import Heartbeat
 from tests.helpers.waiting import wait_until_async
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,11 +29,6 @@ def fresh_tube() -> str:
     return f"tube-{uuid.uuid4().hex[:8]}"
 
 
-def heartbeat_of(epoch: int = 1) -> Heartbeat:
-    """A heartbeat of a new term."""
-    return Heartbeat("test", uuid.uuid4(), epoch, 0, 0.0)
-
-
 def neli(bootstrap: str, tube: str, **settings: Any) -> NeliElection:
     """An election with times that suit tests."""
     defaults: dict[str, Any] = {
@@ -42,13 +37,12 @@ def neli(bootstrap: str, tube: str, **settings: Any) -> NeliElection:
         "partitions": 4,
         "receive_deadline": 1.0,
         "session_timeout": 3.0,
-        "heartbeat": 0.1,
     }
     return NeliElection(tube, bootstrap_servers=bootstrap, **{**defaults, **settings})
 
 
 class Holder:
-    """Proves each claim, beats for it, and hands it over when it is revoked."""
+    """Proves each claim, and hands it over when it is revoked."""
 
     def __init__(self, election: Election) -> None:
         self.election = election
@@ -99,18 +93,14 @@ class Holder:
         except NotLeader:
             self.refused.append(claim.partition)
             return
-        claim.beat(heartbeat_of())
         self.holds[claim.partition] = claim
-        events = [asyncio.ensure_future(event.wait()) for event in (claim.revoked, claim.lost)]
-        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-        for event in events:
-            event.cancel()
-        if not claim.lost.is_set():
+        await claim.wait_until_withdrawn()
+        if not isinstance(claim.withdrawn, Ended):
             await self.keep.wait()
         await self.ended(claim)
         if self.holds.get(claim.partition) is claim:
             del self.holds[claim.partition]
-        if claim.lost.is_set():
+        if isinstance(claim.withdrawn, Ended):
             self.lost.append(claim.partition)
         claim.handed_over()
 

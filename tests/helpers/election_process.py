@@ -31,7 +31,7 @@ async def prove_again_and_again(holder: Holder) -> None:
             told = holder.partitions
             say("holds", partitions=sorted(told))
         for partition, claim in list(holder.holds.items()):
-            if claim.revoked.is_set():
+            if claim.withdrawn is not None:
                 continue
             asked_at = time.monotonic()
             try:
@@ -41,7 +41,7 @@ async def prove_again_and_again(holder: Holder) -> None:
             except BrokerUnavailable as error:
                 say("no answer", partition=partition, asked_at=asked_at, reason=str(error))
             else:
-                say("proved", partition=partition, asked_at=asked_at, proven_at=claim.proven_at())
+                say("proved", partition=partition, asked_at=asked_at)
         await asyncio.sleep(PAUSE)
 
 

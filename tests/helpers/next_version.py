@@ -1,4 +1,4 @@
-"""A version of pytube after this one: a copy of the tree with a second revision, which changes tubes."""
+"""A version of pytube after this one: a copy of the tree with one revision more."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from tests.helpers.database import ROOT
 PRESENT = needed()
 NEXT = f"{int(PRESENT) + 1:04}"
 
-_MIGRATION = f"""-- {NEXT}: a remark for each tube and each pod.
+_MIGRATION = f"""-- {NEXT}: a remark for each tube.
 ALTER TABLE :"schema".tube_registry ADD COLUMN remark text;
-ALTER TABLE :"schema".tube_registry ALTER shape SET DEFAULT '{NEXT}';
 """
-_CHANGE = rf"""
-            , ('{NEXT}', 'ALTER TABLE %1$I.%2$I ADD COLUMN IF NOT EXISTS remark text')"""
-_PYTHON = f'''"""A remark for each tube and each pod."""
+_PYTHON = f'''"""A remark for each tube."""
 
 from pytube.db.migrate import run_migration
 
@@ -49,14 +46,10 @@ class NextVersion:
         self.install_sql = folder / "sql" / "install.sql"
         (folder / f"sql/migrations/{NEXT}_remark.sql").write_text(_MIGRATION)
         (folder / f"migrations/versions/{NEXT}_remark.py").write_text(_PYTHON)
-        self._replace("sql/reshape.sql", "('0001', NULL)", f"('0001', NULL){_CHANGE}")
-        self._replace(
-            "sql/tubes/tubes.sql",
-            "leader_id uuid\n",
-            "leader_id uuid,\n            remark text\n",
-        )
         self._replace("sql/install.sql", f"set version {PRESENT}", f"set version {NEXT}")
-        self._replace("sql/install.sql", "\\ir reshape.sql\n\n", f"{_RUN}\\ir reshape.sql\n\n")
+        self._replace(
+            "sql/install.sql", "\n-- Shared by all families.", f"{_RUN}\n-- Shared by all families."
+        )
 
     def run(self, *arguments: str, dsn: str, code: int = 0) -> str:
         """Run its command line; what it said."""

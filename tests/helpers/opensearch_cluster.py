@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pytube.embedded.opensearch import OpenSearch
-from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import HOST, Port
+from pytube.embedded.search_server import OpenSearch
 from tests.helpers.opensearch import request
 from tests.helpers.waiting import wait_until
 

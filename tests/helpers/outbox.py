@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pytube.config import Config, load
 from pytube.events import Event
-from pytube.outbox.message import EPOCH, OUTBOX_ID
+from pytube.outbox.stash import EPOCH, OUTBOX_ID
 from pytube.worker import Worker
 from tests.helpers.waiting import wait_until, wait_until_async
 
@@ -122,6 +122,7 @@ class Seen:
     key: str | None
     value: bytes | None
     headers: dict[str, str]
+    offset: int = 0
 
     @property
     def id(self) -> int:
@@ -134,11 +135,17 @@ class Seen:
         return int(self.headers[EPOCH])
 
 
-def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
+def read(
+    bootstrap: str, topic: str, *, committed: bool = False, start: Mapping[int, int] | None = None
+) -> list[Seen]:
     """All records of a topic, by partition and offset.
 
-    `committed`: only those of committed transactions. A commit is answered when it is sure to come; the
-    broker shows its records a moment later, so that is waited for.
+    Args:
+        bootstrap: of the broker.
+        topic: its name.
+        committed: only those of committed transactions. A commit is answered when it is sure to come; the
+            broker shows its records a moment later, so that is waited for.
+        start: the offset to begin at, by partition; by default the first.
     """
     consumer = Consumer(
         {
@@ -155,7 +162,7 @@ def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
         left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
         if committed:
             wait_until(lambda: _is_settled(bootstrap, topic, left), what="no transaction is open")
-        consumer.assign([TopicPartition(topic, number, 0) for number in left])
+        consumer.assign([TopicPartition(topic, number, (start or {}).get(number, 0)) for number in left])
         seen: list[Seen] = []
         while left:
             message: Any = consumer.poll(30)
@@ -171,6 +178,7 @@ def read(bootstrap: str, topic: str, *, committed: bool = False) -> list[Seen]:
                     None if key is None else key.decode(),
                     message.value(),
                     {name: value.decode() for name, value in headers if value is not None},
+                    message.offset(),
                 )
             )
     finally:

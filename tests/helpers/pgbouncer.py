@@ -14,9 +14,8 @@ from tempfile import TemporaryDirectory
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pytube.embedded.ports import HOST, Port
 from pytube.embedded.postgres import RUN_AS, SUPERUSER
-from pytube.embedded.process import ServerProcess, is_root
+from pytube.embedded.process import HOST, Port, ServerProcess, is_root
 
 BUILT = Path("/usr/local/lib/pytube-tests")
 """Where `.ci/system` puts a newer one than the system's."""

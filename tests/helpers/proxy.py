@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import HOST, Port
 
 _CHUNK = 16 * 1024
 _IN_FLIGHT = 256

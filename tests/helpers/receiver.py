@@ -58,6 +58,8 @@ class Receiver:
         self.store = MemoryStore()
         self.requests: list[Request] = []
         self.connections = 0
+        self.answered = 0
+        """Answers that were sent as a whole."""
         self.go = threading.Event()
         """While it is not set, nothing is taken or answered."""
         self.go.set()
@@ -116,6 +118,7 @@ class Receiver:
                     self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+                receiver.answered += 1
 
             def log_message(self, *args: object) -> None:
                 """Say nothing."""
@@ -136,7 +139,7 @@ class Receiver:
             send(200, {"content-length": str(len(results))}, results[: len(results) // 2])
             return False
         if self.how is How.BIG:
-            send(200, {"content-length": str(1 << 40)}, b"x" * 100_000)
+            send(200, {"content-length": str(1 << 40)}, b"x" * 3_000_000)
             return False
         if self.how is How.TWICE:
             send(204, {}, b"")

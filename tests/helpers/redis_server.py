@@ -6,7 +6,7 @@ from pathlib import Path
 
 import redis
 
-from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import HOST, Port
 from pytube.embedded.redis import Redis
 from tests.helpers.waiting import wait_until
 
@@ -27,7 +27,7 @@ class RedisCluster:
         self.servers = [
             RedisServer(
                 folder / str(bus.number), "--cluster-enabled", "yes", "--cluster-port", str(bus.number)
-            )
+            ).start()
             for bus in self._buses
         ]
         self._join()

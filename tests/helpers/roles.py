@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-KINDS = ("owner", "admin", "worker", "writer", "monitor", "nobody")
+KINDS = ("owner", "admin", "worker", "writer", "monitor")
 
 
 def as_role(dsn: str, role: str) -> str:
@@ -50,3 +51,41 @@ def drop_roles(admin: psycopg.Connection, names: list[str]) -> None:
         admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(identifier))
     for identifier in identifiers:
         admin.execute(sql.SQL("DROP ROLE {}").format(identifier))
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """Logins, each in one of our roles of an installation, and the one that installed."""
+
+    admin: psycopg.Connection
+    """A superuser's session."""
+    dsns: Mapping[str, str]
+    """Of `installer`, `admin`, `worker`, `writer`, `monitor`, and of a `stranger`, who is in none of ours."""
+    prefix: str
+    """What the names of our roles begin with."""
+
+    def name(self, kind: str) -> str:
+        """Which login it is."""
+        return str(conninfo_to_dict(self.dsns[kind])["user"])
+
+
+@contextmanager
+def staff(bare_dsn: str, *, superuser: bool, install: Callable[[str, str], object]) -> Iterator[Staff]:
+    """An installation by a superuser, or by a role that may make roles; and logins for it.
+
+    Args:
+        bare_dsn: an empty database.
+        superuser: who installs.
+        install: installs with a DSN and what the names of our roles begin with.
+    """
+    name = database_name(bare_dsn)
+    ours, installer = f"ours_{name}", f"installer_{name}"
+    with roles(bare_dsn, f"{installer} CREATEROLE", ours=ours) as session:
+        session.execute(f"GRANT CREATE ON DATABASE {name} TO {installer}".encode())
+        dsns = {"installer": bare_dsn if superuser else as_role(bare_dsn, installer)}
+        install(dsns["installer"], ours)
+        kinds = ("admin", "worker", "writer", "monitor")
+        members = [f"{kind}_{name} IN ROLE {ours}_{kind}" for kind in kinds]
+        with roles(bare_dsn, *members, f"stranger_{name}"):
+            dsns |= {kind: as_role(bare_dsn, f"{kind}_{name}") for kind in (*kinds, "stranger")}
+            yield Staff(session, dsns, ours)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pytube.embedded import java
-from pytube.embedded.elasticsearch import VERSION, Elasticsearch
 from tests.helpers.certificates import Certificate
+from tests.helpers.elasticsearch import VERSION, Elasticsearch
 from tests.helpers.opensearch import request
 
 ADMIN, PASSWORD = "elastic", "0nly-f0r-tests"

@@ -9,9 +9,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from pytube.embedded.binaries import Version
-from pytube.embedded.ports import HOST
-from pytube.embedded.postgres import SUPERUSER, Postgres
+from pytube.embedded.postgres import SUPERUSER, Postgres, Version
+from pytube.embedded.process import HOST
 from tests.helpers.waiting import wait_until
 
 NAME = "standby"

@@ -12,8 +12,7 @@ import pytest
 
 from pytube.model import Id
 from pytube.sinks.base import PAGE
-from pytube.sinks.jsonl import JsonlSink
-from pytube.sinks.jsonl_replay import Replay
+from pytube.sinks.jsonl import JsonlSink, Replay
 from tests.helpers.database import ROOT
 
 

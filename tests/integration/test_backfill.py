@@ -152,13 +152,15 @@ def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> N
     assert "inserting, paused" in cli.run("backfill", "status", dsn=dsn).stdout
     lines = clients("backfill", "resume", "--tube", "items", "--table", "public.items", "--json").end()
     assert "somebody else" in lines[-1]["message"]
+    (status,) = cli.run_json("backfill", "status", "--tube", "items", dsn=dsn)
+    assert (status["rows_done"], status["rows_delivered"]) == (2000, 0), "all wait for a worker"
     items.execute("DELETE FROM tube.items WHERE op = 'B'")
     until(items, "it goes on", rows_done=4000)
     cli.run("backfill", "cancel", "--tube", "items", dsn=dsn)
     assert "was cancelled" in client.process.communicate(timeout=LIMIT)[1]
     assert touched(items) == []
     (status,) = cli.run_json("backfill", "status", "--tube", "items", dsn=dsn)
-    assert status["state"] == "cancelled"
+    assert (status["state"], status["rows_delivered"]) == ("cancelled", None)
     assert "no backfill" in cli.run("backfill", "pause", "--tube", "items", dsn=dsn, code=2).output
 
 

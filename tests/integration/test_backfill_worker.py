@@ -22,7 +22,7 @@ from pytube.events import (
     Parked,
     SweepFinished,
 )
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
@@ -132,7 +132,7 @@ async def test_keys_that_a_sweep_touches_wake_a_sleeping_worker(
             what="both partitions sleep",
         )
         for pause in ("_FIRST_PAUSE", "_DEEP_PAUSE"):  # from now on, nothing but a wake-up makes it poll
-            monkeypatch.setattr(f"pytube.worker.poller.{pause}", 3600.0)
+            monkeypatch.setattr(f"pytube.worker.pace.{pause}", 3600.0)
         for shard in range(SHARDS):
             items.execute(
                 "SELECT items_touch(%s, '{}', 'B', %s)",

@@ -89,8 +89,7 @@ def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str)
         assert event in out
     assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
     assert re.search(r"latency overall +p50 .*, p99 .*, worst .* from commit to sink", out)
-    assert len(re.findall(r"^w\d +[1-9]\d* +[1-9][\d,]* +0 *$", out, re.MULTILINE)) == 3, out
-    assert "taken over" in out.split("Terms")[1]
+    assert len(re.findall(r"w\d wrote [1-9]", out)) == 3, out
     seconds = re.findall(r"^ *(\d+) s  +[\d,]+ +[\d,]+ +[\d,]+ .*w1.*w2.*w3", out, re.MULTILINE)
     assert len(seconds) == len(set(seconds)) > 6, "a line for each second"
 
@@ -105,7 +104,7 @@ def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], si
     assert "EQUAL: all 100,011 rows of the source are at the sink, and nothing else is." in out
     assert re.search(rf"read back from +.*{sink}", out, re.IGNORECASE)
     assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
-    assert len(re.findall(r"^w\d +[1-9]\d* +[1-9][\d,]* +0 *$", out, re.MULTILINE)) == 3, out
+    assert len(re.findall(r"w\d wrote [1-9]", out)) == 3, out
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from pytube.demo import copies
-from pytube.demo.copies import Copy
-from pytube.demo.feeds import ServerFeed
-from pytube.demo.settings import TUBE, SinkType
-from pytube.demo.source import TELLER, TELLER_SHARD, Arrival
+from pytube.demo.copies import Copy, Feed, InFile, SinkType
+from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival
 from pytube.embedded.kafka_real import RealKafka
-from pytube.embedded.opensearch import OpenSearch
 from pytube.embedded.redis import Redis
+from pytube.embedded.search_server import OpenSearch
 from pytube.errors import PytubeError
 from pytube.model import OK, Batch, Documents, Token
 from pytube.sinks import build_sink
@@ -26,13 +24,15 @@ from tests.helpers.database import server_folder
 PROBE = {"tid": TELLER, "filler": "probe 7 "}
 
 
-@pytest.fixture(params=["opensearch", "redis", "kafka", "postgres"])
+@pytest.fixture(params=["jsonl", "opensearch", "redis", "kafka", "postgres"])
 def copy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copy]:
     """The copy in a server that other tests use, too; in a tube of its own."""
     monkeypatch.setattr(copies, "TUBE", "copy-of-the-demo")
     sink: SinkType = request.param
     with ExitStack() as stack:
         match sink:
+            case "jsonl":
+                yield InFile(stack.enter_context(server_folder()) / "sink.jsonl")
             case "opensearch":
                 server: OpenSearch = request.getfixturevalue("real_opensearch")
                 yield copies.InOpenSearch(server.url)
@@ -55,8 +55,8 @@ def batch(counter: int, shard: int, documents: dict[int, Any]) -> Batch:
 
 
 async def test_what_a_sink_wrote_is_read_back(copy: Copy, tmp_path: Path) -> None:
-    feed = ServerFeed(copy, tmp_path)
-    settings = feed.settings("w1").options
+    feed = Feed(copy, tmp_path)
+    settings = copy.options
     own = {key: value for key, value in settings.items() if key not in ("type", "request_timeout")}
     sink = build_sink(str(settings["type"]), own, request_timeout=5.0)
     assert not feed.poll(), "nothing is there yet"
@@ -69,9 +69,26 @@ async def test_what_a_sink_wrote_is_read_back(copy: Copy, tmp_path: Path) -> Non
         await sink.close()
     expected: dict[tuple[int, int], Any] = {(3, n): {"n": n} for n in range(50) if n != 7}
     expected |= {(3, 8): {"n": -8}, (TELLER_SHARD, TELLER): PROBE, (TELLER_SHARD, 2): {"tid": 2}}
-    assert feed.documents() == expected
-    assert copy.probe() == PROBE
-    assert copy.name in feed.remarks().values()
+    assert copy.documents() == expected
+    feed.poll()
+    assert {arrival.number for arrival in feed.arrivals} == {7}
+    assert copy.remarks()
+
+
+async def test_a_file_of_many_pieces_is_read_to_its_end(tmp_path: Path) -> None:
+    """Also where a piece holds nothing of the probe."""
+    feed = Feed(InFile(tmp_path / "sink.jsonl"), tmp_path)
+    sink = build_sink("jsonl", {"path": str(tmp_path / "sink.jsonl")}, request_timeout=5.0)
+    await sink.open()
+    try:
+        for counter in range(1, 5):
+            await sink.send(batch(counter, 3, {n: {"n": "x" * 10_000} for n in range(100)}))
+        await sink.send(batch(5, TELLER_SHARD, {TELLER: PROBE}))
+    finally:
+        await sink.close()
+    while feed.poll():
+        assert len(feed.arrivals) <= 1
+    assert [arrival.number for arrival in feed.arrivals] == [7]
 
 
 class NoCopy(Copy):
@@ -85,7 +102,7 @@ class NoCopy(Copy):
 
 
 def test_who_delivered_what_is_read_in_the_logs(tmp_path: Path) -> None:
-    feed = ServerFeed(NoCopy("nowhere", {}), tmp_path)
+    feed = Feed(NoCopy("nowhere", {}), tmp_path)
     log = tmp_path / "w2.log"
 
     def says(event: str, second: int, **fields: object) -> str:
@@ -103,14 +120,14 @@ def test_who_delivered_what_is_read_in_the_logs(tmp_path: Path) -> None:
     with log.open("a") as file:
         file.write("\n" + says("meter_read", 6, partition=3, documents=2))
     assert feed.poll()
-    tally = feed.tally
-    assert (tally.documents, tally.peak, tally.by_client) == (42, 40, {"w2": 42})
-    assert tally.first == {(3, 100): 1767225602.0, (3, 105): 1767225606.0}
-    assert [number for number, _ in tally.arrivals] == [7, 7, 7]
-    assert isinstance(tally.arrivals[0], Arrival)
+    assert (feed.documents, feed.by_client) == (42, {"w2": 42})
+    firsts = [feed.first_after(3, epoch) for epoch in (99, 100, 105)]
+    assert firsts == [1767225602.0, 1767225606.0, None]
+    assert [number for number, _ in feed.arrivals] == [7, 7, 7]
+    assert isinstance(feed.arrivals[0], Arrival)
 
 
-@pytest.mark.parametrize(("sink", "package"), [("opensearch", "opensearchpy"), ("redis", "redis")])
+@pytest.mark.parametrize(("sink", "package"), [("opensearch", "aiohttp"), ("redis", "redis")])
 def test_a_missing_package_is_named_before_anything_starts(
     sink: SinkType, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

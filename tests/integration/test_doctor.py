@@ -85,7 +85,10 @@ def test_rights(dsn: str, conn: psycopg.Connection) -> None:
     guest = configured(psycopg.conninfo.make_conninfo(dsn, user="a_guest"))
     lacking = one(guest, "rights", Level.FAIL)
     assert lacking.finding == "a_guest may not do what a worker does"
-    assert lacking.remedy == 'as the role that installed, run: GRANT "tube_worker" TO "a_guest"'
+    assert lacking.remedy == (
+        "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
+        'GRANT "tube_worker" TO "a_guest"'
+    )
     conn.execute(lacking.remedy.partition("run: ")[2])
     one(guest, "rights", Level.OK)
 
@@ -165,7 +168,7 @@ class TestIds:
         loose.execute("SELECT tube_ensure_exists('all')")
         attach(loose, "public.parts", tube="all")
         loose.execute("INSERT INTO public.parts SELECT generate_series(1, 9000), false")
-        monkeypatch.setattr("pytube.health.duplicates.PAGES", 20)
+        monkeypatch.setattr("pytube.health.queues.PAGES", 20)
         finding = one(configured(any_dsn), "ids of public.parts", Level.OK).finding
         assert finding.startswith("no index proves id unique; no value stands twice in the ")
         assert finding.endswith(" rows of the tube that were looked at, which are not all")
@@ -184,7 +187,7 @@ class TestIds:
             loose.execute("GRANT SELECT ON public.loose TO looker")
             loose.execute("ALTER TABLE public.loose ENABLE ROW LEVEL SECURITY")
             assert "row-level security" in one(role, "ids of public.loose", Level.WARN).finding
-        monkeypatch.setattr("pytube.health.duplicates._TOTAL", 0.0)
+        monkeypatch.setattr("pytube.health.queues._TOTAL", 0.0)
         with psycopg.connect(any_dsn) as holder:
             holder.execute("LOCK TABLE public.loose")
             check = one(configured(any_dsn), "ids of public.loose", Level.WARN)
@@ -202,8 +205,8 @@ def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None
         assert found(configured(any_dsn), "owners", Level.OK)
         admin.execute("ALTER TABLE public.given OWNER TO bob")
         check = one(configured(any_dsn), "owner of given", Level.FAIL)
-    assert check.finding.startswith("is bob, but its trigger function still belongs to ann")
-    assert check.remedy == "run as a role that has the rights of both: SELECT tube.tube_sync();"
+    assert check.finding.startswith("is bob, who has not agreed to be captured by tube")
+    assert check.remedy == "run as bob, or as a role with its rights: SELECT tube.tube_sync();"
 
 
 def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
@@ -221,6 +224,14 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     config = configured(dsn, more)
     assert one(config, "tube here", Level.OK).finding == "3 partitions"
     assert one(config, "tube none", Level.FAIL).remedy == "pytube tube create none"
+    missing = one(config, "sink of here", Level.WARN)
+    assert "there is no file" in missing.finding
+    assert (
+        missing.remedy
+        == "start a worker: pytube worker --tube here; after a loss: pytube backfill start --tube here"
+    )
+    assert not (tmp_path / "out").exists(), "the doctor only looks"
+    (tmp_path / "out").touch()
     one(config, "sink of here", Level.OK)
     assert "smoke-signals" in one(config, "sink of none", Level.FAIL).finding
     assert "/nonexistent/folder" in one(config, "sink of bad", Level.FAIL).finding

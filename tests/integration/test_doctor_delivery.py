@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from pytube.config import Config, parse
 from pytube.errors import how_to_install
@@ -73,6 +76,14 @@ class TestLeaders:
         conn.execute("UPDATE tube.tube_term SET ended_at = ended_at - interval '1 minute'")
         one(dsn, "leaders of queue", Level.FAIL)
 
+    def test_nothing_waits_and_the_last_term_ended_long_ago(self, dsn: str, conn: Conn) -> None:
+        terms.make_tube(conn)
+        terms.release(conn, terms.acquire(conn))
+        conn.execute("UPDATE tube.tube_term SET ended_at = ended_at - interval '1 hour'")
+        idle = one(dsn, "leaders of queue", Level.WARN)
+        assert idle.finding == "nobody leads partition 0; nothing has waited there for more than 10 s"
+        assert len(checks(dsn, "leaders of queue")) == 1
+
     def test_no_tube_at_all(self, dsn: str) -> None:
         assert one(dsn, "leaders", Level.OK, "").finding == "there is no tube and no outbox yet"
 
@@ -103,22 +114,20 @@ class TestPauses:
             "SELECT tube_pods_stop(%s, %s, %s, %s, 'poison', '0/7: no', %s)", (*term.args, json.dumps([STEP]))
         )
         stopped = one(dsn, "tube queue", Level.FAIL)
-        assert stopped.finding == "is stopped, by poison: 0/7: no"
+        assert stopped.finding == "stopped, by poison: 0/7: no"
         assert str(stopped.remedy).endswith("then: pytube resume --tube queue")
         assert checks(dsn, "leaders") == []
 
     def test_paused_by_somebody(self, dsn: str, led: Conn) -> None:
         led.execute("SELECT tube_pause('queue', reason => 'the index moves')")
         paused = one(dsn, "tube queue", Level.WARN)
-        assert paused.finding == "is paused until somebody resumes it: by postgres: the index moves"
+        assert paused.finding == "paused until it is resumed: by postgres: the index moves"
         assert paused.remedy == "pytube resume --tube queue"
 
     def test_a_partition_for_a_while(self, dsn: str, led: Conn) -> None:
         led.execute("SELECT tube_pause('queue', 1, '1 hour')")
         until = terms.scalar(led, "SELECT until::text FROM tube_pause_list()")
-        assert one(dsn, "partition 1 of queue", Level.WARN).finding == (
-            f"is paused until {until}: by postgres"
-        )
+        assert one(dsn, "partition 1 of queue", Level.WARN).finding == (f"paused until {until}: by postgres")
 
     def test_paused_and_nobody_leads(self, dsn: str, conn: Conn) -> None:
         """What waits there waits for the end of the pause."""
@@ -150,13 +159,31 @@ class TestOfWhom:
         assert one(dsn, "outbox orders", Level.FAIL, more).remedy == "pytube outbox create orders"
 
 
+def test_kafka_is_told_of_where_a_tube_of_this_configuration_needs_it(dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('queue'), tube_ensure_exists('foreign')")
+    there = {
+        "use": "election",
+        "bootstrap_servers": "k:1",
+        "reason": "refused",
+        "seconds": 60,
+    }
+    report = "SELECT tube_kafka_report(%s, 'w', %s)"
+    conn.execute(report, [uuid4(), json.dumps([there | {"tube": "foreign"}])])
+    assert checks(dsn, "Kafka") == []
+    assert checks(dsn, "leaders of foreign"), "its partitions are told of, as nothing else tells of them"
+    conn.execute(report, [uuid4(), json.dumps([there | {"tube": "queue"}])])
+    said = one(dsn, "Kafka", Level.FAIL).finding
+    assert said.endswith("nobody can be elected for partitions of: queue")
+    assert checks(dsn, "leaders of queue") == []
+
+
 def test_parked_documents(dsn: str, conn: Conn) -> None:
     terms.make_tube(conn)
     term = terms.acquire(conn)
     items = [{"seq": 1, "op": "U", "shard": 0, "id": str(n), "error": "no", "attempts": 5} for n in (7, 8)]
     conn.execute("SELECT tube_pods_park(%s, %s, %s, %s, %s)", (*term.args, json.dumps(items)))
     parked = one(dsn, "tube queue", Level.WARN)
-    assert parked.finding == "parked documents: 2; the sink has an older state of these, or none"
+    assert parked.finding == "2 documents parked, one of them: no"
     assert "pytube park list --tube queue" in str(parked.remedy)
 
 
@@ -190,6 +217,26 @@ class TestBrokers:
         assert refused.remedy == 'correct [outbox."c"]'
         assert "hunter2" not in repr(refused)
         assert checks(dsn, "worker", more) == [], "it was told once"
+
+
+def test_a_cluster_is_asked_once(dsn: str, kafka_mock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    ask = AdminClient.list_topics
+
+    def counted(self: AdminClient, *arguments: Any, **options: Any) -> Any:
+        asked.append(self)
+        return ask(self, *arguments, **options)
+
+    monkeypatch.setattr(AdminClient, "list_topics", counted)
+    more = f'[kafka]\nbootstrap_servers = "{kafka_mock}"\n[outbox.orders]\n[outbox.mail]\n'
+    one(dsn, "broker", Level.OK, more)
+    assert len(asked) == 1
+    one(dsn, "broker of orders, mail", Level.OK, more)
+    assert len(asked) == 2, "once by each doctor"
+    more += f'[outbox.far]\nbootstrap_servers = "{kafka_mock}"\n'
+    more += 'kafka_options = { "socket.timeout.ms" = 5000 }\n'
+    one(dsn, "broker of far", Level.OK, more)
+    assert len(asked) == 4, "with other options it is another cluster"
 
 
 class TestStart:

@@ -60,13 +60,17 @@ def test_mock_balances_a_group_over_two_processes(kafka_mock: str, topic: str) -
         assert said(first, 4) == 4
 
 
-def test_mock_ends_when_its_owner_is_killed() -> None:
+def test_mock_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys; from pytube.embedded.kafka_mock import MockKafka; kafka = MockKafka().start(); "
+        "import sys; from pytube.embedded.kafka_mock import MockKafka; "
+        "kafka = MockKafka(sys.argv[1]).start(); "
         "print(kafka._process.pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as owner:
         assert owner.stdout is not None
         cluster = psutil.Process(int(owner.stdout.readline()))
@@ -74,8 +78,8 @@ def test_mock_ends_when_its_owner_is_killed() -> None:
     wait_until(lambda: not cluster.is_running() or cluster.status() == "zombie", what="the mock's end")
 
 
-def test_mock_starts_anew_after_stop(topic: str) -> None:
-    kafka = MockKafka(brokers=2).start()
+def test_mock_starts_anew_after_stop(tmp_path: Path, topic: str) -> None:
+    kafka = MockKafka(tmp_path, brokers=2).start()
     assert len(kafka.bootstrap.split(",")) == 2
     kafka.stop()
     with pytest.raises(EmbeddedError, match="does not run"):

@@ -14,8 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from pytube.embedded import binaries
-from pytube.embedded.postgres import Postgres
+from pytube.embedded.postgres import Postgres, for_everyone, reachable
 from pytube.embedded.process import EmbeddedError
 from tests.helpers.database import server_folder
 from tests.helpers.waiting import wait_until
@@ -107,7 +106,7 @@ def test_binaries_that_only_root_can_reach_are_copied(
     postgres: Postgres, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = folder / "cache"
-    monkeypatch.setattr(binaries, "CACHE", cache)
+    monkeypatch.setattr("pytube.embedded.postgres.CACHE", cache)
     bundled = postgres.bin("initdb").parent
     package = tmp_path / "closed" / bundled.parents[1].name
     package.parent.mkdir(mode=0o700)
@@ -115,10 +114,10 @@ def test_binaries_that_only_root_can_reach_are_copied(
         source = bundled.parents[2] / name
         if source.is_dir():
             (package.parent / name).symlink_to(source)
-    copied = binaries.for_everyone(package / bundled.relative_to(bundled.parents[1]))
+    copied = for_everyone(package / bundled.relative_to(bundled.parents[1]))
     assert copied.is_relative_to(cache)
-    assert binaries.reachable(copied)
-    assert binaries.for_everyone(copied) == copied
+    assert reachable(copied)
+    assert for_everyone(copied) == copied
     subprocess.run([copied / "initdb", "--version"], check=True, user="nobody" if os.geteuid() == 0 else None)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import pytube
 from pytube.errors import UsageError
-from pytube.worker.signals import run_until_signal
+from pytube.worker.services import run_until_signal
 from tests.helpers.waiting import LIMIT, wait_until
 
 CONFIG = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -35,9 +36,21 @@ class Reader:
         if query is not None:
             config = EnrichConfig(mode="query", query=query)
         self.enricher = RowEnricher(self.pool, "t", config)
+        self.statements: list[object] = []
+        """The parameters of each statement that read rows."""
+        self._record()
+
+    def _record(self) -> None:
+        documents = self.enricher._documents
+
+        def recorded(*arguments: Any) -> Any:
+            self.statements.append(arguments[-1])
+            return documents(*arguments)
+
+        self.enricher._documents = recorded  # type: ignore[assignment, method-assign]
 
     async def read(self, *ids: Id, shard: int = 5) -> dict[Id, bytes]:
-        return dict((await self.enricher.read(shard, ids)).bodies)
+        return dict((await self.enricher.read({shard: ids}))[shard].bodies)
 
 
 @pytest.fixture
@@ -96,10 +109,10 @@ async def test_a_query_that_returns_the_ids_of_something_else_deletes_nothing(
 
 
 async def test_ids_of_a_shard_without_a_table_are_orphans(reader: Reader, conn: Conn) -> None:
-    read = await reader.enricher.read(6, [1])
+    read = (await reader.enricher.read({6: [1]}))[6]
     assert (read.bodies, list(read.orphans)) == ({}, [1])
     conn.execute("SELECT tube_table_ensure_detached('t', 'public.items')")
-    assert list((await reader.enricher.read(5, [1])).orphans) == [1]
+    assert list((await reader.enricher.read({5: [1]}))[5].orphans) == [1]
 
 
 @pytest.mark.parametrize("query", [None, "SELECT id, to_json(n) FROM public.items WHERE id = ANY(%(ids)s)"])
@@ -110,7 +123,38 @@ async def test_an_id_of_another_shard_names_no_row(dsn: str, conn: Conn, query: 
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5, 4)")
     found = {shard: set(await reader.read(1, 2, -3, 99, shard=shard)) for shard in range(5, 9)}
     assert found == {5: set(), 6: {1, -3}, 7: {2}, 8: set()}
-    assert (await reader.enricher.read(5, [1])).orphans == ()
+    assert (await reader.enricher.read({5: [1]}))[5].orphans == ()
+    await reader.pool.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "statements"),
+    [
+        (None, 1),
+        ("SELECT id, to_json(n) FROM public.items WHERE id = ANY(%(ids)s)", 1),
+        ("SELECT id, to_json(%(shard)s::int) FROM public.items WHERE id = ANY(%(ids)s)", 4),
+    ],
+    ids=["rows", "query", "query that asks for the shard"],
+)
+async def test_shards_of_one_table_are_read_by_one_statement(
+    dsn: str, conn: Conn, query: str | None, statements: int
+) -> None:
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5, 4)")
+    reader = Reader(dsn, query)
+    await reader.read(1)  # the registry is read once
+    reader.statements.clear()
+    found = await reader.enricher.read({shard: [1, 2, -3, 99] for shard in range(5, 9)})
+    documents = {shard: {key: read.bodies[key] for key in read.bodies} for shard, read in found.items()}
+    assert {shard: set(bodies) for shard, bodies in documents.items()} == {
+        5: set(),
+        6: {1, -3},
+        7: {2},
+        8: set(),
+    }
+    if statements > 1:
+        assert documents[6][1] == b"6"
+        assert documents[7][2] == b"7"
+    assert len(reader.statements) == statements
     await reader.pool.close()
 
 

@@ -62,7 +62,7 @@ async def enricher(dsn: str, config: EnrichConfig) -> AsyncIterator[RowEnricher]
 
 
 async def read(enricher: RowEnricher, shard: int, *ids: Id) -> dict[Id, bytes]:
-    return dict((await enricher.read(shard, ids)).bodies)
+    return dict((await enricher.read({shard: ids}))[shard].bodies)
 
 
 class TestReading:
@@ -115,8 +115,8 @@ class TestReading:
 
     async def test_it_says_which_table_was_read(self, dsn: str) -> None:
         async with enricher(dsn, EnrichConfig()) as reader:
-            assert (await reader.read(0, [1])).table == "public.orders"
-            assert (await reader.read(5, [1])).table is None
+            found = await reader.read({0: [1], 5: [1]})
+            assert {shard: read.table for shard, read in found.items()} == {0: "public.orders", 5: None}
 
     async def test_a_related_table_needs_no_query(self, dsn: str, conn: Conn) -> None:
         attach(conn, "events", 0)

@@ -156,7 +156,7 @@ def test_a_sink_that_is_down_and_a_table_that_can_not_be_read(
     async def down(_: Any) -> None:
         raise SinkUnavailable("it is down")
 
-    monkeypatch.setattr(PostgresSink, "open", down)
+    monkeypatch.setattr(PostgresSink, "open_existing", down)
     conn.execute("ALTER TABLE public.goods RENAME COLUMN id TO number")
     found = ask(config)
     assert found.sink.unknown == "it is down"

@@ -8,10 +8,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pytube.db import script, version
+from pytube.db import version
 from pytube.db.connect import connect_sync
-from pytube.db.install import install, uninstall
-from pytube.db.script import ScriptError, contents, run_file, run_page
+from pytube.db.install import ScriptError, contents, install, run_file, run_page, uninstall
 from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, TubesNotEmpty, UsageError
 from pytube.tubes.admin import Tubes
 from tests.helpers.logs import capture_logs
@@ -91,7 +90,7 @@ def test_a_role_without_rights(bare_dsn: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where files are run from."""
-    monkeypatch.setattr(script, "sql_dir", lambda: tmp_path)
+    monkeypatch.setattr("pytube.db.install.sql_dir", lambda: tmp_path)
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from pytube.config import load
 from pytube.events import Event, Parked, SweepFinished
 from pytube.faults import Point
 from pytube.model import OK, Batch, Reject, Result, shard_of
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import replay
 from pytube.worker import Worker
 from tests.conftest import Servers
 from tests.helpers import cli

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pytube.worker import Worker, database, poller
+from pytube.worker import Worker, database, pace
 from tests.integration.test_worker_faults import Conn, config_file, make_tube, running, taken
 
 __all__ = ["config_file"]
@@ -23,7 +23,7 @@ async def test_a_late_commit_wakes_a_worker_that_has_passed_it(
     dsn: str, conn: Conn, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its NOTIFY may come before the worker knows that the transaction is over: the worker is woken again."""
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
     monkeypatch.setattr(database, "_SETTLE_AT_LEAST", 0.3)
     make_tube(conn, 1)
     conn.execute(f'ALTER DATABASE "{conn.info.dbname}" SET pytube.wake = on')

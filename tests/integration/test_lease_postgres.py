@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pytube.db.errors import translated
-from pytube.election.lease import LeaseElection
-from pytube.election.share import LeaseTick
+from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import NotLeader
-from pytube.model import Heartbeat
-from tests.helpers.election import Holder, heartbeat_of, until_shared
+from tests.helpers.election import Holder, until_shared
 from tests.helpers.waiting import wait_until_async
 
 if TYPE_CHECKING:
@@ -69,11 +67,11 @@ class LeaseHolder(Holder):
             "SELECT tube_leader_epoch(%s, %s, %s)", self.tube, self.partition_count, claim.partition
         )
         await claim.prove()
-        beat: Heartbeat = heartbeat_of()
+        term = uuid.uuid4()
         try:
             await self.call(
                 "SELECT tube_leader_acquire(%s, %s, %s, %s, %s, 'test', %s, 'lease', %s, %s)",
-                *self._term(claim.partition, beat.leader_id),
+                *self._term(claim.partition, term),
                 self.instance_id,
                 epoch[0],
                 self.lease,
@@ -82,7 +80,7 @@ class LeaseHolder(Holder):
         except NotLeader:
             claim.handed_over()
             raise
-        self.terms[claim.partition] = beat.leader_id
+        self.terms[claim.partition] = term
 
     async def ended(self, claim: Claim) -> None:
         if (term := self.terms.pop(claim.partition, None)) is not None:

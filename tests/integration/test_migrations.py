@@ -8,9 +8,8 @@ import psycopg
 import pytest
 
 from pytube.db.connect import connect_sync
-from pytube.db.install import install, upgrade
+from pytube.db.install import contents, install, run_page, upgrade
 from pytube.db.migrate import migrate
-from pytube.db.script import contents, run_page
 from pytube.db.version import installed, migrations_dir, needed, sql_dir
 from pytube.embedded.postgres import Postgres
 from pytube.errors import SchemaMismatch

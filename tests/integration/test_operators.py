@@ -360,7 +360,7 @@ def test_a_step_that_is_interrupted_before_a_worker_took_it_is_taken_back(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pytube.admin.steps.time.sleep", interrupt)
+    monkeypatch.setattr("pytube.admin.pausing.time.sleep", interrupt)
     (pod,) = admin.list_pods(conn, Pods("t"))
     with pytest.raises(KeyboardInterrupt):
         admin.step(conn, "t", pod.seq, 0, "1")
@@ -446,7 +446,7 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
         assert "that is no id of this tube" in refused.stderr
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
     assert "give --tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
-    assert "is no time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
+    assert "is no length of time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 
 
 @pytest.mark.usefixtures("config")

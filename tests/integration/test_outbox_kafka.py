@@ -14,12 +14,12 @@ import pytest
 
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, LeaderRevoked, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
+from pytube.kafka.clients import Producers
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.message import ENQUEUED
 from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
+from pytube.outbox.stash import ENQUEUED
 from pytube.outbox.transactions import TransactionalProducer
-from pytube.sinks.kafka_clients import Clients
 from tests.helpers.armed import VARIABLE
 from tests.helpers.forked import start
 from tests.helpers.frozen import freeze, thaw
@@ -352,19 +352,19 @@ async def outcome_of(producer: TransactionalProducer, chunk: Chunk) -> Mapping[i
 
 
 async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, topic: str) -> None:
-    clients = Clients(kafka_real.bootstrap, 8.0, {})
+    clients = Producers(kafka_real.bootstrap, 8.0, {})
     producers = [
         TransactionalProducer(
-            clients, f"zombie.{topic}.", 2, 1, epoch, {}, may_send=lambda: True, on_settled=lambda: None
+            clients, f"zombie.{topic}.", 2, 1, epoch, may_send=lambda: True, on_settled=lambda: None
         )
         for epoch in (1, 2)
     ]
     zombie, successor = producers
     try:
-        assert await zombie.open(()) == []
+        assert await zombie.open((), "orders/1") == []
         assert await outcome_of(zombie, chunk_of(topic, 1, 2)) == {}
-        sent = await successor.open([EarlierTerm(2, 1, 1, 7.5)])
-        assert sent == [Sent(frozenset({1, 2}), 7.5)], "what the zombie has sent, and perhaps not purged"
+        sent = await successor.open([EarlierTerm(2, 1, 1, -7.5)], "orders/1")
+        assert sent == [Sent(frozenset({1, 2}), -7.5)], "what the zombie has sent, and perhaps not purged"
         failures = await outcome_of(zombie, chunk_of(topic, 3, 4))
         assert {number: failure.fault for number, failure in failures.items()} == {
             3: Fault.TOPIC,

@@ -20,12 +20,12 @@ from pytube.config import load
 from pytube.db import pooler
 from pytube.db.connect import connect_async, connect_sync
 from pytube.db.install import install, uninstall, upgrade
-from pytube.errors import PooledSession, PytubeError
+from pytube.errors import DatabaseUnavailable, PooledSession, PytubeError
 from pytube.health.doctor import examine
 from pytube.health.findings import Level
 from pytube.model import OK, Batch, Result
 from pytube.spark.hosts import Host
-from pytube.spark.sources.base import read
+from pytube.spark.source import read
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers.cli import run, start
@@ -79,6 +79,8 @@ REFUSED = [
     "uninstall --force",
     "status",
     "park list",
+    "tube acknowledge t",
+    "sink accept --tube t",
     "tube list",
     "tube create other",
     "tube attach t public.items",
@@ -92,11 +94,13 @@ REFUSED = [
     "backfill status",
     "spark jobs",
     "audit",
+    "outbox acknowledge o",
     "outbox adopt o public.items",
     "outbox create o",
     "outbox discard o 1",
     "outbox drop o",
     "outbox list",
+    "outbox park o --topic x",
     "outbox parked",
     "outbox pump o --duration 1",
     "outbox retry o --all",
@@ -234,7 +238,6 @@ def test_the_doctor_fails(program: Path, dsn: str, tmp_path: Path) -> None:
         ("transaction", {"server_reset_query_always": 1}),
         ("transaction", {"server_lifetime": 0}),
         ("session", {"server_reset_query": ""}),
-        ("session", {"server_reset_query": "", "default_pool_size": 1}),
     ],
 )
 def test_other_settings_of_poolers(
@@ -327,7 +330,6 @@ async def test_a_worker_that_runs_refuses_and_says_it_once(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"default_pool_size": 1},
         {"default_pool_size": 2},
         {},
         {"server_reset_query": "", "server_lifetime": 0},
@@ -348,6 +350,15 @@ def test_a_pool_in_session_mode(
             for name in ("search_path", "lock_timeout", "idle_in_transaction_session_timeout"):
                 query = f"SHOW {name}".encode()
                 assert application.execute(query).fetchone() == fresh.execute(query).fetchone(), name
+
+
+def test_a_pool_without_a_second_session(program: Path, dsn: str) -> None:
+    """Nothing can be seen, so nothing is promised."""
+    with pgbouncer(program, dsn, "session", default_pool_size=1) as pooled:
+        with pytest.raises(DatabaseUnavailable, match="its pool needs two to spare"):
+            connect_sync(pooled)
+        with psycopg.connect(pooled) as application:
+            assert application.execute("SHOW lock_timeout").fetchone() == ("0",)
 
 
 def test_a_pool_is_looked_at_once_a_minute(program: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

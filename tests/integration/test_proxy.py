@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytube.embedded.ports import HOST
+from pytube.embedded.process import HOST
 from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import wait_until
 

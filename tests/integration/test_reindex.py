@@ -13,17 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from pytube.config import load
+from pytube.db.install import install
 from pytube.embedded.search_server import SearchServer
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.docs.pages import BY_NAME
 from tests.helpers import cli
 from tests.helpers.opensearch import SMALL, Index, an_index, request
+from tests.helpers.proxy import Mode, Proxy
+from tests.helpers.roles import staff
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -188,6 +192,30 @@ def until_equal(conn: Connection, index: Index, *names: str) -> None:
     wait_until(lambda: not differing(), what=lambda: f"{differing()} equal the table")
 
 
+@pytest.mark.parametrize("mode", [Mode.CUT, Mode.HALF_OPEN])
+def test_the_status_shows_what_postgres_knows_while_the_sink_does_not_answer(
+    folder: Path, dsn: str, items: Connection, index: Index, mode: Mode
+) -> None:
+    with working(folder):
+        until_equal(items, index)
+    configure(folder, dsn, index)
+    reindex(folder, "start")
+    with Proxy(urlsplit(index.server).port or 0) as proxy:
+        server = f"http://127.0.0.1:{proxy.port}"
+        configure(folder, dsn, Index(server, index.name))
+        assert state(folder)["phase"] == "filling"
+        proxy.switch(mode)
+        shown = cli.run("reindex", "status", *TUBE, folder=folder, code=1)
+        as_json = cli.run("reindex", "status", *TUBE, "--json", folder=folder, code=1)
+    assert re.search(r"^backfill \d+ of public.items: waiting$", shown.stdout, re.MULTILINE), shown.output
+    assert "the sink of tube 'items' does not answer" in shown.stderr
+    found = json.loads(as_json.stdout)
+    assert (found["phase"], found["next"]) == ("unknown", "pytube reindex status --tube items")
+    assert [row["state"] for row in found["backfills"]] == ["waiting"]
+    expected = "can't be reached" if mode is Mode.CUT else "did not answer within 2.5 s"
+    assert expected in found["reason"] or "no whole answer" in found["reason"]
+
+
 def test_under_writers_nothing_is_missed_and_readers_see_one_index_or_the_other(
     folder: Path, dsn: str, items: Connection, connect: Connect, index: Index
 ) -> None:
@@ -214,7 +242,7 @@ def test_under_writers_nothing_is_missed_and_readers_see_one_index_or_the_other(
         until_equal(items, index)
     mapped = request(f"{index.url}/_mapping")[found["new"]]["mappings"]
     assert mapped["properties"]["n"] == {"type": "keyword"}
-    assert "_meta" not in mapped or not mapped["_meta"]
+    assert mapped["_meta"].keys() == {"pytube_origin"}
 
 
 def test_a_worker_is_stopped_and_another_one_killed_while_it_is_filled(
@@ -277,11 +305,11 @@ def test_a_copy_that_differs_is_not_switched_to(folder: Path, items: Connection,
             assert "0 missing, 0 extra, 0 different" in comparing.result()
     spoil(index.server, found["new"])
     said = reindex(folder, "compare", "--timeout", "0", code=1)
-    assert said.splitlines()[0] == (f"1 missing, 1 extra, 1 different, of {ROWS} keys compared")
+    assert said.startswith(f"1 missing, 1 extra, 1 different, of {ROWS} keys compared (")
     assert set(said.splitlines()[1:]) == {
-        "  missing: shard 3, id 3",
-        "  different: shard 0, id 4",
-        "  extra: shard 0, id 5000",
+        "missing\tshard 3\tid 3",
+        "different\tshard 0\tid 4",
+        "extra\tshard 0\tid 5000",
     }
     said = reindex(folder, "switch", "--timeout", "0", code=1)
     assert "not switched, because the new index differs" in said
@@ -368,3 +396,30 @@ def test_documents_that_are_no_part_any_more_stay_in_the_old_index(
         assert "0 missing, 0 extra, 0 different, of 3 keys compared" in reindex(folder, "switch")
         reindex(folder, "finish", "--force")
         until_held("head")
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("superuser", [True, False])
+def test_an_admin_reindexes(any_bare_dsn: str, index: Index, tmp_path: Path, superuser: bool) -> None:
+    """Each command, as a member of tube_admin alone, beside a worker that is one of tube_worker alone."""
+    with staff(any_bare_dsn, superuser=superuser, install=lambda dsn, name: install(dsn, roles=name)) as crew:
+        members = f"{crew.name('admin')}, {crew.name('worker')}"
+        crew.admin.execute("SET search_path = tube; CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
+        crew.admin.execute(f"GRANT SELECT ON public.items TO {members}".encode())
+        crew.admin.execute("SELECT tube_ensure_exists('items')")
+        crew.admin.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+        crew.admin.execute("INSERT INTO public.items SELECT g, 0 FROM generate_series(1, 20) g")
+        working_folder, folder = tmp_path / "worker", tmp_path / "admin"
+        for one, kind in ((working_folder, "worker"), (folder, "admin")):
+            one.mkdir()
+            configure(one, crew.dsns[kind], index)
+        with working(working_folder):
+            until_equal(crew.admin, index)
+            reindex(folder, "start")
+            reindex(folder, "abandon")
+            reindex(folder, "start")
+            until_phase(folder, "filled")
+            assert "0 missing, 0 extra, 0 different" in reindex(folder, "compare")
+            reindex(folder, "switch")
+            reindex(folder, "finish", "--force")
+            assert len(traces(index)) == 1

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 
 from pytube.config import PostgresConfig
 from pytube.db.session import Session
+from pytube.election.base import Ended
 from pytube.election.lease import LeaseClaim
-from pytube.errors import Fenced
 from pytube.sources import terms
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
@@ -61,8 +61,8 @@ async def test_64_terms_over_a_slow_network(dsn: str, connect: Connect, proxy: P
             lambda: all(renewed_at(each) > began for each in present), what="all are again"
         )
         assert time.monotonic() - began < PARTITIONS * DELAY, "one by one, it would be twice that"
-        assert isinstance(lost.ended, Fenced)
-        assert not any(each.ended for each in present)
+        assert isinstance(lost.stop, Ended)
+        assert not any(each.stop for each in present)
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)

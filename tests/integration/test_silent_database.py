@@ -16,6 +16,7 @@ from pytube.db.connect import NoAnswer, connect_async, wait_for_answer
 from pytube.db.session import Session, SessionPool
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
+from pytube.logs import Logger
 from pytube.sources import queries, wakeup
 from pytube.worker import Worker
 from tests.helpers.proxy import Mode, Proxy
@@ -147,17 +148,17 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
     pool = SessionPool(lambda: Session.open(through, "tube", "test"), size=2)
     try:
         enricher = RowEnricher(pool, "t", answer_timeout=SOON)
-        assert (await enricher.read(0, [1])).bodies
+        assert (await enricher.read({0: [1]}))[0].bodies
         async with pool.session() as session:
             proxy.switch(Mode.HALF_OPEN)
             with pytest.raises(NoAnswer):
                 await wait_for_answer(session.connection, SOON, session.connection.execute("SELECT 1"))
         proxy.switch(Mode.PASS)
-        assert (await enricher.read(0, [1])).bodies, "the pool has another session"
+        assert (await enricher.read({0: [1]}))[0].bodies, "the pool has another session"
         asleep = EnrichConfig(mode="query", query="SELECT 1, '{}'::json FROM pg_sleep(5)")
         slow = RowEnricher(pool, "t", asleep, answer_timeout=SOON)
         with pytest.raises(EnrichTimeout, match="postgres.answer_timeout"):
-            await slow.read(0, [1])
+            await slow.read({0: [1]})
         wait_until(lambda: not sleepers(dsn), what="the server gives the query up, too")
     finally:
         await pool.close()
@@ -192,7 +193,7 @@ async def test_a_listening_session_that_has_gone_silent_is_noticed(
         connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET pytube.wake = on')
         connection.execute("SELECT tube.tube_ensure_exists('t')")
     session = await Session.open(through, "tube", "test")
-    listener = wakeup.Listener(session, ["t"], lambda *_: None, lambda: None, lambda: None)
+    listener = wakeup.Listener(session, ["t"], Logger("test"), lambda *_: None, lambda: None, lambda: None)
     listening = asyncio.create_task(listener.run())
     try:
         await wait_until_async(lambda: listener.works, what="notifications arrive")

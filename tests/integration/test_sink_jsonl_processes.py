@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from pytube.errors import SinkUnavailable
-from pytube.sinks.jsonl import JsonlSink
-from pytube.sinks.jsonl_replay import Replay, replay
+from pytube.sinks.jsonl import JsonlSink, Replay, replay
 from pytube.testing import batch
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
@@ -197,7 +196,7 @@ async def test_stopped_before_its_write_it_writes_nothing(
     await successor.send(batch({1: {}}, token=(2, 1)))
     os.kill(stopped.pid, signal.SIGCONT)
     said, _ = stopped.communicate(timeout=LIMIT)
-    assert "not written, the right to send had lapsed" in said
+    assert "nothing was written, the right to send had lapsed" in said
     assert [line.token.epoch for line in replay([path]).values()] == [2]
     assert check_lines(path) == (1, 0)
 

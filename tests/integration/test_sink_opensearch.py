@@ -50,6 +50,11 @@ class TestOpenSearch(SinkContract):
     def rejected_value(self) -> Any:
         return ["no object"]
 
+    async def lose(self) -> bool:
+        for name in request(f"{self.index.url}*/_alias"):
+            request(f"{self.index.server}/{name}", "DELETE")
+        return True
+
     def stall(self) -> bool:
         freeze(self.pid)
         return True
@@ -105,11 +110,11 @@ async def test_an_index_is_made_with_the_settings_and_mappings_given(index: Inde
     await sink.close()
 
 
-async def test_an_index_that_forgets_deletes_too_soon_is_refused_or_set(index: Index) -> None:
+async def test_an_index_that_forgets_deletes_too_soon_is_refused(index: Index) -> None:
     request(index.url, "PUT", {"settings": SMALL})
-    with pytest.raises(ConfigError, match="remembers deletes for 60s .*raise_gc_deletes = true"):
+    with pytest.raises(ConfigError, match="remembers deletes for 60s .*: set index.gc_deletes to that"):
         await opened(index)
-    await (await opened(index, raise_gc_deletes=True)).close()
+    request(f"{index.url}/_settings", "PUT", {"index.gc_deletes": "3600s"})
     await (await opened(index)).close()
     with pytest.raises(ConfigError, match="remembers deletes for 3600s"):
         await opened(index, tombstone_seconds=7200)
@@ -175,7 +180,7 @@ async def test_a_write_waits_for_the_copies_that_the_index_asks_for(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only node has one."""
-    monkeypatch.setattr("pytube.sinks.opensearch.delivery._SHARD_WAIT", "10ms")
+    monkeypatch.setattr("pytube.sinks.opensearch.bulk._SHARD_WAIT", "10ms")
     sink = await opened(index, settings={**SMALL, "number_of_replicas": 1})
     request(f"{index.url}/_settings", "PUT", {"index.write.wait_for_active_shards": "2"})
     (put_off,) = await sink.send(batch({1: {"v": 1}}))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from pytube.embedded.ports import HOST, Port
+from pytube.embedded.process import HOST, Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Retry, Stale, Token
 from pytube.sinks.opensearch import OpenSearchSink
@@ -224,7 +224,6 @@ async def test_an_id_cannot_forge_the_version_in_a_reason(server: Server) -> Non
     ("answer", "error", "what"),
     [
         (fails(401), SinkUnavailable, "takes nothing: HTTP 401"),
-        (fails(429), SinkUnavailable, "takes nothing: HTTP 429"),
         (fails(503), SinkUnavailable, "takes nothing: HTTP 503"),
         (fails(502), SinkTimeout, "failed: HTTP 502"),
         (fails(504), SinkTimeout, "failed: HTTP 504"),
@@ -243,6 +242,15 @@ async def test_a_request_that_failed(
         await sink.send(batch({1: {}}))
     assert caught.type is error
     assert await sink.send(batch({1: {}})) == [OK]
+    await sink.close()
+
+
+async def test_a_server_that_asks_for_fewer_requests_is_up(server: Server) -> None:
+    sink = await opened(server)
+    server.bulk = [fails(429)]
+    (result,) = await sink.send(batch({1: {}}))
+    assert isinstance(result, Retry)
+    assert (result.after, "is busy: HTTP 429" in result.reason) == (1.0, True)
     await sink.close()
 
 
@@ -329,7 +337,7 @@ async def test_connections_to_nodes_that_are_down_are_closed(
         sessions.append(ClientSession(**options))
         return sessions[-1]
 
-    monkeypatch.setattr("pytube.sinks.opensearch.client.aiohttp.ClientSession", remembered)
+    monkeypatch.setattr("pytube.sinks.http.aiohttp.ClientSession", remembered)
     with Port() as port:
         sink = await opened(server, url=[server.url, f"http://{HOST}:{port.number}"])
         for key in range(2):  # they take turns
@@ -458,12 +466,60 @@ async def test_a_reindex_is_refused_by_a_server_that_does_not_know_must_exist(se
 
 def test_without_the_client_the_extra_is_named() -> None:
     program = (
-        "import sys; sys.modules['opensearchpy'] = None\n"
+        "import sys; sys.modules['aiohttp'] = None\n"
         "from pytube.errors import ConfigError\n"
         "try: import pytube.sinks.opensearch\n"
         "except ConfigError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.startswith(
-        "sink \"opensearch\" needs the package opensearchpy: pip install 'pytube-pg[opensearch]'"
+        "sink \"opensearch\" needs the package aiohttp: pip install 'pytube-pg[opensearch]'"
     )
+
+
+async def test_all_faults_of_an_index_are_told_at_once(server: Server) -> None:
+    fields = {**STAMP, "seq": {"type": "text"}, "shard": {"type": "keyword"}}
+    about = {
+        "aliases": {"items": {}},
+        "mappings": {"enabled": False, "properties": {"_pytube": {"properties": fields}}},
+        "settings": {"index.gc_deletes": "60s"},
+    }
+    server.other["items"] = answers(200, {"items-000001": about})
+    with pytest.raises(ConfigError) as refused:
+        await OpenSearchSink.from_options({"url": server.url, "index": "items"}).open()
+    for part in (
+        "remembers deletes for 60s",
+        "enabled = false",
+        "_pytube.seq as text",
+        "_pytube.shard as keyword",
+    ):
+        assert part in str(refused.value)
+    assert str(refused.value).count('sink "opensearch"') == 1
+
+
+async def test_all_reasons_of_a_refused_index_are_told_at_once(server: Server) -> None:
+    server.other["items"] = fails(404)
+    server.other["items-000001"] = answers(
+        400,
+        {
+            "error": {
+                "type": "mapper_parsing_exception",
+                "reason": "Failed to parse mapping",
+                "root_cause": [{"reason": "no type for [a]"}, {"reason": "no type for [b]"}],
+                "caused_by": {"reason": "no type for [a]", "caused_by": {"reason": "unknown analyzer"}},
+            },
+            "status": 400,
+        },
+    )
+    with pytest.raises(ConfigError) as refused:
+        await OpenSearchSink.from_options({"url": server.url, "index": "items"}).open()
+    told = "Failed to parse mapping; no type for [a]; no type for [b]; unknown analyzer"
+    assert str(refused.value).endswith(told)
+
+
+def test_all_faults_of_the_options_are_told_at_once() -> None:
+    wrong = {"url": "http://here", "index": "items", "user": "me", "client_key": "key.pem"}
+    with pytest.raises(ConfigError) as refused:
+        OpenSearchSink.from_options({**wrong, "mappings": {"enabled": False}})
+    for part in ("user and password go together", "client_key goes with client_cert", "enabled = false"):
+        assert part in str(refused.value)

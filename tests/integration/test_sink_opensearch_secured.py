@@ -167,7 +167,7 @@ async def test_a_server_under_another_authority_is_refused(
     for authority in (str(other.authority), None):  # None: those of the system
         said = await refusal(account.sink(ca_file=authority, **account.login), SinkUnavailable)
         assert said == (
-            f"{account.server.url}: nothing was sent: its certificate is not trusted: unable to get local "
+            f"{account.server.url} can't be reached: its certificate is not trusted: unable to get local "
             "issuer certificate; check ca_file, and the name in url"
         )
     await write_and_read(account.sink(ca_file=None, verify=False, **account.login), account)

@@ -50,6 +50,10 @@ class TestDocument(SinkContract):
     def rejected_value(self) -> Any:
         return b'"\\u0000"'
 
+    async def lose(self) -> bool:
+        self.eye.execute('TRUNCATE "Copy of it"')
+        return True
+
     def stall(self) -> bool:
         self.locker.execute('LOCK TABLE "Copy of it"')
         return True

@@ -14,7 +14,7 @@ import pytest
 import redis as redis_py
 
 from pytube.config import load
-from pytube.embedded.ports import Port
+from pytube.embedded.process import Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Key, Reject, Result, Retry, Stale, Token
 from pytube.sinks import redis_script
@@ -107,6 +107,10 @@ class TestJson(SinkContract):
     def values_of(self, keys: list[tuple[Key, bytes]]) -> dict[Key, Any]:
         texts = self.store.mget([name for _, name in keys]) if keys else []
         return {key: json.loads(text or "") for (key, _), text in zip(keys, texts, strict=True)}
+
+    async def lose(self) -> bool:
+        self.store.flushall()
+        return True
 
     def stall(self) -> bool:
         self.store.client_pause(60_000, all=False)
@@ -218,13 +222,16 @@ async def test_a_document_may_not_have_a_key_of_the_sink(server: RedisServer, st
     assert set(store.scan_iter(match="[^p]*")) == {b"b"}
 
 
-async def test_one_large_document_among_many(server: RedisServer, store: redis_py.Redis) -> None:
+async def test_one_large_document_among_many(
+    server: RedisServer, store: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytube.sinks.redis.LARGEST", 1000)
     documents: dict[int, Any] = {at: {"n": at} for at in range(300)} | {150: {"text": "x" * 2000}}
-    async with opened(server.url, max_document_bytes=1000, max_bytes=2000) as sink:
+    async with opened(server.url, max_bytes=2000) as sink:
         results = await sink.send(batch(documents))
     assert [at for at, result in enumerate(results) if result != OK] == [150]
     assert isinstance(results[150], Reject)
-    assert "max_document_bytes" in results[150].reason
+    assert "1000 are possible" in results[150].reason
     assert len(held(store)) == 299
 
 
@@ -627,6 +634,24 @@ async def test_wait_for_the_disk(server: RedisServer, store: redis_py.Redis, tmp
                 await sink.send(batch({1: {"v": 2}}, token=(1, 2)))
 
 
+async def test_a_mark_that_may_not_be_read(server: RedisServer, store: redis_py.Redis) -> None:
+    """It is no outage: documents go on."""
+    store.acl_setuser(
+        "app",
+        enabled=True,
+        nopass=True,
+        keys=["{*", "pytube.register*", "pytube.tombstone*"],
+        categories=["+@all"],
+    )
+    try:
+        async with opened(server.url, username="app", password="any") as sink:
+            assert await sink.send(batch({1: {"v": 1}})) == [OK]
+            with pytest.raises(ConfigError, match=r"grant MGET and SET of pytube\.mark:\*"):
+                await sink.read_mark("conformance")
+    finally:
+        store.acl_deluser("app")
+
+
 # --- a cluster ----------------------------------------------------------------------------------
 
 
@@ -659,6 +684,20 @@ async def test_a_cluster(cluster: RedisCluster) -> None:
         for shard in range(12):
             ids = {key async for page in sink.scan("conformance", shard, 6) for key in page}
             assert ids == {*range(1, 30)}
+
+
+async def test_one_server_of_the_cluster_is_emptied(cluster: RedisCluster) -> None:
+    """Each has some of the mark: none can lose its documents unseen."""
+    async with opened(cluster.url, cluster=True) as sink:
+        await sink.write_mark("emptied", "first")
+        for server in cluster.servers:
+            before = await sink.read_mark("emptied")
+            assert before is not None
+            with server.client() as client:
+                client.flushall()
+            assert await sink.read_mark("emptied") is None
+            await sink.write_mark("emptied", "again")
+            assert await sink.read_mark("emptied") in (before, "again")
 
 
 async def test_a_slot_of_the_cluster_moves(cluster: RedisCluster) -> None:

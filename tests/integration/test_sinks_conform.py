@@ -15,8 +15,7 @@ import pytest
 from pytube.model import OK, Batch, Key, Reject, Result
 from pytube.sinks.base import Sink, Stored
 from pytube.sinks.callable import CallableSink
-from pytube.sinks.jsonl import JsonlSink
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import JsonlSink, replay
 from pytube.testing import Faults, MemorySink, MemoryStore, SinkContract
 from tests.helpers.sweepable import SweepableSink
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from pytube.spark.keys.kinds import kind_of
-from pytube.spark.pods.make import Cutters, Pods, encode, send
+from pytube.spark.kinds import kind_of
+from pytube.spark.pods import Cutters, Pods, encode, send
 from tests.helpers.capture import open_session
 
 ODD = ["", " ", "NULL", "{a,b}", 'say "x"', "it's", "\\", "\\N", "\\.", "\\x41", "%s", "line\nbreak\r\n\ttab"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from tests.integration.test_worker_faults import running
 Conn = psycopg.Connection[tuple[object, ...]]
 
 down = False
+reasons: Iterator[str | None] = iter(())
+because: str | None = None
 
 
 def send(batch: Batch) -> Sequence[Result]:
     """The sink of these tests."""
+    global because  # the last one goes on
+    if (because := next(reasons, because)) is not None:
+        raise SinkUnavailable(because)
     if down:
         raise SinkUnavailable("https://app:hunter2@index refused\x00 us: " + "x" * 1000)
     return [OK] * len(batch)
@@ -80,11 +86,8 @@ def test_a_killed_leader_is_lost(dsn: str, conn: Conn, config: Path) -> None:
     assert states(dsn) == ["lost", "lost"]
     assert "lost" in run("status", dsn=dsn).stdout
     found = run_json("doctor", folder=config.parent, code=1)
-    lost = [check for check in found if "is lost" in check["finding"]]
-    assert [(check["subject"], check["level"]) for check in lost] == [
-        ("partition 0 of t", "fail"),
-        ("partition 1 of t", "fail"),
-    ]
+    lost = [check for check in found if "lost for" in check["finding"]]
+    assert [(check["subject"], check["level"]) for check in lost] == [("partitions 0, 1 of t", "fail")]
     assert "pytube worker --tube t" in lost[0]["remedy"]
 
 
@@ -112,7 +115,7 @@ async def test_a_sink_and_a_source_that_are_down(
         assert "hunter2" not in shown.output
         assert [row[:2] for row in conn.execute(troubled)] == [("t", 1)]
         checks = await asyncio.to_thread(run_json, "doctor", folder=config.parent, code=1)
-        assert any("sink down: https://" in check["finding"] for check in checks)
+        assert any(re.search("^sink down for .*: https://", check["finding"]) for check in checks)
         monkeypatch.setattr(f"{__name__}.down", False)
         await worker.until("it is up", lambda: one(dsn)["state"] == "leads")
         assert conn.execute(troubled).fetchall() == []
@@ -123,4 +126,32 @@ async def test_a_sink_and_a_source_that_are_down(
         await worker.until("its source is down", lambda: one(dsn)["state"] == "source down")
         assert 'column "color" does not exist' in one(dsn)["source_down"]
         conn.execute(predicate, (None,))
+        await worker.until("it is up", lambda: one(dsn)["state"] == "leads")
+
+
+async def test_the_latest_reason_is_shown_wherever_an_outage_is(
+    dsn: str, conn: Conn, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = ["connection refused", "HTTP 401: bad password", "the certificate has expired"]
+    monkeypatch.setattr(f"{__name__}.reasons", iter(told))
+    async with running(config) as worker:
+        conn.execute("INSERT INTO public.goods VALUES (1)")
+        await worker.until("the last reason is told", lambda: one(dsn)["sink_down"] == told[-1])
+        assert conn.execute(
+            "SELECT sink_down_since BETWEEN acquired_at AND renewed_at FROM tube_leaders('t')"
+            " WHERE partition = 1"
+        ).fetchone() == (True,)
+        assert told[-1] in run("status", dsn=dsn).stderr
+        checks = await asyncio.to_thread(run_json, "doctor", folder=config.parent, code=1)
+        assert any(
+            check["finding"].startswith("sink down for ") and check["finding"].endswith(told[-1])
+            for check in checks
+        )
+        explain = start("explain", "--tube", "t", "--key", "1", config=config)
+        explained, _ = await asyncio.to_thread(explain.communicate)
+        assert f": {told[-1]}" in explained
+        assert "The sink is down, for " in explained
+        metrics = run("status", "--prometheus", dsn=dsn).stdout
+        assert re.search(r'pytube_fleet_sink_down_seconds\{partition="1",tube="t"\} [0-9.e-]+[1-9]', metrics)
+        monkeypatch.setattr(f"{__name__}.because", None)
         await worker.until("it is up", lambda: one(dsn)["state"] == "leads")

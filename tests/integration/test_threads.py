@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pytube.db import connect
 from pytube.db.connect import connect_async
-from pytube.embedded.ports import Port
+from pytube.embedded.process import Port
 from pytube.errors import SinkUnavailable
 from pytube.sinks.base import Sink
 from pytube.sinks.opensearch import OpenSearchSink

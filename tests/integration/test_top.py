@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,10 +11,8 @@ from pydantic import SecretStr
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
-from pytube.cli.context import Database
-from pytube.cli.top.app import TopApp
-from pytube.cli.top.dialogs import Ask, ParkList, Question, Reading
-from pytube.config import Config, load
+from pytube.cli.top_table import TopApp
+from pytube.db.database import Database
 from tests.helpers.cli import run
 from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.waiting import wait_until_async
@@ -40,11 +37,9 @@ def tubes(conn: Conn) -> None:
 
 
 @asynccontextmanager
-async def shown(
-    dsn: str, *, width: int = 80, config: Config | None = None
-) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
+async def shown(dsn: str, *, width: int = 80) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
     """The screen, once a sample is on it; it takes one more a moment."""
-    app = TopApp([Database(SecretStr(dsn), "tube")], config, interval=0.1)
+    app = TopApp([Database(SecretStr(dsn))], interval=0.1)
     async with app.run_test(size=(width, 24)) as pilot:
         await wait_until_async(lambda: table(app).row_count > 0, what="a sample is shown")
         await pilot.pause()
@@ -62,10 +57,6 @@ def cells(app: TopApp) -> list[list[str]]:
 
 def said(app: TopApp, part: str) -> str:
     return str(app.screen_stack[0].query_one(f"#{part}", Static).render())
-
-
-def notices(app: TopApp) -> str:
-    return "\n".join(notice.message for notice in app._notifications)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -99,113 +90,25 @@ async def test_filter_and_sort(dsn: str, conn: Conn) -> None:
 
 
 @pytest.mark.usefixtures("tubes")
-async def test_pause_and_resume(dsn: str, conn: Conn) -> None:
-    async with shown(dsn) as (app, pilot):
-        await pilot.press("p")
-        await wait_until_async(lambda: isinstance(app.screen, Ask), what="it asks")
-        await pilot.press("escape")
-        assert conn.execute("SELECT count(*) FROM tube_paused").fetchone() == (0,)
-        await pilot.press("p", *"look", "enter")
-        await wait_until_async(lambda: "look" in said(app, "troubles"), what="the pause is shown")
-        await pilot.press("2")
-        await pilot.press("r", "y")
-        await wait_until_async(lambda: "resume the whole tube" in notices(app), what="it is told")
-        await pilot.press("1", "r")
-        await wait_until_async(lambda: isinstance(app.screen, Question), what="it asks")
-        await pilot.press("n")
-        assert conn.execute("SELECT count(*) FROM tube_paused").fetchone() == (1,)
-        await pilot.press("r", "y")
-        await wait_until_async(lambda: "paused" not in said(app, "troubles"), what="the pause is gone")
-    acts = conn.execute("SELECT action, tube, client FROM tube_audit ORDER BY audit_id").fetchall()
-    assert acts == [("pause", "goods", "pytube cli"), ("resume", "goods", "pytube cli")]
-
-
-@pytest.mark.usefixtures("tubes")
-async def test_a_park_entry_and_a_key(dsn: str, tmp_path: Path) -> None:
-    path = tmp_path / "pytube.toml"
-    path.write_text(
-        f'[postgres]\ndsn = "{dsn}"\n[tube.goods.sink]\ntype = "jsonl"\npath = "{tmp_path}/out"\n'
-    )
-    async with shown(dsn, config=load(path)) as (app, pilot):
-        await pilot.press("k")
-        await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
-        await pilot.press("enter")
-        await wait_until_async(lambda: isinstance(app.screen, Reading), what="the entry is open")
-        text = str(app.screen.query_one(Static).render())
-        assert "mapper_parsing [broken]" in text
-        assert "attempts:    5" in text
-        assert "\x1b" not in text
-        await pilot.press("escape", "e", *"7", "enter")
-        await wait_until_async(lambda: isinstance(app.screen, Reading), what="the key is explained")
-        assert "a [red]ball" in str(app.screen.query_one(Static).render())
-
-
-@pytest.mark.usefixtures("tubes")
-async def test_what_is_parked_is_tried_again(dsn: str, conn: Conn) -> None:
-    conn.execute("SELECT outbox_stash('mail', 'topic', 'key', 'value')")
-    conn.execute(
-        "INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
-        " SELECT 'mail', r.id, 'topic', 'key', 0, 'too large', 1, 1, false, false FROM tube.mail AS r"
-    )
-
-    def retried() -> list[object]:
-        found = conn.execute("SELECT tube FROM tube_audit WHERE action IN ('park retry', 'outbox retry')")
-        return [tube for (tube,) in found.fetchall()]
-
-    async with shown(dsn) as (app, pilot):
-
-        async def listed() -> None:
-            await pilot.press("k")
-            await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
-
-        async def asked() -> None:
-            await wait_until_async(lambda: isinstance(app.screen, Question), what="it asks")
-
-        await listed()
-        await pilot.press("r")
-        await asked()
-        await pilot.press("n")
-        assert retried() == []
-        await listed()
-        await pilot.press("enter")
-        await wait_until_async(lambda: isinstance(app.screen, Reading), what="the entry is open")
-        await pilot.press("r")
-        await asked()
-        await pilot.press("y")
-        await wait_until_async(lambda: "0/7 of tube goods is to be" in notices(app), what="it is done")
-        assert conn.execute("SELECT ids FROM tube.goods").fetchall() == [([7],), ([7],)], "the insert, and it"
-        await pilot.press("down")
-        await listed()
-        conn.execute("DELETE FROM tube_outbox_parked")
-        await pilot.press("r", "y")
-        await wait_until_async(lambda: "not parked any more" in notices(app), what="it is told")
-    assert retried() == ["goods"]
-
-
-@pytest.mark.usefixtures("tubes")
-async def test_a_control_pod_is_not_tried_again_with_all_others(dsn: str, conn: Conn) -> None:
-    conn.execute("UPDATE tube_parked SET id = NULL, payload = '{}'")
-    async with shown(dsn) as (app, pilot):
-        await pilot.press("k")
-        await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
-        await pilot.press("r", "y")
-        await wait_until_async(lambda: "a control pod has no key" in notices(app), what="it is refused")
-
-
-@pytest.mark.usefixtures("tubes")
-async def test_without_the_rights_it_says_so(dsn: str, conn: Conn) -> None:
+async def test_what_is_wrong_is_told(dsn: str, conn: Conn) -> None:
+    for partition, reason in enumerate(("a \x1b[31mlook [red]", "another one")):
+        conn.execute("SELECT tube_pause('goods', %s, reason => %s)", [partition, reason])
+    conn.execute("SELECT tube_pause('orders', NULL, reason => 'of orders'), tube_pause('mail')")
+    for held in ("uuid", None):
+        conn.execute("SELECT tube_sink_note('goods', %s)", [held])
     looker = f"top_looker_{database_name(dsn)}"
     with roles(dsn, f"{looker} IN ROLE tube_monitor"):
         async with shown(as_role(dsn, looker)) as (app, pilot):
-            await pilot.press("p", "enter")
-            await wait_until_async(lambda: "acting tube_admin" in notices(app), what="it is refused")
-            await pilot.press("k")
-            await wait_until_async(lambda: isinstance(app.screen, ParkList), what="what is parked is listed")
-            await pilot.press("r", "y")
-            await wait_until_async(lambda: notices(app).count("acting tube_admin") == 2, what="and this")
-            await pilot.press("e", "7", "enter")
-            await wait_until_async(lambda: "--config" in notices(app), what="it lacks the configuration")
-    assert conn.execute("SELECT count(*) FROM tube_paused").fetchone() == (0,)
+            told = said(app, "troubles")
+            assert "goods: the sink has lost its documents" in told
+            assert "a  [31mlook [red]" in told, "text of others commands neither the terminal nor the screen"
+            assert "mail: paused" not in told
+            assert "more: press x" in told
+            await pilot.press("x")
+            assert "goods: 1 document parked, one of them: mapper_parsing [broken]" in said(app, "troubles")
+            assert "mail: paused until it is resumed" in said(app, "troubles")
+            await pilot.press("x")
+            assert "more: press x" in said(app, "troubles")
 
 
 @pytest.mark.usefixtures("tubes")
@@ -222,10 +125,8 @@ async def test_a_database_that_goes_away(dsn: str, conn: Conn) -> None:
             assert "not read: Postgres" in said(app, "troubles")
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
         await wait_until_async(lambda: "NOT" not in said(app, "summary"), what="it is back")
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, Reading)
-        await pilot.press("escape", "q")
-    assert not app._sampler._thread.is_alive()
+        await pilot.press("q")
+    assert not app._thread.is_alive()
 
 
 def test_refusals(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pytube.config import parse
 from pytube.errors import ConfigError
 from pytube.events import Event, Parked
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import replay
 from pytube.transforms import DELETE, KEEP, SKIP, Change
 from pytube.worker import Worker
 from tests.helpers.logs import capture_logs

@@ -55,6 +55,7 @@ CONFIG = """
     target = "{module}:hang_in_shared_threads"
     batch_documents = 1
     sends = 64
+    ramp = 64
     concurrency = 64
     [tube.hung_too]
     keys_in_flight = 100

@@ -298,6 +298,34 @@ def test_a_sample(copy: Copy, text: str, least: int, most: int) -> None:
     assert report.extra == 0
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_sample_is_drawn_from_the_whole_table(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch, *, is_partitioned: bool
+) -> None:
+    """Its end, too; of a partitioned table, which nothing analyzes, not the first keys each time."""
+    conn = copy.conn
+    if is_partitioned:
+        conn.execute("CREATE TABLE public.parted (id bigint PRIMARY KEY) PARTITION BY RANGE (id)")
+        conn.execute("CREATE TABLE public.low PARTITION OF public.parted FOR VALUES FROM (1000) TO (2000)")
+        conn.execute("CREATE TABLE public.high PARTITION OF public.parted FOR VALUES FROM (2000) TO (9000)")
+        conn.execute("INSERT INTO public.parted SELECT generate_series(1000, 3999)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.parted', 1)")
+        conn.execute("ANALYZE public.low")
+        conn.execute("ANALYZE public.high")
+        table, first = "public.parted", 1000
+    else:
+        conn.execute("INSERT INTO public.goods SELECT g, g FROM generate_series(301, 3000) g")
+        conn.execute("ANALYZE public.goods")
+        table, first = "public.goods", 1
+    conn.execute("DELETE FROM t")
+    monkeypatch.setattr("pytube.verify.report.EXAMPLES", 1000)
+    report = asyncio.run(check(copy, sample=Sample(keys=200), tables=[table]))
+    assert report.missing == report.compared > 0, "nothing was delivered"
+    drawn = [int(key) - first for _, key in report.examples["missing"]]
+    assert max(drawn) > 2700, "of 3000 rows the last tenth is left out as good as never"
+    assert min(drawn) < 300
+
+
 def test_a_sample_of_nothing_is_not_equal(copy: Copy) -> None:
     copy.conn.execute("DELETE FROM public.goods")
     report = asyncio.run(check(copy, sample=Sample.parse("1%")))

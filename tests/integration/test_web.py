@@ -16,7 +16,8 @@ from pydantic import SecretStr
 
 from pytube import admin, clock
 from pytube.config import Config, parse
-from pytube.health.watcher import FleetWatcher, Target
+from pytube.db.database import Database
+from pytube.health.watcher import FleetWatcher
 from pytube.logs import Logger
 from pytube.sinks import build_sink
 from pytube.testing import batch
@@ -54,7 +55,7 @@ class Web:
 
     def browser(self, token: str | None = None, config: Config | None = None, **options: Any) -> Browser:
         postgres = self.config.postgres
-        place = Place(postgres.only_dsn, postgres.schema_name, config)
+        place = Place(Database(postgres.only_dsn, postgres.schema_name), config)
         site = Site({None: place}, self.sampler, None if token is None else Sessions(token))
         return Browser(application(site, ["127.0.0.1"], Logger("pytube.web")), **options)
 
@@ -80,7 +81,7 @@ def web(conn: Conn, dsn: str) -> Iterator[Web]:
     park(conn, acquire(conn, Claim(tube="t", partitions=2, partition=1)), park_item(42, shard=1))
     conn.execute("UPDATE tube_parked SET error = %s", (f"no such field {EVIL} \u202e",))
     config = parse(CONFIG.format(dsn=dsn, secret=make_conninfo(dsn, password="hunter2")), environment={})
-    watcher = FleetWatcher([Target(SecretStr(dsn))])
+    watcher = FleetWatcher([Database(SecretStr(dsn))])
     yield Web(conn, config, watcher, Sampler(watcher, 5, 6, Logger("pytube.web")))
     watcher.close()
 
@@ -103,6 +104,33 @@ def test_pages_show_what_the_database_knows(web: Web) -> None:
     assert "no such field" in tube
     leader = scalar(web.conn, "SELECT client_id FROM tube_leaders()")
     assert f"leader {leader} epoch" in browser.get("/partition?tube=t&partition=1").said
+
+
+def test_a_sink_that_was_emptied_is_told_of(web: Web) -> None:
+    for held in ("uuid", None):
+        web.conn.execute("SELECT tube_sink_note('t', %s)", [held])
+    web.sampler.take()
+    for page in ("/", "/tube?name=t", "/partition?tube=t&partition=1"):
+        said = web.browser(config=web.config).get(page).said
+        assert "t: the sink has lost its documents, or was replaced; found" in said
+        assert "pytube backfill start --tube t fills it again" in said
+        assert "Nothing is wrong" not in said
+
+
+def test_a_copy_that_is_to_be_verified_is_a_trouble(web: Web) -> None:
+    web.conn.execute("SELECT tube_source_check()")
+    web.conn.execute("UPDATE tube_source SET timeline = 7")
+
+    def is_told(page: str) -> bool:
+        web.sampler.take()
+        said = web.browser(config=web.config).get(page).said
+        return (
+            "t: the source was replaced or restored (timeline 1, before 7" in said
+            and "verify now: pytube verify --tube t" in said
+        )
+
+    for page in ("/", "/tube?name=t"):
+        wait_until(lambda page=page: is_told(page), what=f"{page} tells")  # type: ignore[misc] # its default
 
 
 def test_links_lead_to_pages(web: Web) -> None:
@@ -186,11 +214,11 @@ def only_looks(web: Web) -> None:
 def test_what_this_role_may_not_see_is_told(web: Web) -> None:
     web.conn.execute("REVOKE SELECT ON tube_parked FROM tube_monitor")
     only_looks(web)
-    watcher = FleetWatcher([Target(web.config.postgres.only_dsn)])
+    watcher = FleetWatcher([Database(web.config.postgres.only_dsn)])
     web.sampler = Sampler(watcher, 5, 6, Logger("pytube.web"))
     watcher.close()
     said = web.browser().get("/").said
-    assert "Not looked at: 2 parked keys could not be seen by this role (tube_monitor may)" in said
+    assert "Not looked at: 1 parked keys could not be seen by this role (tube_monitor may)" in said
     assert "parked ?" in said
 
 
@@ -398,3 +426,20 @@ def test_the_cookie_is_for_requests_alone(web: Web) -> None:
     assert "Secure" not in cookie
     tls = browser.post("/login", {"token": TOKEN}, {"origin": f"https://{browser.host}"})
     assert "Secure" in (tls.header("set-cookie") or "")
+
+
+def test_it_says_that_nothing_is_wrong_only_while_nothing_is(web: Web) -> None:
+    """One partition is led by a term that renews nothing more, the other one by nobody."""
+    web.conn.execute("DELETE FROM tube.t")
+    for partition in range(2):
+        acquire(web.conn, Claim(tube="t", partitions=2, partition=partition, hold="1 hour"))
+
+    def said() -> str:
+        web.sampler.take()
+        return web.browser().get("/tube?name=t").said
+
+    wait_until(lambda: "nobody leads" not in said(), what="both are led")
+    assert "pytube park list --tube t shows why" in said()
+    assert "Nothing is wrong" not in said()
+    web.conn.execute("DELETE FROM tube_parked")
+    wait_until(lambda: "Nothing is wrong, as far as was looked" in said(), what="nothing is parked")

@@ -15,6 +15,7 @@ from pytube.faults import Point
 from tests.helpers.armed import VARIABLE
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
+from tests.helpers.wheels import build_wheel
 
 CONFIG = """
 [postgres]
@@ -29,15 +30,7 @@ path = "{sink}"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    (path,) = folder.glob("pytube_pg-*.whl")
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel")))
 
 
 def test_wheel_carries_sql_and_migrations(wheel: zipfile.ZipFile) -> None:

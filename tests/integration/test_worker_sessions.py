@@ -315,7 +315,6 @@ class Offers:
     def offer(self, tube: str) -> LeaseClaim:
         """Offer partition 0."""
         claim = LeaseClaim(tube, 0)
-        claim.take()
         self.claims_made.append(claim)
         self.queue.put_nowait(claim)
         return claim
@@ -327,7 +326,7 @@ class Offers:
         while (claim := await self.queue.get()) is not None:
             yield claim
 
-    async def stop(self) -> None:
+    async def stop(self, _why: object = None) -> None:
         for claim in self.claims_made:
             claim.lose()
         self.queue.put_nowait(None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from pytube.db.session import Session as WorkerSession
 from tests.conftest import Connect
 from tests.isolation.sessions import Session
 
@@ -25,3 +26,11 @@ def session(connect: Connect) -> Iterator[NewSession]:
     yield open_session
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+async def worker_session(dsn: str) -> AsyncIterator[WorkerSession]:
+    """A session with `dsn` as a worker opens it."""
+    opened = await WorkerSession.open(dsn, "tube", "worker")
+    yield opened
+    await opened.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 import psycopg
 from psycopg import sql
 
+from pytube.sources.settled import Settled
 from tests.helpers.terms import Conn, Marked, Term, mark, purge, reset, scalar
+from tests.helpers.waiting import wait_until_async
 
 
 @dataclass
@@ -81,3 +84,17 @@ def database(conn: Conn, name: str) -> str:
     """Make a database beside that of `conn`; its DSN."""
     conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
     return psycopg.conninfo.make_conninfo(conn.info.dsn, dbname=name)
+
+
+async def until_provisional(settled: Settled, seq: int) -> None:
+    """Advance until `seq` can be passed."""
+
+    async def advance() -> None:
+        while settled.provisional < seq:
+            await settled.advance()
+
+    task = asyncio.create_task(advance())
+    try:
+        await wait_until_async(task.done, what=f"{seq} can be passed")
+    finally:
+        task.cancel()

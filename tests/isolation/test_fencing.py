@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 from tests.helpers.terms import (
     TUBE,
     Claim,
@@ -53,12 +55,19 @@ CALLS = {
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
+def tube_of_items(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        make_tube(conn)
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        conn.execute("SELECT tube_table_ensure_attached(%s, 'public.items', 0)", (TUBE,))
+
+
+prepare = preparing(tube_of_items, "term")
+
+
 @pytest.fixture
 def term(conn: Conn) -> Term:
     """A term with two pods and two control pods marked, a pod not, and a key parked."""
-    make_tube(conn)
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
-    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.items', 0)", (TUBE,))
     term = acquire(conn)
     touch(conn)
     touch(conn, op="B")

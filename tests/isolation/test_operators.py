@@ -12,7 +12,7 @@ import pytest
 from pytube import admin
 from pytube.admin import Parking
 from pytube.admin import park as park_module
-from pytube.admin.session import value_of
+from pytube.tubes.calls import value_of
 from tests.helpers.terms import TUBE, Claim, Conn, acquire, make_tube, park, park_item, pods, touch
 from tests.isolation.conftest import NewSession
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, LiteralString
 
 import pytest
@@ -12,19 +11,17 @@ from pytube.db.session import Session
 from pytube.sources import queries
 from pytube.sources.settled import Settled
 from tests.helpers.terms import Conn, make_tube, touch
-from tests.helpers.waiting import wait_until_async
 from tests.isolation.conftest import NewSession
+from tests.isolation.settling import until_provisional
 
 INSERT = "INSERT INTO tube.queue (op, shard, ids) VALUES ('U', 0, '{1}') RETURNING seq"
 
 
 @pytest.fixture
-async def asking(dsn: str, conn: Conn) -> AsyncIterator[Session]:
-    """A worker's session."""
+def asking(worker_session: Session, conn: Conn) -> Session:
+    """A worker's session; there is a tube."""
     make_tube(conn)
-    asking = await Session.open(dsn, "tube", "settle")
-    yield asking
-    await asking.close()
+    return worker_session
 
 
 async def test_what_is_committed_is_settled_at_once(asking: Session, conn: Conn) -> None:
@@ -113,17 +110,3 @@ async def test_each_long_writer_holds_up_its_own_pods_only(
     second.run("ROLLBACK")
     await settled.advance()
     assert settled.seq == later
-
-
-async def until_provisional(settled: Settled, seq: int) -> None:
-    """Advance until `seq` can be passed."""
-
-    async def advance() -> None:
-        while settled.provisional < seq:
-            await settled.advance()
-
-    task = asyncio.create_task(advance())
-    try:
-        await wait_until_async(task.done, what=f"{seq} can be passed")
-    finally:
-        task.cancel()

@@ -9,7 +9,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from pytube.db.install import install
 from tests.helpers import cli
+from tests.helpers.roles import staff
 from tests.spark.test_touch import touched
 
 Conn = psycopg.Connection[Any]
@@ -94,3 +96,32 @@ def test_a_file_of_texts_that_look_like_numbers(dsn: str, conn: Conn, tmp_path: 
     found = cli.run_json("spark", "reconcile", *sides, *arguments, dsn=dsn)
     assert (found["missing"], found["extra"], found["different"]) == (1, 1, 0)
     assert touched(conn, "words") == [(0, "1000"), (0, "1e3")]  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("superuser", [True, False])
+def test_each_command_as_its_role(any_bare_dsn: str, tmp_path: Path, superuser: bool) -> None:
+    """With `USAGE` of the table's schema for the writer, and `SELECT` for who reads it."""
+    (tmp_path / "ids.csv").write_text("id,n\n1,1\n2,2\n")
+    with staff(any_bare_dsn, superuser=superuser, install=lambda dsn, name: install(dsn, roles=name)) as crew:
+        crew.admin.execute("SET search_path = tube; CREATE TABLE public.x (id bigint PRIMARY KEY, n int)")
+        crew.admin.execute("INSERT INTO public.x VALUES (1, 1), (3, 3)")
+        crew.admin.execute(
+            f"GRANT SELECT ON public.x TO {crew.name('admin')}, {crew.name('writer')}".encode()
+        )
+        crew.admin.execute("SELECT tube_ensure_exists('t')")
+        crew.admin.execute("SELECT tube_table_ensure_attached('t', 'public.x', 0)")
+        writer, admin = crew.dsns["writer"], crew.dsns["admin"]
+        files = ("--format", "csv")
+        assert (
+            "2 ids in"
+            in cli.run("spark", "touch", "--tube", "t", "--input", str(tmp_path), *files, dsn=writer).output
+        )
+        query = ("--query", "SELECT id FROM public.x", "--ranges", "2")
+        assert "2 ids in" in cli.run("spark", "fanout", "--tube", "t", *query, dsn=writer).output
+        sides = ("--source", "public.x", "--sink", str(tmp_path), "--tube", "t", *files)
+        found = cli.run_json("spark", "reconcile", *sides, dsn=writer)
+        assert (found["missing"], found["extra"]) == (1, 1)
+        table = ("--tube", "t", "--table", "public.x", "--ranges", "2")
+        assert "2 rows are in the tube" in cli.run("spark", "backfill", *table, dsn=admin).output
+        assert len(cli.run_json("spark", "jobs", dsn=crew.dsns["monitor"])) == 4

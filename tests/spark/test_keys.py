@@ -18,6 +18,7 @@ from pytube.model import shard_of
 from pytube.spark import PartFailed, backfill, fanout_sql, reconcile, register, snapshot, touch
 from tests.conftest import Servers
 from tests.helpers.capture import Conn, open_session
+from tests.spark import probes
 from tests.spark.test_touch import die, once
 
 N = 1000
@@ -133,7 +134,7 @@ def test_a_task_that_is_killed(
 ) -> None:
     flag = tmp_path / "flag"
     probe = once(flag, moment, die)
-    done = touch(keys(spark, kind), tubes="t", dsn=dsn, buckets=4, publish=publish, probe=probe)
+    done = probes.touch(keys(spark, kind), tubes="t", dsn=dsn, buckets=4, publish=publish, probe=probe)
     assert flag.exists()
     assert done.ids == N
     assert touched(db) == all_of(kind)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pytube.errors import StatementFailed, UsageError
 from pytube.spark import backfill, fanout_sql, register, touch
 from tests.helpers.roles import as_role, roles
+from tests.helpers.waiting import wait_until
 from tests.spark.test_touch import keys, touched
 
 Conn = psycopg.Connection[Any]
@@ -71,6 +72,12 @@ def test_a_worker_inserts_a_backfill(spark: SparkSession, dsn: str, admin: Conn)
     with pytest.raises(StatementFailed, match="permission denied for table x"):
         backfill(spark, "t", "public.x", dsn=wim, ranges=3)
     admin.execute("GRANT SELECT ON public.x TO wim")
+    locks = (
+        "SELECT FROM pg_locks AS k JOIN pg_database AS d ON d.oid = k.database"
+        " WHERE k.locktype = 'advisory' AND d.datname = current_database()"
+    )
+    # Postgres ends the session of the attempt before a moment after that has closed it.
+    wait_until(lambda: admin.execute(locks).fetchone() is None, what="nobody works on the backfill")
     assert backfill(spark, "t", "public.x", dsn=wim, ranges=3, backlog=1000).rows == 60
     assert touched(admin) == SOME
 

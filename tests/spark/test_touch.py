@@ -19,6 +19,7 @@ from pytube.model import shard_of
 from pytube.spark import PartFailed, snapshot, touch
 from pytube.spark.hosts import Host
 from tests.conftest import Servers
+from tests.spark import probes
 
 Conn = psycopg.Connection[Any]
 
@@ -114,7 +115,7 @@ def test_no_more_sessions_than_were_allowed(
             assert row is not None
             (tmp_path / f"{moment}-{unit}").write_text(str(row[0]))
 
-    touch(keys(spark), tubes=tube, dsn=dsn, buckets=6, max_connections=1, probe=count)
+    probes.touch(keys(spark), tubes=tube, dsn=dsn, buckets=6, max_connections=1, probe=count)
     assert {file.read_text() for file in tmp_path.iterdir()} == {"1"}
     assert touched(conn) == ALL
 
@@ -156,7 +157,7 @@ SOAK = pytest.mark.soak
 def test_a_task_that_is_killed(
     spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path, publish: Any, moment: str
 ) -> None:
-    done = touch(
+    done = probes.touch(
         keys(spark),
         tubes=tube,
         dsn=dsn,
@@ -190,7 +191,8 @@ def test_two_tasks_that_write_the_same_unit(
 
         return once(flag, "copied", write_all_else)
 
-    touch(keys(spark), tubes=tube, dsn=dsn, buckets=2, max_connections=1, job_id="race", probe=rival())
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "job_id": "race"}
+    probes.touch(keys(spark), **options, buckets=2, max_connections=1, probe=rival())
     # Both units were in when the first copies came: none of those is there.
     assert touched(conn) == [(0, 10**9), (0, 10**9 + 1)]
 
@@ -205,7 +207,7 @@ def test_a_driver_that_dies_and_runs_again(
 
     options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "job_id": "again", "publish": publish}
     with pytest.raises(Exception, match="no more"):
-        touch(keys(spark), **options, buckets=6, max_connections=1, probe=probe)
+        probes.touch(keys(spark), **options, buckets=6, max_connections=1, probe=probe)
     row = conn.execute("SELECT units_done, state FROM tube_job_list()").fetchone()
     assert row is not None
     assert 0 < row[0] < 6
@@ -230,7 +232,7 @@ def test_sessions_that_are_terminated(
                 "WHERE application_name = 'pytube spark'"
             )
 
-    done = touch(
+    done = probes.touch(
         keys(spark),
         tubes=tube,
         dsn=dsn,

@@ -19,22 +19,23 @@ from pyspark.sql import SparkSession
 
 from pytube.config import load
 from pytube.embedded.postgres import Postgres
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import replay
 from pytube.spark import Touched, touch
 from pytube.spark.hosts import Host
-from pytube.spark.sources.settled import SettledSeq
+from pytube.spark.source import SettledSeq
 from pytube.worker import Worker
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until, wait_until_async
+from tests.spark import probes
 from tests.spark.test_touch import ALL, N, keys, touched
 
 Conn = psycopg.Connection[Any]
 
 DRIVER = """
 import json, os, signal, sys
-from pytube.spark import touch
 from pytube.spark.session import local
 from tests.spark.conftest import SETTINGS
+from tests.spark.probes import touch
 from tests.spark.test_touch import keys
 
 dsn, = json.loads(sys.argv[1])
@@ -89,7 +90,9 @@ def test_a_server_that_restarts(
 ) -> None:
     done: list[Touched] = []
     options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 6, "max_connections": 2}
-    thread = threading.Thread(target=lambda: done.append(touch(keys(spark), **options, probe=hold(tmp_path))))
+    thread = threading.Thread(
+        target=lambda: done.append(probes.touch(keys(spark), **options, probe=hold(tmp_path)))
+    )
     thread.start()
     wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
     postgres.restart("immediate")
@@ -105,8 +108,8 @@ def test_a_unit_that_is_not_committed_is_waited_for(
     spark: SparkSession, dsn: str, conn: Conn, tube: str, tmp_path: Path
 ) -> None:
     """What a worker's floor and a stream's offset rest on."""
-    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1}
-    thread = threading.Thread(target=touch, args=(keys(spark),), kwargs={**options, "probe": hold(tmp_path)})
+    options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1, "probe": hold(tmp_path)}
+    thread = threading.Thread(target=probes.touch, args=(keys(spark),), kwargs=options)
     thread.start()
     wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
     conn.execute("SELECT t_touch(9, '{1}', 'U')")
@@ -147,7 +150,7 @@ async def test_a_worker_misses_nothing_of_a_unit_that_is_committed_late(
     worker = Worker(load(tmp_path / "pytube.toml"))
     await worker.start()
     options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1, "probe": hold(tmp_path)}
-    fan_out = asyncio.create_task(asyncio.to_thread(touch, keys(spark), **options))
+    fan_out = asyncio.create_task(asyncio.to_thread(probes.touch, keys(spark), **options))
     try:
         await wait_until_async((tmp_path / "copied").exists, 60, "the unit is copied")
         for later in range(N, N + 6):  # several partitions, one mark after the other

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from pytube.spark import register
 from pytube.spark.hosts import Host
-from pytube.spark.pods.make import Pods
-from pytube.spark.sources.tube import Staged, TubeSource, TubeWriter
+from pytube.spark.pods import Pods
+from pytube.spark.tube import Staged, TubeSource, TubeWriter
 from tests.spark.test_touch import ALL, keys, touched
 
 if TYPE_CHECKING:

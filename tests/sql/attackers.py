@@ -45,7 +45,7 @@ TABLES = """
 """
 
 SHADOW = """
-    CREATE FUNCTION evil.tube_private_owner_ddl(tube.tube_attachment)
+    CREATE FUNCTION evil.tube_private_owner_ddl(tube.tube_attachment, boolean)
         RETURNS TABLE (statement text, rel regclass) LANGUAGE plpgsql AS 'BEGIN PERFORM evil.grasp(); END';
     CREATE FUNCTION evil.tube_private_member_oids(regclass) RETURNS oid[] LANGUAGE plpgsql AS
         'BEGIN PERFORM evil.grasp(); RETURN NULL; END';
@@ -150,11 +150,6 @@ def function_of(world: World, kind: str, table: str) -> str:
             (f"%\\_{table}\\_{kind}%",),
         )
     )
-
-
-def seal_of(world: World, owner: str = MALLORY) -> str:
-    """The type that the last argument of an owner's functions has, and nobody else may use, or "None"."""
-    return str(scalar(world.admin, "SELECT tube.tube_private_seal(%s::regrole)", (owner,)))
 
 
 def plant_in_vault(world: World) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.helpers.capture import TABLE, Conn, open_session, scalar, set_up
+from tests.helpers.capture import TABLE, Conn, open_session, scalar, set_up, set_up_database
+from tests.helpers.database import preparing
+
+prepare = preparing(set_up_database)
 
 
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with a tube and an attached table."""
     with open_session(any_dsn) as conn:
-        set_up(conn)
         yield conn
 
 

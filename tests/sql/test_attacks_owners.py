@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
 
-from tests.helpers.capture import Conn, attach, detach, make_tube, ops, scalar
+from tests.helpers.capture import Conn, asked, attach, make_tube, ops, scalar, unfollow
 from tests.sql.attackers import (
     CASTS,
     KEEPER,
@@ -17,7 +17,6 @@ from tests.sql.attackers import (
     World,
     function_of,
     plant_in_vault,
-    seal_of,
     use_all,
 )
 
@@ -52,15 +51,15 @@ def test_what_a_truncate_plans_runs_as_the_owner(world: World) -> None:
 
 def test_an_admin_replaces_no_function_that_writers_run(world: World) -> None:
     world.admin.execute("GRANT tube_admin TO mallory")
+    make_tube(world.admin, predicate="v > 0 OR v IS NULL")
     evil = "LANGUAGE plpgsql AS 'BEGIN PERFORM evil.grasp(); RETURN NULL; END'"
     with world.login(MALLORY) as mallory:
-        for kind in ("capture", "agent", "put"):
+        for kind in ("capture", "passes", "put"):
             for table in ("acct", "vault"):
                 name = function_of(world, kind, table)
                 signature = scalar(
                     world.admin, "SELECT pg_get_function_identity_arguments(%s::regproc)", (name,)
                 )
-                signature = signature.replace("tube_seal_", "tube.tube_seal_")
                 result = scalar(world.admin, "SELECT pg_get_function_result(%s::regproc)", (name,))
                 for statement in (
                     f"CREATE OR REPLACE FUNCTION {name}({signature}) RETURNS {result} {evil}",
@@ -92,7 +91,6 @@ def test_an_admin_makes_no_trigger_and_nothing_beside_a_table(world: World) -> N
             "UPDATE tube.tube_attachment SET row_filter = 'evil.strike() = 1'",
             "INSERT INTO tube.tube_registry (tube, predicate) VALUES ('x', 'evil.strike() = 1')",
             "SET ROLE tube_owner",
-            "SET ROLE tube_nobody",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 mallory.execute(statement.encode())
@@ -100,151 +98,61 @@ def test_an_admin_makes_no_trigger_and_nothing_beside_a_table(world: World) -> N
     world.nobody_was_robbed()
 
 
-# --- the agent of an owner ------------------------------------------------------------------------
-
-BODY = "'BEGIN PERFORM evil.grasp(); RETURN true; END'"
-REPLACE = "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql"
-AGENTS = {
-    "invoker": f"{REPLACE} SECURITY INVOKER AS {BODY}",
-    "definer": f"{REPLACE} SECURITY DEFINER AS {BODY}",
-    "our text, with other rights": "ALTER FUNCTION {0} SECURITY INVOKER SET search_path = evil, pg_catalog",
-    "our text, with another path": "ALTER FUNCTION {0} SET search_path = evil, pg_catalog",
-    # what tube_private_call_agent belongs to
-    "a thief": (
-        "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
-        " PERFORM evil.grasp();"
-        " ALTER FUNCTION tube.tube_private_call_agent(text, text, regclass, name[], text) SECURITY INVOKER;"
-        " RETURN true; END $$"
-    ),
-    "a usurper": (
-        "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
-        " PERFORM evil.grasp(); SET ROLE tube_owner; PERFORM evil.grasp(); RETURN true; END $$"
-    ),
-    # A search path that is set for the session outlives the functions that pin their own.
-    "a path that stays": (
-        f"{REPLACE} SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ BEGIN"
-        " PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog, tube', false); RETURN true; END $$"
-    ),
-    "a path for the transaction": (
-        f"{REPLACE} SECURITY DEFINER AS $$ BEGIN"
-        " PERFORM pg_catalog.set_config('search_path', 'evil, pg_catalog, tube', true); RETURN true; END $$"
-    ),
-    # It is run at the commit, with the rights of the session.
-    "a cursor that stays": (
-        f"{REPLACE} SECURITY DEFINER AS $$ BEGIN"
-        " EXECUTE 'DECLARE stays CURSOR WITH HOLD FOR SELECT evil.grasp()'; RETURN true; END $$"
-    ),
-    "none": (
-        "CREATE OR REPLACE FUNCTION {0} RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$ BEGIN"
-        " DROP OWNED BY tube_nobody; RETURN true; END $$"
-    ),
-}
-OUTLIVING = {"a path that stays", "a path for the transaction", "a cursor that stays"}
-
-
-def a_tree(world: World) -> str:
-    """Attach a partitioned table of mallory's; the signature of its agent."""
-    world.run(
-        MALLORY,
-        "CREATE TABLE app.log (id bigint, day integer, PRIMARY KEY (id, day)) PARTITION BY LIST (day)",
-    )
-    attach(world.admin, "app.log", 7)
-    arguments = f"rel regclass, triggers name[], op text, seal {seal_of(world)}"
-    return f"{function_of(world, 'agent', 'log')}({arguments})"
-
-
-def partition_comes(world: World, day: int) -> None:
-    world.run(
-        MALLORY,
-        f"CREATE TABLE app.log_{day} PARTITION OF app.log FOR VALUES IN ({day})",
-        f"INSERT INTO app.log_{day} VALUES ({day}, {day})",
-    )
-
-
-@pytest.mark.parametrize(
-    "alter",
-    [
-        # What outlives a call of another role depends on the server.
-        pytest.param(alter, id=name, marks=[pytest.mark.every_server] if name in OUTLIVING else [])
-        for name, alter in AGENTS.items()
-    ],
-)
-def test_an_agent_that_was_replaced_has_its_owners_rights_or_none(world: World, alter: str) -> None:
-    agent = a_tree(world)
-    world.admin.execute("SET ROLE mallory")
-    world.admin.execute(SHADOW)
-    world.admin.execute("RESET ROLE")
-    world.run(MALLORY, alter.format(agent))
-    partition_comes(world, 1)
-    world.try_all("worker", "SELECT tube.tube_sync()")
-    partition_comes(world, 2)
-    world.try_all("postgres", "SELECT tube.tube_sync()")
-    world.run(
-        MALLORY, alter.format(agent), "DROP TABLE app.log_1", "ALTER TABLE app.log DETACH PARTITION app.log_2"
-    )
-    world.try_all("worker", "SELECT tube.tube_sync()")
-    use_all(world)
-    world.nobody_was_robbed("tube_nobody")
-    assert scalar(world.admin, "SELECT prosecdef FROM pg_proc WHERE proname = 'tube_private_call_agent'")
-
-
-def test_the_agents_of_others_can_not_be_called(world: World) -> None:
-    for name, table in (("acct", "bank.acct"), ("vault", "bank.vault")):
-        agent = function_of(world, "agent", name)
-        seal = seal_of(world, KEEPER if name == "acct" else "postgres")
-        for role in (MALLORY, "worker", "writer", KEEPER if name == "vault" else MALLORY):
-            with world.login(role) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
-                conn.execute(f"SELECT {agent}('{table}', NULL, 'D', NULL::{seal})".encode())
-    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        mallory.execute("SELECT tube.tube_private_call_agent('app.t', NULL, 'app.t', NULL, NULL)")
-
-
 # --- what an owner makes in the schema of the owners' functions ------------------------------------
 
 
-def test_overloads_beside_the_functions_of_others(world: World) -> None:
+def test_an_owner_creates_nothing_beside_the_functions_of_others(world: World) -> None:
+    """Not even who attaches: the right to do so ends with the attach."""
     make_tube(world.admin, predicate="v > 0 OR v IS NULL")
-    names = [
-        function_of(world, kind, table) for kind in ("capture", "agent", "p") for table in ("acct", "vault")
-    ]
-    statements = [
-        f"CREATE FUNCTION {name}({arguments}) RETURNS boolean LANGUAGE sql IMMUTABLE AS"
-        " 'SELECT evil.strike(1) = 1'"
-        for name in names
-        for arguments in (
-            "smallint",
-            "bigint",
-            "anyelement",
-            "numeric",
-            "text",
-            "regclass, text[], text",
-            "VARIADIC integer[]",
-        )
-    ]
-    statements += [
-        f"CREATE TYPE tube_capture.{name} AS (a integer)"
-        for name in ("bool", "int4", "pg_class", "old_table", "new_table", "text")
-    ]
-    statements += [
-        f"CREATE FUNCTION tube_capture.{name}(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
-        " 'SELECT evil.strike(1)::bigint'"
-        for name in ("tube_private_key_bigint", "cardinality", "array_agg")
-    ]
-    world.try_all(MALLORY, *statements)
-    made = (
-        "SELECT count(*) FROM pg_proc WHERE proowner = 'mallory'::regrole"
-        " AND pronamespace = 'tube_capture'::regnamespace"
+    world.admin.execute("GRANT tube_admin TO mallory")
+    world.run(
+        MALLORY,
+        "CREATE TABLE app.u (id bigint PRIMARY KEY, v integer)",
+        "SELECT tube.tube_table_ensure_attached('es-live', 'app.u', 5)",
+        "INSERT INTO app.u VALUES (1, 1)",
     )
-    assert scalar(world.admin, made) > 20
+    with world.login(MALLORY) as mallory:
+        for name in [function_of(world, kind, "acct") for kind in ("capture", "passes")]:
+            for statement in (
+                f"CREATE FUNCTION {name}(smallint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+                f"CREATE TYPE {name} AS (a integer)",
+                f"ALTER FUNCTION {function_of(world, 'capture', 'u')} RENAME TO x",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    mallory.execute(statement.encode())
+    use_all(world)
+    world.nobody_was_robbed()
+
+
+@pytest.mark.parametrize(
+    "arguments", ["smallint", "anyelement", "integer, integer DEFAULT 1", "VARIADIC integer[]"]
+)
+def test_overloads_beside_the_functions_of_others(world: World, arguments: str) -> None:
+    """By who opened the schema and left it open, as any admin may; the next look of anybody's closes it."""
+    make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    world.admin.execute("GRANT tube_admin TO mallory")
+    world.run(MALLORY, "SELECT tube.tube_private_open_capture('app.t')")
+    names = [function_of(world, "passes", table) for table in ("acct", "vault")]
+    names += [f"tube_capture.{name}" for name in ("cardinality", "array_agg", "tube_private_key_bigint")]
+    for name in names:
+        world.run(
+            MALLORY,
+            f"CREATE FUNCTION {name}({arguments}) RETURNS boolean LANGUAGE sql IMMUTABLE AS"
+            " 'SELECT evil.strike(1) = 1'",
+        )
     use_all(world)
     world.nobody_was_robbed()
     assert world.struck == set()
+    world.admin.execute("ALTER TABLE app.t RENAME id TO key")
+    world.admin.execute("SELECT tube_sync()")
+    assert not scalar(world.admin, "SELECT has_schema_privilege('mallory', 'tube_capture', 'CREATE')")
 
 
 @pytest.mark.parametrize("by", ["postgres", KEEPER])
 def test_functions_that_wait_under_the_names_to_come(world: World, by: str) -> None:
-    """Names can be told beforehand. What has a seal only its owner can make; settings are not taken over."""
-    world.admin.execute("GRANT tube_admin TO keeper; GRANT USAGE ON SCHEMA evil TO keeper")
+    """Names can be told beforehand."""
+    make_tube(world.admin, predicate="v > 0 OR v IS NULL")
+    world.admin.execute("GRANT tube_admin TO keeper, mallory; GRANT USAGE ON SCHEMA evil TO keeper")
     world.admin.execute(
         "CREATE TABLE bank.fresh (id bigint PRIMARY KEY, v integer); ALTER TABLE bank.fresh OWNER TO keeper"
     )
@@ -253,38 +161,65 @@ def test_functions_that_wait_under_the_names_to_come(world: World, by: str) -> N
         "SELECT pg_get_functiondef(p.oid), p.oid::regprocedure::text FROM pg_proc AS p"
         " WHERE p.pronamespace = 'tube_capture'::regnamespace AND p.proname LIKE '%%fresh%%'"
     ).fetchall()
+    assert len(found) == 2
     world.admin.execute("SELECT tube_table_ensure_detached('es-live', 'bank.fresh')")
     world.admin.execute("SET ROLE mallory")
     world.admin.execute(SHADOW)
+    world.admin.execute("SELECT tube.tube_private_open_capture('app.t')")
     for definition, signature in found:
-        if "tube_seal_" in signature:
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                world.admin.execute(definition.encode())
-            continue
         world.admin.execute(definition.encode())
         world.admin.execute(f"ALTER FUNCTION {signature} SET search_path = evil, pg_catalog".encode())
-        world.admin.execute(f"REVOKE ALL ON FUNCTION {signature} FROM PUBLIC".encode())
     world.admin.execute("RESET ROLE")
-    world.try_all(by, "SELECT tube.tube_table_ensure_attached('es-live', 'bank.fresh', 9)")
+    world.run(by, "SELECT tube.tube_table_ensure_attached('es-live', 'bank.fresh', 9)")
     world.try_all(KEEPER, "INSERT INTO bank.fresh VALUES (1, 1), (2, 2)", "TRUNCATE bank.fresh")
     world.try_all("postgres", "INSERT INTO bank.fresh VALUES (1, 1), (2, 2)", "TRUNCATE bank.fresh")
     world.nobody_was_robbed()
     assert world.struck == set()
+    assert ops(world.admin) == [
+        ("D", 1),
+        ("D", 1),
+        ("D", 2),
+        ("D", 2),
+        ("I", 1),
+        ("I", 1),
+        ("I", 2),
+        ("I", 2),
+    ]
 
 
-def test_an_owner_who_leaves_settings_to_the_next_one(world: World) -> None:
+@pytest.mark.parametrize("how", ["ALTER TABLE app.t OWNER TO keeper", "REASSIGN OWNED BY mallory TO keeper"])
+def test_an_owner_who_leaves_settings_to_the_next_one(world: World, how: str) -> None:
     world.admin.execute("SET ROLE mallory")
     world.admin.execute(SHADOW)
     world.admin.execute("RESET ROLE")
-    for kind in ("agent", "capture"):
-        world.run(
-            MALLORY, f"ALTER FUNCTION {function_of(world, kind, 't')} SET search_path = evil, pg_catalog"
-        )
-    world.admin.execute("ALTER TABLE app.t OWNER TO keeper; GRANT USAGE, CREATE ON SCHEMA app TO keeper")
+    capture = function_of(world, "capture", "t")
+    world.run(MALLORY, f"ALTER FUNCTION {capture} SET search_path = evil, pg_catalog SECURITY INVOKER")
+    world.admin.execute(f"{how}; GRANT USAGE, CREATE ON SCHEMA app TO keeper".encode())
+    world.run("worker", "SELECT tube.tube_sync()")
+    world.try_all("postgres", "INSERT INTO app.t VALUES (8, 1), (9, 2)", "TRUNCATE app.t")
     world.admin.execute("SELECT tube_sync()")
     world.try_all(KEEPER, "INSERT INTO app.t VALUES (1, 1), (2, 2)", "TRUNCATE app.t")
     world.nobody_was_robbed()
     assert world.struck == set()
+
+
+def test_an_admin_changes_no_shards_of_anothers_table(world: World) -> None:
+    world.admin.execute("GRANT tube_admin TO mallory")
+    world.try_all(
+        MALLORY,
+        'SELECT tube.tube_private_provide(jsonb_populate_record(a, \'{"shard": 7, "shards": 3}\'))'
+        " FROM tube.tube_attachment AS a",
+        'SELECT tube.tube_private_provide(jsonb_populate_record(a, \'{"trigger_function": "x"}\'))'
+        " FROM tube.tube_attachment AS a",
+        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"shard\": 7, \"shards\": 3}'), 'late')"
+        " FROM tube.tube_attachment AS a",
+        "SELECT tube.tube_table_ensure_attached('es-live', 'bank.acct', 7)",
+    )
+    shards = "SELECT array_agg(shard ORDER BY shard) FROM tube_list()"
+    assert scalar(world.admin, shards) == [0, 1, 2]
+    world.run("writer", "INSERT INTO bank.acct VALUES (1)", "UPDATE bank.acct SET v = 1")
+    world.admin.execute("INSERT INTO bank.vault VALUES (1), (2)")
+    assert ops(world.admin) == [("I", 1), ("I", 1), ("I", 2), ("U", 1)]
 
 
 @pytest.mark.parametrize(
@@ -342,8 +277,7 @@ def test_a_truncate_by_a_snapshot_from_before_the_table_was_given_away(world: Wo
         old.execute("TRUNCATE bank.vault")
         old.execute("COMMIT")
     world.nobody_was_robbed()
-    swept = """SELECT count(*) FROM "tube"."es-live" WHERE payload ->> 'type' = 'sweep'"""
-    assert scalar(world.admin, swept) == 1, "what it could not read is swept"
+    assert asked(world.admin) == [], "its function went with its owner"
 
 
 @pytest.mark.parametrize("how", ["predicate", "columns", "replica"])
@@ -365,7 +299,7 @@ def test_a_write_by_a_snapshot_from_before_a_column_got_a_type_of_theirs(world: 
         old.execute("DELETE FROM bank.vault WHERE id = 3")
         old.execute("COMMIT")
     world.nobody_was_robbed()
-    assert {id_ for _, id_ in ops(world.admin)} == {2, 3}, "all that is written is touched"
+    assert ops(world.admin) == [], "it is not captured until she agrees"
 
 
 @pytest.mark.parametrize("how", ["predicate", "columns"])
@@ -409,11 +343,12 @@ def test_a_trigger_that_the_last_owner_had_not_committed_yet(world: World, how: 
             "ALTER TABLE evil.x ALTER n TYPE evil.mood USING 'b'",
             "ANALYZE evil.x",
         )
-        old.execute("INSERT INTO evil.x VALUES (2, 1, 'b')")
-        old.execute("UPDATE evil.x SET n = 'a' WHERE id = 2")
-        old.execute("TRUNCATE evil.x")
-        old.execute("COMMIT")
-    world.run(
+        with suppress(psycopg.errors.InternalError_):  # the function is gone, as Postgres may find
+            old.execute("INSERT INTO evil.x VALUES (2, 1, 'b')")
+            old.execute("UPDATE evil.x SET n = 'a' WHERE id = 2")
+            old.execute("TRUNCATE evil.x")
+        old.execute("ROLLBACK")
+    world.try_all(
         MALLORY,
         "INSERT INTO evil.x VALUES (3, 1, 'b')",
         "UPDATE evil.x SET n = 'a'",
@@ -425,15 +360,16 @@ def test_a_trigger_that_the_last_owner_had_not_committed_yet(world: World, how: 
 
 def test_a_predicate_that_was_replaced_before_all_of_an_owners_objects_are_given(world: World) -> None:
     make_tube(world.admin, predicate="v > 0")
-    passes = function_of(world, "p", "t")
-    tag = scalar(world.admin, "SELECT obj_description(%s::regproc, 'pg_proc')", (passes,))
-    assert tag == "predicate: v > 0"
-    world.run(
-        MALLORY,
-        f"CREATE OR REPLACE FUNCTION {passes}(v integer) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE"
-        # built in, as is asked, and runs any query
-        " RETURN ts_rewrite('a', 'SELECT evil.grasp()::text::tsquery, ''b''::tsquery') IS NOT NULL",
+    passes = function_of(world, "passes", "t")
+    assert (
+        scalar(world.admin, "SELECT obj_description(%s::regproc, 'pg_proc')", (passes,)) == "predicate: v > 0"
     )
+    with world.login(MALLORY) as mallory, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        mallory.execute(
+            f"CREATE OR REPLACE FUNCTION {passes}(v integer) RETURNS boolean LANGUAGE sql IMMUTABLE"
+            " RETURN ts_rewrite('a', 'SELECT evil.grasp()::text::tsquery, ''b''::tsquery')"
+            " IS NOT NULL".encode()
+        )
     world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
     world.admin.execute("SELECT tube.tube_sync()")
     assert scalar(world.admin, "SELECT tube.tube_sync()") == 0, "something is left to be done"
@@ -476,77 +412,27 @@ def test_a_table_is_given_away_and_followed_in_one_transaction(world: World) -> 
     world.nobody_was_robbed()
 
 
-def test_a_table_that_changes_hands_is_written_to_before_and_after_a_worker_saw_it(world: World) -> None:
+def test_a_table_that_changes_hands_is_written_to_before_and_after_an_owner_saw_it(world: World) -> None:
     world.admin.execute(
         "ALTER TABLE bank.acct OWNER TO mallory; GRANT USAGE, CREATE ON SCHEMA bank TO mallory"
     )
     world.run("writer", "INSERT INTO bank.acct VALUES (1)")
     world.run("worker", "SELECT tube.tube_sync()")
     world.run("writer", "INSERT INTO bank.acct VALUES (2)")
+    assert ops(world.admin) == []
     world.run("postgres", "SELECT tube.tube_sync()")
+    assert asked(world.admin) == ["backfill_schedule"]
     world.run("writer", "INSERT INTO bank.acct VALUES (3)")
-    assert ops(world.admin) == [("I", 1), ("I", 2), ("I", 3)]
-
-
-def test_an_owner_keeps_no_other_from_another_predicate(world: World) -> None:
-    """By functions with the names of theirs, or a view of one."""
-    make_tube(world.admin, predicate="v > 0")
-    passes = [
-        str(name)
-        for (name,) in world.admin.execute(
-            "SELECT p.oid::regproc::text FROM pg_proc AS p WHERE p.proname LIKE '%\\_acct\\_p%'"
-            " AND p.prorettype = 'boolean'::regtype AND p.prosqlbody IS NOT NULL"
-        ).fetchall()
-    ]
-    assert passes
-    for name in passes:
-        world.run(
-            MALLORY,
-            f"CREATE VIEW evil.watch AS SELECT {name}(1, NULL::{seal_of(world, KEEPER)}) AS x",
-            f"CREATE FUNCTION {name}(text, text) RETURNS boolean LANGUAGE sql RETURN true",
-            f'CREATE FUNCTION {name[:-7]}ffffff"(text) RETURNS boolean LANGUAGE sql RETURN true',
-            f"CREATE VIEW evil.watch_other AS SELECT {name[:-7]}ffffff\"('x') AS x",
-        )
-    for predicate in ("v > 1", "v > 2", "v > 0"):
-        make_tube(world.admin, predicate=predicate)
-        assert scalar(world.admin, "SELECT tube_sync()") == 0
-    world.run("writer", "INSERT INTO bank.acct VALUES (1, 1), (2, 0)")
-    assert ops(world.admin) == [("I", 1)]
-
-
-def test_what_tube_sync_gives_to_the_next_owner_never_runs_as_them(world: World) -> None:
-    """A function with the name of an old predicate's, which a statement under way might still call."""
-    make_tube(world.admin, predicate="v > 0")
-    passes = function_of(world, "p", "t")[:-7]
-    world.run(
-        MALLORY,
-        f'CREATE FUNCTION {passes}ffffff"() RETURNS integer LANGUAGE sql SECURITY DEFINER'
-        " AS 'SELECT evil.grasp()'",
-    )
-    world.admin.execute("GRANT USAGE, CREATE ON SCHEMA app TO keeper")
-    with world.admin.transaction():
-        world.admin.execute("ALTER TABLE app.t OWNER TO keeper")
-        world.admin.execute("SELECT tube_sync()")
-    world.try_all(MALLORY, f'SELECT {passes}ffffff"()')
-    world.nobody_was_robbed()
-
-
-def test_an_owner_keeps_no_other_table_from_being_detached(world: World) -> None:
-    name = function_of(world, "capture", "acct").replace("_capture_", "_p")[:-1] + '_ffffff"'
-    world.run(MALLORY, f"CREATE PROCEDURE {name}() LANGUAGE sql AS ''")
-    detach(world.admin, "bank.acct")
-    assert scalar(world.admin, "SELECT count(*) FROM tube.tube_attachment") == 2
+    assert ops(world.admin) == [("I", 3)]
 
 
 def test_functions_that_the_last_owner_has_made_stable(world: World) -> None:
     """A trigger function that does not see what its statement waited for would lose touches."""
-    for kind in ("capture", "agent"):
-        world.run(MALLORY, f"ALTER FUNCTION {function_of(world, kind, 't')} STABLE")
+    world.run(MALLORY, f"ALTER FUNCTION {function_of(world, 'capture', 't')} STABLE")
     world.admin.execute("REASSIGN OWNED BY mallory TO keeper")
     world.admin.execute("SELECT tube.tube_sync()")
-    for kind in ("capture", "agent"):
-        volatility = "SELECT provolatile FROM pg_proc WHERE oid = %s::regproc"
-        assert scalar(world.admin, volatility, (function_of(world, kind, "t"),)) == "v"
+    volatility = "SELECT provolatile FROM pg_proc WHERE oid = %s::regproc"
+    assert scalar(world.admin, volatility, (function_of(world, "capture", "t"),)) == "v"
 
 
 # --- partitions of somebody else --------------------------------------------------------------------
@@ -577,4 +463,63 @@ def test_the_owner_of_a_partition_gets_nothing_of_the_owner_of_the_table(world: 
         "TRUNCATE app.log_1",
         "DELETE FROM app.log_1",
     )
+    world.nobody_was_robbed()
+
+
+EACH_TRIGGER = """
+    DO $$
+    DECLARE
+        name text;
+    BEGIN
+        FOREACH name IN ARRAY ARRAY(SELECT tgname FROM pg_trigger WHERE tgrelid = 'app.log_1'::regclass) LOOP
+            EXECUTE format('DROP TRIGGER %I ON app.log_1', name);
+            {}
+        END LOOP;
+    END $$
+"""
+TAKE_NAMES = """
+    FOREACH name IN ARRAY ARRAY[name, replace(name, 'es-live', 'es-live_' || left(md5('es-live'), 8))] LOOP
+        EXECUTE format('CREATE TRIGGER %I AFTER INSERT ON app.log_1 EXECUTE FUNCTION app.none()', name);
+    END LOOP;
+"""
+
+
+@pytest.mark.parametrize("by", ["postgres", KEEPER])
+@pytest.mark.parametrize("how", ["dropped", "taken", "locked"])
+def test_the_owner_of_a_partition_keeps_nothing_else_from_being_followed(
+    world: World, how: str, by: str
+) -> None:
+    """Triggers on it are theirs to drop, and names that these need are theirs to take."""
+    world.admin.execute("GRANT CREATE ON SCHEMA bank TO mallory; GRANT USAGE ON SCHEMA app TO keeper")
+    world.admin.execute(
+        "CREATE TABLE bank.log (id bigint, day integer, v integer, PRIMARY KEY (id, day))"
+        " PARTITION BY LIST (day);"
+        "CREATE TABLE app.log_1 PARTITION OF bank.log FOR VALUES IN (1);"
+        "CREATE TABLE bank.log_2 PARTITION OF bank.log FOR VALUES IN (2);"
+        "ALTER TABLE bank.log OWNER TO keeper; ALTER TABLE bank.log_2 OWNER TO keeper;"
+        "ALTER TABLE app.log_1 OWNER TO mallory; GRANT tube_worker TO keeper;"
+    )
+    make_tube(world.admin, predicate="v > 0")
+    attach(world.admin, "bank.log", 6)
+    none = "CREATE FUNCTION app.none() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+    unfollow(world.admin)
+    world.run(MALLORY, none, EACH_TRIGGER.format(TAKE_NAMES if how == "taken" else ""))
+    world.admin.execute("ALTER TABLE bank.log RENAME id TO key")
+    world.run(KEEPER, "CREATE TABLE bank.log_3 PARTITION OF bank.log FOR VALUES IN (3)")
+    with world.login(MALLORY) as mallory, world.login(by) as owner:
+        if how == "locked":
+            mallory.execute("BEGIN; LOCK TABLE app.log_1 IN SHARE MODE")
+        warnings: list[str] = []
+        owner.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
+        owner.execute("SET lock_timeout = '3s'; SELECT tube.tube_sync()")
+        mallory.execute("ROLLBACK")
+    assert scalar(world.admin, "SELECT id_col FROM tube_list('bank.log')") == "key", warnings
+    assert scalar(world.admin, "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'bank.log_3'::regclass") == 4
+    if how != "dropped" or by == KEEPER:
+        assert any("app.log_1" in one for one in warnings), warnings
+    ops(world.admin)
+    world.run(
+        KEEPER, "INSERT INTO bank.log VALUES (1, 1, 1), (3, 3, 1)", "INSERT INTO bank.log_3 VALUES (4, 3, 1)"
+    )
+    assert ops(world.admin) == [("I", 1), ("I", 3), ("I", 4)]
     world.nobody_was_robbed()

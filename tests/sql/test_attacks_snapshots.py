@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.helpers.capture import Conn, attach, make_tube, ops
+from tests.helpers.capture import Conn, asked, attach, make_tube, ops
 from tests.sql.attackers import CASTS, MALLORY, World, plant_in_vault
 
 BLOCK = "DO $$ BEGIN {}; EXCEPTION WHEN lock_not_available THEN END $$"
@@ -66,7 +66,7 @@ def test_a_column_of_a_type_of_theirs_in_a_subtransaction(world: World, how: str
         old.execute("INSERT INTO bank.vault VALUES (2, 1, 'b'), (3, 1, 'b')")
         old.execute("UPDATE bank.vault SET n = 'a' WHERE id = 2")
     world.nobody_was_robbed()
-    assert {id_ for _, id_ in ops(world.admin)} == {2, 3}, "all that is written is touched"
+    assert ops(world.admin) == [], "she has not agreed"
 
 
 @pytest.mark.every_server
@@ -80,7 +80,7 @@ def test_a_column_of_a_partition_that_left_in_a_subtransaction(world: World) -> 
         ops(world.admin)
         old.execute("INSERT INTO app.log_1a VALUES (2, 1, 'b'), (3, 1, 'b')")
     world.nobody_was_robbed()
-    assert {id_ for _, id_ in ops(world.admin)} == {2, 3}
+    assert ops(world.admin) == [], "it is no part any more"
 
 
 @pytest.mark.parametrize("how", ["{}", SAVEPOINT], ids=["plain", "savepoint"])
@@ -91,7 +91,7 @@ def test_a_write_by_a_snapshot_from_amid_a_migration(world: World, how: str) -> 
     with amid(world, "postgres", changed, "writer") as old:
         ops(world.admin)
         old.execute("INSERT INTO bank.acct VALUES (2, 1, 1), (3, 1, 1)")
-    assert {id_ for _, id_ in ops(world.admin)} == {2, 3}
+    assert asked(world.admin) == ["backfill_schedule"]
 
 
 def test_a_domain_whose_name_is_another_types_on_a_partition_that_left(world: World) -> None:
@@ -110,7 +110,7 @@ def test_a_domain_whose_name_is_another_types_on_a_partition_that_left(world: Wo
         "INSERT INTO app.log_1a VALUES (1, 1, 'b')",
     )
     world.nobody_was_robbed()
-    assert ops(world.admin) == [("U", 1)], "without the predicate, which may not be asked"
+    assert ops(world.admin) == [], "it is no part any more"
 
 
 def a_tree_of_keepers(world: World, kind: str) -> None:

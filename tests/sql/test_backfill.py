@@ -10,17 +10,26 @@ import pytest
 from psycopg import errors
 
 from tests.conftest import Connect
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 
 Connection = psycopg.Connection[Any]
+
+
+def tube_of_items(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
+        conn.execute("INSERT INTO items SELECT g, nullif(g % 5, 0) FROM generate_series(1, 2000) g")
+        conn.execute("SELECT tube_ensure_exists('t', 3)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', shard => 1, shards => 4)")
+
+
+prepare = preparing(tube_of_items, "items")
 
 
 @pytest.fixture
 def items(conn: Connection) -> Connection:
     """A tube of three partitions, and a table of 2000 rows that is spread over four shards."""
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
-    conn.execute("INSERT INTO items SELECT g, nullif(g % 5, 0) FROM generate_series(1, 2000) g")
-    conn.execute("SELECT tube_ensure_exists('t', 3)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', shard => 1, shards => 4)")
     return conn
 
 
@@ -314,6 +323,18 @@ def test_a_schedule_that_makes_no_sense_stays(items: Connection, payload: str, s
     assert one(items, "SELECT count(*) FROM t") == 1
 
 
+def test_what_a_writer_asked_for_is_found_after_a_rename(items: Connection) -> None:
+    """A migration renames a column, writes, and renames the table."""
+    resync = '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "id", "resync": true}'
+    seq = schedule(items, resync)
+    items.execute("ALTER TABLE items RENAME id TO key; ALTER TABLE items RENAME TO things")
+    items.execute("CREATE TABLE public.items (other int)")
+    number = one(items, TAKE, *term(items, 1), seq)
+    assert items.execute("SELECT backfill_id, tbl::regclass::text FROM tube_backfill").fetchall() == [
+        (number, "things")
+    ]
+
+
 def test_a_schedule_of_a_busy_table_stays(items: Connection) -> None:
     create(items)
     seq = schedule(items, '{"type": "backfill_schedule", "tbl": "public.items", "order_col": "n"}')
@@ -396,3 +417,44 @@ def test_the_steps_and_schedules_keep_away_from_a_table_that_is_being_backfilled
     assert refused.value.sqlstate == "TU121"
     assert one(items, "SELECT tube_backfill_schedule('t', 'id', 0, 10)") == 0
     assert ids(items) == []
+
+
+def test_rows_that_wait_are_those_that_were_inserted_and_not_delivered(items: Connection) -> None:
+    items.execute("DELETE FROM t")
+    number = create(items)
+
+    def waiting() -> int:
+        return int(one(items, "SELECT tube_backfill_waiting(%s)", number))
+
+    assert waiting() == 0
+    items.execute("SELECT tube_backfill_collect(%s)", (number,))
+    done = chunk(items, number, 4)["rows_done"]
+    assert waiting() == done > 0
+    items.execute("SELECT t_touch(2, ARRAY[1]::bigint[], 'B')")  # of nobody's backfill
+    assert chunk(items, number)["state"] == "delivering"
+    assert waiting() == 2000
+    (delivered,) = items.execute(
+        "WITH gone AS (DELETE FROM t WHERE op = 'B' AND seq IN ("
+        " SELECT seq FROM t WHERE ids <> '{}' AND payload IS NOT NULL ORDER BY seq LIMIT 3) RETURNING ids)"
+        " SELECT sum(cardinality(ids)) FROM gone"
+    ).fetchone() or (0,)
+    assert 0 < delivered < 2000
+    assert waiting() == 2000 - delivered
+    items.execute("DELETE FROM t WHERE op = 'B'")
+    assert waiting() == 0
+    with pytest.raises(psycopg.Error) as refused:
+        items.execute("SELECT tube_backfill_waiting(0)")
+    assert refused.value.sqlstate == "TU122"
+
+
+def test_rows_of_a_large_backfill_are_estimated(items: Connection) -> None:
+    """Of more pods than are counted; half of the backfill pods in the tube are not its own."""
+    number = whole(items)
+    items.execute("DELETE FROM t")
+    items.execute("UPDATE tube_backfill SET rows_done = 10000000")
+    items.execute(
+        "INSERT INTO t (op, shard, ids, payload) SELECT 'B', 1 + g % 4, ARRAY[g, g + 1],"
+        " jsonb_build_object('backfill', CASE WHEN g % 8 < 4 THEN $1::bigint ELSE 999 END)"
+        " FROM generate_series(1, 60000) AS g".replace("$1", str(number))
+    )
+    assert 40_000 < one(items, "SELECT tube_backfill_waiting(%s)", number) < 80_000

@@ -9,9 +9,9 @@ from psycopg import errors
 
 from tests.conftest import Connect
 from tests.helpers.waiting import LIMIT, wait_until
-from tests.sql.test_backfill import Connection, chunk, create, items, one
+from tests.sql.test_backfill import Connection, chunk, create, items, one, prepare
 
-__all__ = ["items"]  # a fixture
+__all__ = ["items", "prepare"]  # fixtures
 
 REATTACH = "SELECT tube_table_ensure_attached('t', 'public.items', shard => 1, shards => 4, id_col => 'n')"
 

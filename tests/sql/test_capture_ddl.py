@@ -15,6 +15,7 @@ from tests.helpers.capture import (
     TUBE,
     Conn,
     Touch,
+    asked,
     attach,
     make_tube,
     open_session,
@@ -66,9 +67,13 @@ def sync(conn: Conn) -> None:
     conn.execute("SELECT tube_sync()")
 
 
-def controls(conn: Conn) -> list[str]:
-    """The types of the control pods that wait."""
-    return [payload["type"] for _, _, _, payload in pods(conn, TUBE) if payload]
+def missed(conn: Conn, follow: Follow | None = None) -> bool:
+    """Whether writes were not captured, and one backfill was asked for; never after tube_sync."""
+    found = asked(conn)
+    assert found in ([], ["backfill_schedule"])
+    assert not (found and follow is sync)
+    take(conn)
+    return bool(found)
 
 
 def warnings_of(conn: Conn) -> list[str]:
@@ -89,12 +94,15 @@ def test_a_renamed_key(db: Conn, follow: Follow) -> None:
     db.execute("UPDATE item SET value = 'x' WHERE ident < 3")
     db.execute("UPDATE item SET ident = 4 WHERE ident = 1")
     db.execute("DELETE FROM item WHERE ident = 2")
-    db.execute("SELECT item_touch('{9}')")
-    found = take(db)
-    assert sorted(touch.id for touch in found) == [1, 1, 2, 2, 3, 4, 9]
-    assert all(touch.shard == touch.id % 2 for touch in found)
-    db.execute("TRUNCATE item")
-    assert keys(db) == [3, 4]
+    if follow is sync:
+        db.execute("SELECT item_touch('{9}')")
+        found = take(db)
+        assert sorted(touch.id for touch in found) == [1, 1, 2, 2, 3, 4, 9]
+        assert all(touch.shard == touch.id % 2 for touch in found)
+        db.execute("TRUNCATE item")
+        assert keys(db) == [3, 4]
+    else:
+        assert missed(db)
     db.execute("SELECT tube_sync()")
     assert db.execute("SELECT id_col, root FROM tube_list()").fetchall() == [("ident", True)]
     db.execute("INSERT INTO item VALUES (5)")
@@ -110,12 +118,12 @@ def test_two_columns_that_change_names(db: Conn, follow: Follow) -> None:
     follow(db)
     db.execute("UPDATE item SET value = 'x'")
     db.execute("TRUNCATE item")
-    asked = controls(db)
+    found = asked(db)
     assert set(keys(db)) == {77}
     said = warnings_of(db)
     sync(db)
-    assert asked + controls(db) == ["backfill_schedule"]
-    if not asked:
+    assert found + asked(db) == ["backfill_schedule"]
+    if not found:
         (told,) = said
         assert told.endswith(f"for tube '{TUBE}': another column of public.item has the name id now")
     assert scalar(db, "SELECT tube_sync()") == 0
@@ -141,10 +149,12 @@ def test_a_renamed_or_dropped_column_of_the_predicate(db: Conn, follow: Follow) 
     db.execute("ALTER TABLE item RENAME deleted TO removed")
     follow(db)
     db.execute("UPDATE item SET value = 'x'")
+    assert missed(db, follow) or follow is sync
+    db.execute("SELECT tube_sync()")
+    db.execute("UPDATE item SET value = 'y'")
     assert keys(db) == [1, 2]
     db.execute("TRUNCATE item")
     assert keys(db) == [1, 2]
-    db.execute("SELECT tube_sync()")
     make_tube(db, predicate="NOT removed")
     db.execute("INSERT INTO item VALUES (3, 'c', false), (4, 'd', true)")
     assert keys(db) == [3]
@@ -155,7 +165,7 @@ def test_renamed_columns_that_count(db: Conn, follow: Follow) -> None:
     db.execute("ALTER TABLE item RENAME value TO worth")
     follow(db)
     db.execute("UPDATE item SET worth = 'x' WHERE id = 1")
-    assert keys(db) == [1]
+    assert keys(db) == [1] if follow is sync else missed(db)
     db.execute("SELECT tube_sync()")
     assert scalar(db, "SELECT columns FROM tube_list()") == ["worth"]
     db.execute("UPDATE item SET worth = worth")
@@ -163,7 +173,7 @@ def test_renamed_columns_that_count(db: Conn, follow: Follow) -> None:
     db.execute("ALTER TABLE item DROP worth")
     follow(db)
     db.execute("UPDATE item SET deleted = false")
-    assert ops(db) == [("U", 1), ("U", 2)]
+    assert ops(db) == [("U", 1), ("U", 2)] if follow is sync else missed(db)
     db.execute("SELECT tube_sync()")
     assert scalar(db, "SELECT columns FROM tube_list()") is None
     db.execute("UPDATE item SET deleted = false")
@@ -176,10 +186,12 @@ def test_a_column_of_the_predicate_that_gets_another_type(db: Conn, follow: Foll
     db.execute("ALTER TABLE item ALTER deleted DROP DEFAULT, ALTER deleted TYPE text")
     follow(db)
     db.execute("UPDATE item SET value = 'x'")
+    assert missed(db, follow) or follow is sync
+    db.execute("SELECT tube_sync()")
+    db.execute("UPDATE item SET value = 'y'")
     assert keys(db) == [1, 2]
     db.execute("TRUNCATE item")
     assert keys(db) == [1, 2]
-    db.execute("SELECT tube_sync()")
     make_tube(db, predicate="deleted <> 'true'")
     db.execute("INSERT INTO item VALUES (3, 'c', 'false'), (4, 'd', 'true')")
     assert keys(db) == [3]
@@ -194,9 +206,9 @@ def test_renamed_columns_of_a_replicated_table(db: Conn, follow: Follow) -> None
     db.execute("INSERT INTO item VALUES (3)")
     db.execute("UPDATE item SET ident = 4 WHERE ident = 1")
     db.execute("DELETE FROM item WHERE ident = 2")
-    assert keys(db) == [1, 2, 3, 4]
+    assert keys(db) == [1, 2, 3, 4] if follow is sync else missed(db)
     db.execute("TRUNCATE item")
-    assert keys(db) == [3, 4]
+    assert keys(db) == [3, 4] if follow is sync else missed(db)
 
 
 def test_a_table_and_a_schema_that_are_renamed_and_moved(db: Conn, follow: Follow) -> None:
@@ -223,7 +235,6 @@ def test_a_key_or_a_table_that_is_gone_is_detached(db: Conn, follow: Follow, cha
     db.execute(change)
     if not change.startswith("DROP"):
         follow(db)
-        said_before = len(said)
         db.execute("INSERT INTO item SELECT FROM item WHERE false")
         db.execute(
             "INSERT INTO item (value) VALUES ('x')" if "DROP" in change else "INSERT INTO item VALUES ('7')"
@@ -231,9 +242,7 @@ def test_a_key_or_a_table_that_is_gone_is_detached(db: Conn, follow: Follow, cha
         db.execute("UPDATE item SET value = 'x'")
         db.execute("DELETE FROM item")
         db.execute("TRUNCATE item")
-        makeshift = f"tube '{TUBE}' does not follow public.item any more: its key is gone"
-        assert said[said_before:] in ([makeshift] * 4, [])
-        assert keys(db) == []
+        assert missed(db, follow) or follow is sync
     db.execute("SELECT tube_sync()")
     if not change.startswith("DROP"):
         told = f"public.item is detached from tube '{TUBE}': its key id was dropped, or has another type"
@@ -278,7 +287,8 @@ def test_ddl_and_pending_touches_in_one_transaction(db: Conn) -> None:
         db.execute("ALTER TABLE item RENAME id TO ident")
         db.execute("UPDATE item SET value = 'x' WHERE ident = 3")
         db.execute("ALTER TABLE item DROP ident")
-    assert ops(db) == [("I", 3), ("U", 3)]
+    assert asked(db) == ["backfill_schedule"]
+    assert ops(db) == [("I", 3)]
     sync(db)
     assert scalar(db, "SELECT tbl FROM tube_list()") is None
 
@@ -312,6 +322,7 @@ def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: 
             sync(db)
         stranger.execute("ALTER TABLE public.item RENAME id TO ident")
         stranger.execute("INSERT INTO public.item VALUES (3)")
+        assert missed(db) == synced, "before, its writes are nobody's to capture"
         stranger.execute("ALTER TABLE public.item SET SCHEMA away")
         stranger.execute("ALTER TABLE away.item RENAME TO thing")
         stranger.execute("INSERT INTO away.thing VALUES (4)")
@@ -319,9 +330,10 @@ def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: 
         stranger.execute("UPDATE away.thing SET value = 'x' WHERE ident = 3")
         stranger.execute("ALTER TABLE away.thing DROP deleted, ADD more json")
         stranger.execute("DELETE FROM away.thing WHERE ident = 4")
-        assert ops(db) == [("U", 3), ("U", 3), ("U", 4), ("U", 4)]
+        assert missed(db) == synced
         make_tube(db, predicate="")
         sync(db)
+        assert missed(db) != synced
         stranger.execute("INSERT INTO away.thing VALUES (5)")
         assert ops(db) == [("I", 5)]
         stranger.execute("DROP TABLE away.thing")
@@ -329,17 +341,18 @@ def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: 
         assert scalar(db, "SELECT count(*) FROM tube_attachment") == 0
 
 
-def test_a_table_with_another_owner_is_captured_with_the_rights_of_the_one_before(any_dsn: str) -> None:
-    """Until somebody with the rights of both looks; nothing fails, and nothing is missed, meanwhile."""
+def test_a_table_with_another_owner_is_captured_once_they_agree(any_dsn: str) -> None:
+    """Nothing fails meanwhile, and a backfill brings what was missed."""
     with owned_by_a_stranger(any_dsn) as (db, stranger):
         stranger.execute("INSERT INTO public.item VALUES (1, 'a', false), (2, 'b', true)")
-        assert ops(db) == [("I", 1)]
+        assert pods(db) == []
+        assert triggers(db) == [], "the function of the owner before is dropped at once"
+        sync(db)
+        assert missed(db)
         owners = (
             "SELECT DISTINCT p.proowner::regrole::text FROM pg_proc AS p"
             " JOIN pg_trigger AS t ON t.tgfoid = p.oid WHERE t.tgrelid = 'public.item'::regclass"
         )
-        assert scalar(db, owners) == "postgres"
-        sync(db)
         assert scalar(db, owners) == "stranger"
         stranger.execute("UPDATE public.item SET deleted = NOT deleted")
         assert ops(db) == [("D", 1), ("I", 2)]
@@ -446,8 +459,8 @@ def test_an_enum_in_the_predicate_of_a_restored_database(any_server: TestServer)
             new.execute("SELECT tube_sync()")
 
 
-@pytest.mark.parametrize(("renamed", "op"), [("TYPE public.mood", "U"), ("DOMAIN public.tone", "I")])
-def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed: str, op: str) -> None:
+@pytest.mark.parametrize("renamed", ["TYPE public.mood", "DOMAIN public.tone"])
+def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed: str) -> None:
     """The name of a type stands in what writers run; no write fails, and none is missed."""
     with open_session(any_dsn) as db:
         db.execute("CREATE TYPE public.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN public.tone AS public.mood")
@@ -458,19 +471,122 @@ def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed
         db.execute(f"ALTER {renamed.split(maxsplit=1)[0]} public.other SET SCHEMA away".encode())
         with open_session(any_dsn) as fresh:
             fresh.execute("INSERT INTO public.item VALUES (1, 'ok', 'sad'), (2, 'sad', 'sad')")
-        assert (op, 1) in ops(db)
+        assert missed(db)
         sync(db)
         db.execute("INSERT INTO public.item VALUES (4, 'ok'), (5, 'sad')")
         assert ops(db) == [("I", 4)]
         assert scalar(db, "SELECT tube_sync()") == 0
 
 
-def test_the_makeshift_warns_where_the_key_is_gone(db: Conn) -> None:
-    unfollow(db)
-    said = warnings_of(db)
-    db.execute("ALTER TABLE item DROP id")
-    db.execute("INSERT INTO item VALUES ('x')")
-    assert said == [f"tube '{TUBE}' does not follow public.item any more: its key is gone"]
+def test_an_enum_in_the_predicate_that_is_renamed(any_dsn: str) -> None:
+    """Without a domain over it, neither the type's name nor those of its values stand in what writers run."""
+    with open_session(any_dsn) as db:
+        db.execute("CREATE TYPE public.mood AS ENUM ('sad', 'ok')")
+        db.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, mood public.mood)")
+        make_tube(db, predicate="mood = 'ok'")
+        attach(db)
+        db.execute("ALTER TYPE public.mood RENAME VALUE 'ok' TO 'fine'")
+        db.execute("ALTER TYPE public.mood RENAME TO other")
+        with open_session(any_dsn) as fresh:
+            fresh.execute("INSERT INTO public.item VALUES (1, 'fine'), (2, 'sad')")
+        assert ops(db) == [("I", 1)]
+
+
+def test_a_renamed_column_under_load_asks_once(db: Conn) -> None:
+    db.execute("ALTER TABLE item RENAME deleted TO removed")
+    for key in range(3, 60):
+        db.execute("INSERT INTO item VALUES (%s)", (key,))
+    with db.transaction():
+        db.execute("INSERT INTO item VALUES (60); INSERT INTO item VALUES (61)")
+    assert asked(db) == ["backfill_schedule"]
+
+
+def test_a_request_that_can_not_be_met_is_none(db: Conn) -> None:
+    """Of somebody who may touch: no worker can take it, so that it answers no writer."""
+    wrong = '{"type": "backfill_schedule", "tbl": "public.item", "order_col": "nope"}'
+    db.execute("SELECT \"es-live_touch\"(0, '{}', 'B', %s)", (wrong,))
+    db.execute("ALTER TABLE item RENAME deleted TO removed; INSERT INTO item VALUES (3)")
+    assert asked(db) == ["backfill_schedule", "backfill_schedule"]
+
+
+def test_an_old_snapshot_asks_for_itself(any_dsn: str) -> None:
+    """It still sees a request that a worker has taken, whose backfill waits for nobody who writes later."""
+    with open_session(any_dsn) as db, open_session(any_dsn) as old:
+        set_up(db, predicate="NOT deleted")
+        db.execute("ALTER TABLE item RENAME deleted TO removed")
+        db.execute("INSERT INTO item VALUES (1)")
+        assert asked(db) == ["backfill_schedule"]
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT FROM pg_class")
+        take(db)
+        old.execute("INSERT INTO item VALUES (2)")
+        old.execute("COMMIT")
+        assert asked(db) == ["backfill_schedule"]
+
+
+def test_writes_by_old_snapshots_ask_once(any_dsn: str) -> None:
+    """In one transaction and its subtransactions, and in those that find a request waiting."""
+    with open_session(any_dsn) as db:
+        set_up(db, predicate="NOT deleted")
+        db.execute("ALTER TABLE item RENAME deleted TO removed")
+        db.execute("SET default_transaction_isolation = 'repeatable read'")
+        with db.transaction():
+            for key in range(3):
+                with db.transaction():
+                    db.execute("INSERT INTO item VALUES (%s)", (key,))
+                db.execute("UPDATE item SET value = 'x'")
+        assert asked(db) == ["backfill_schedule"]
+        for key in range(3, 6):
+            db.execute("INSERT INTO item VALUES (%s)", (key,))
+        assert asked(db) == ["backfill_schedule"]
+
+
+def test_a_key_that_is_dropped_and_made_anew(db: Conn) -> None:
+    """Its name and its type are as they were, and its values are others."""
+    db.execute("ALTER TABLE item DROP id; ALTER TABLE item ADD id bigint NOT NULL DEFAULT 5")
+    db.execute("UPDATE item SET value = 'x'")
+    assert set(keys(db)) == {5}
+    sync(db)
+    assert asked(db) == ["backfill_schedule"]
+
+
+@pytest.mark.parametrize("gone", ["REVOKE ALL ON {door} FROM {owner}", "DROP OWNED BY other; {own}"])
+def test_an_owner_who_has_no_right_on_the_door_any_more(any_dsn: str, gone: str) -> None:
+    """No write fails, in sessions old and new; a worker gives the right back, and asks for a backfill."""
+    with owned_by_a_stranger(any_dsn) as (db, stranger), roles(any_dsn, "other"):
+        sync(db)
+        take(db)
+        stranger.execute("INSERT INTO public.item VALUES (1)")
+        assert ops(db) == [("I", 1)]
+        door = scalar(db, "SELECT oid::regclass::text FROM pg_class WHERE relname LIKE '%%item\\_door%%'")
+        put = scalar(db, "SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE '%%item\\_put%%'")
+        own = f"REVOKE ALL ON FUNCTION {put} FROM stranger"
+        db.execute(gone.format(door=door, owner="stranger", own=own).encode())
+        stranger.execute("INSERT INTO public.item VALUES (2)")
+        with psycopg.connect(as_role(any_dsn, "stranger"), autocommit=True) as fresh:
+            fresh.execute("INSERT INTO public.item VALUES (3)")
+            fresh.execute("TRUNCATE public.item")
+        assert pods(db) == []
+        sync(db)
+        assert missed(db)
+        stranger.execute("INSERT INTO public.item VALUES (4)")
+        assert ops(db) == [("I", 4)]
+
+
+def test_columns_called_like_what_plpgsql_has(any_dsn: str) -> None:
+    with open_session(any_dsn) as db:
+        db.execute(
+            'CREATE TABLE public.item (id bigint PRIMARY KEY, found int, tg_op text, "new" int, r int)'
+        )
+        make_tube(db, predicate="found > 0 AND tg_op = 'x' AND r > 0")
+        db.execute(
+            "SELECT tube_table_ensure_attached(%s, 'public.item', 0, columns => '{found,new}')", (TUBE,)
+        )
+        db.execute("INSERT INTO public.item VALUES (1, 1, 'x', 1, 1), (2, 0, 'x', 1, 1), (3, 1, 'y', 1, 1)")
+        db.execute("UPDATE public.item SET r = 2")
+        assert ops(db) == [("I", 1)]
+        db.execute('UPDATE public.item SET "new" = 2')
+        assert ops(db) == [("U", 1)]
 
 
 @pytest.mark.parametrize(
@@ -505,7 +621,7 @@ def test_a_column_that_goes_with_what_it_is_made_of(db: Conn, made: str, column:
     db.execute(gone.encode())
     db.execute("INSERT INTO wide VALUES (1, 1)")
     db.execute("UPDATE wide SET n = 2")
-    assert ops(db) == [("U", 1), ("U", 1)]
+    assert missed(db)
     sync(db)
     assert scalar(db, "SELECT columns FROM tube_list('wide')") is None
     db.execute("INSERT INTO wide VALUES (2, 1)")
@@ -523,7 +639,7 @@ def test_a_key_that_goes_with_its_collation(db: Conn) -> None:
     db.execute("INSERT INTO named VALUES (1)")
     sync(db)
     assert triggers(db, "public.named") == []
-    assert ops(db, "texts") == []
+    assert take(db, "texts") == []
 
 
 @pytest.mark.parametrize("state", ["ALWAYS", "REPLICA", "DISABLE"])

@@ -8,20 +8,28 @@ import psycopg
 import pytest
 
 from tests.helpers.capture import Conn, attach, make_item, make_tube, open_session, ops, set_up
+from tests.helpers.database import preparing
 
 OTHER = "other"
 
 
-@pytest.fixture
-def db(any_dsn: str) -> Iterator[Conn]:
-    """A session on each version: `item` is in one tube, `log` in another."""
-    with open_session(any_dsn) as conn:
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
         set_up(conn)
         make_item(conn, "public.log")
         make_tube(conn, OTHER)
         attach(conn, "public.log", tube=OTHER)
         conn.execute("INSERT INTO item VALUES (1), (2), (3)")
         ops(conn)
+
+
+prepare = preparing(prepared)
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version: `item` is in one tube, `log` in another."""
+    with open_session(any_dsn) as conn:
         yield conn
 
 

@@ -21,8 +21,19 @@ from tests.helpers.capture import (
     take,
     triggers,
 )
+from tests.helpers.database import preparing
 
 ATTACH = "SELECT tube_table_ensure_attached(%s, %s, 0, id_col => %s, columns => %s, replica => %s)"
+
+
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        take(conn)
+
+
+prepare = preparing(prepared)
 
 
 @pytest.fixture
@@ -30,9 +41,6 @@ def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with `item` attached and three rows in it."""
     with open_session(any_dsn) as conn:
         conn.add_notice_handler(lambda notice: said.append(f"{notice.severity}: {notice.message_primary}"))
-        set_up(conn)
-        conn.execute(f"INSERT INTO {TABLE} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-        take(conn)
         said.clear()
         yield conn
 

@@ -11,26 +11,30 @@ import pytest
 from tests.helpers.capture import (
     TUBE,
     Conn,
+    asked,
     attach,
     make_item,
     make_tube,
     open_session,
     ops,
     scalar,
-    set_up,
+    set_up_database,
     triggers,
 )
+from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, roles
 
-LOOKS = {"tube_private_see_ddl", "tube_wakes"}
-"""What an event trigger of ours may call: it wakes workers, and changes nothing."""
+LOOKS = {"tube_private_follow_ddl", "tube_private_see_ddl", "tube_wakes"}
+"""What an event trigger of ours may call where there is nothing to follow: it wakes workers."""
+
+
+prepare = preparing(set_up_database)
 
 
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with `item` attached."""
     with open_session(any_dsn) as conn:
-        set_up(conn)
         yield conn
 
 
@@ -245,25 +249,25 @@ def test_a_dropped_table_whose_name_was_too_long_to_be_kept_is_told_by_its_numbe
 
 
 def test_any_error_of_one_tube_stops_no_other(db: Conn) -> None:
-    """`a` takes no pods of op I, so rows that come with a partition can't be touched there."""
+    """`a` takes no control pods, so no backfill can be asked for there."""
     said: list[str] = []
     db.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
     make_tube(db, "a")
     db.execute("CREATE TABLE public.log (id bigint, day int) PARTITION BY LIST (day)")
     attach(db, "public.log", tube="a")
-    db.execute("ALTER TABLE tube.a ADD CONSTRAINT no_inserts CHECK (op <> 'I')")
-    db.execute("CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES IN (1)")
-    db.execute("INSERT INTO public.log_1 VALUES (1, 1)")
+    db.execute("ALTER TABLE tube.a ADD CONSTRAINT no_controls CHECK (payload IS NULL)")
+    db.execute("CREATE TABLE public.log_1 (id bigint, day int); INSERT INTO public.log_1 VALUES (1, 1)")
+    db.execute("ALTER TABLE public.log ATTACH PARTITION public.log_1 FOR VALUES IN (1)")
     db.execute("ALTER TABLE public.item RENAME id TO ident")
     said.clear()
     assert scalar(db, "SELECT tube_sync()") == 1
     (told,) = said
     assert told.startswith("public.log is not followed by tube 'a': ")
-    assert "no_inserts" in told
+    assert "no_controls" in told
     assert scalar(db, "SELECT id_col FROM tube_list('public.item')") == "ident"
-    db.execute("ALTER TABLE tube.a DROP CONSTRAINT no_inserts")
+    db.execute("ALTER TABLE tube.a DROP CONSTRAINT no_controls")
     assert scalar(db, "SELECT tube_sync()") == 1
-    assert ops(db, "a") == [("I", 1)]
+    assert asked(db, "a") == ["backfill_schedule"]
 
 
 def test_triggers_of_two_tubes_that_would_have_the_same_name(db: Conn) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.capture import (
     TUBE,
     Conn,
+    asked,
     attach,
     detach,
     make_tube,
@@ -65,7 +66,8 @@ def follow(request: pytest.FixtureRequest, db: Conn) -> Follow:
 
 
 def sync(conn: Conn) -> None:
-    assert scalar(conn, "SELECT tube_sync()") == 1
+    """Event triggers may have left nothing to do."""
+    assert scalar(conn, "SELECT tube_sync()") in (0, 1)
 
 
 def has_sweep(conn: Conn) -> bool:
@@ -147,8 +149,8 @@ def test_rows_come_with_a_partition_that_is_attached(db: Conn, follow: Follow) -
     db.execute("INSERT INTO late VALUES (21, 7), (22, 7)")
     db.execute("ALTER TABLE log ATTACH PARTITION late FOR VALUES FROM (7) TO (8)")
     follow(db)
-    assert has_sweep(db)
-    assert ops(db) == [("I", 21), ("I", 22)]
+    assert asked(db) == ["backfill_schedule"]
+    assert ops(db) == []
     db.execute("DELETE FROM late WHERE id = 21")
     db.execute("UPDATE log SET n = 1 WHERE id = 22")
     assert ops(db) == [("D", 21), ("U", 22)]
@@ -158,7 +160,8 @@ def test_rows_come_with_a_partition_that_is_attached(db: Conn, follow: Follow) -
 def test_rows_go_with_a_partition_that_is_detached(db: Conn, follow: Follow, how: str) -> None:
     db.execute(f"ALTER TABLE log DETACH PARTITION log_1{how}")
     follow(db)
-    assert ops(db) == [("D", 1)]
+    assert asked(db) == ["sweep"]
+    assert ops(db) == []
     assert triggers(db, "log_1") == []
     db.execute("INSERT INTO log_1 VALUES (5, 1)")
     assert ops(db) == []
@@ -167,7 +170,7 @@ def test_rows_go_with_a_partition_that_is_detached(db: Conn, follow: Follow, how
 def test_a_tree_that_is_detached(db: Conn, follow: Follow) -> None:
     db.execute("ALTER TABLE log DETACH PARTITION log_3")
     follow(db)
-    assert ops(db) == [("D", 3)]
+    assert asked(db) == ["sweep"]
     assert triggers(db, "log_3") == triggers(db, "log_3_3") == []
 
 
@@ -187,6 +190,7 @@ def test_partitions_that_come_and_go_in_one_transaction(db: Conn) -> None:
         db.execute("INSERT INTO log VALUES (7, 7)")
         db.execute("ALTER TABLE log DETACH PARTITION log_7")
         db.execute("DROP TABLE log_7")
+    sync(db)
     assert scalar(db, "SELECT tube_sync()") == 0
     assert {key for _, key in ops(db)} == {7}
 
@@ -200,29 +204,44 @@ def test_partitions_that_come_and_go_with_tube_sync_in_the_same_transaction(db: 
         db.execute("ALTER TABLE log DETACH PARTITION log_7")
         follow(db)
         db.execute("DROP TABLE log_7")
-    assert ops(db) == [("D", 7), ("D", 8), ("I", 7), ("I", 8)]
+    assert asked(db)[-1] == "sweep"
+    assert ("I", 8) in ops(db)
     assert scalar(db, "SELECT tube_sync()") == 0
 
 
-def test_writes_between_the_ddl_and_tube_sync(db: Conn, follow: Follow) -> None:
-    """By the name of the root they are seen at once; by that of a new partition once it is found."""
+def test_writes_between_the_ddl_and_tube_sync(db: Conn) -> None:
+    """Without event triggers, those by the name of a new partition are found later, by a backfill."""
+    unfollow(db)
     db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
     db.execute("INSERT INTO log VALUES (7, 7)")
     db.execute("UPDATE log SET day = 7 WHERE id = 1")
     db.execute("INSERT INTO log_7 VALUES (8, 7)")
     assert ops(db) == [("I", 7), ("U", 1)]
-    follow(db)
-    assert has_sweep(db)
-    assert ops(db) == [("I", 1), ("I", 7), ("I", 8)]
+    sync(db)
+    assert asked(db) == ["backfill_schedule"]
+    take(db)
+    db.execute("INSERT INTO log_7 VALUES (9, 7)")
+    assert ops(db) == [("I", 9)]
 
 
-def test_a_late_partition_asks_for_a_sweep(db: Conn) -> None:
-    """What was deleted there before it got its triggers made no touch."""
+def test_writes_of_a_new_partition_in_the_same_transaction(db: Conn) -> None:
+    with db.transaction():
+        db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
+        db.execute("INSERT INTO log_7 VALUES (8, 7)")
+        db.execute("DELETE FROM log_7")
+    assert ops(db) == [("D", 8), ("I", 8)]
+    sync(db)
+    assert pods(db) == [], "nothing can have been missed"
+
+
+def test_a_late_partition_asks_for_a_backfill(db: Conn) -> None:
+    """What was deleted before it got its triggers made no touch; the sweep after the backfill finds it."""
+    unfollow(db)
     db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
     db.execute("INSERT INTO log VALUES (7, 7)")
     db.execute("DELETE FROM log_7")
     sync(db)
-    assert has_sweep(db)
+    assert asked(db) == ["backfill_schedule"]
     assert ops(db) == [("I", 7)]
     assert scalar(db, "SELECT tube_sync()") == 0
 
@@ -332,35 +351,42 @@ def test_partitions_in_a_schema_where_the_owner_may_only_create(any_dsn: str) ->
         assert said
         assert all(TUBE in one for one in said)
         db.execute("GRANT USAGE ON SCHEMA late TO shopper")
-        worker.execute("SELECT tube.tube_sync()")
+        db.execute("SELECT tube_sync()")
         assert len(triggers(db, "late.log_1")) == 4
+        assert asked(db) == ["backfill_schedule"]
         take(db)
         db.execute("UPDATE late.log_1 SET id = 3")
         assert ops(db) == [("D", 2), ("I", 3)]
 
 
-def test_a_worker_follows_partitions_through_the_owners_agent(any_dsn: str) -> None:
+def test_partitions_of_an_owner_without_any_right_of_ours(any_dsn: str) -> None:
+    """By the event trigger, with the rights of whoever makes them."""
     with owner_of_a_tree(any_dsn) as (db, shopper, worker):
         shopper.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
         shopper.execute("INSERT INTO log_1 VALUES (1, 1), (2, 1)")
-        assert ops(db) == []
-        assert scalar(worker, "SELECT tube.tube_sync()") == 1
         assert ops(db) == [("I", 1), ("I", 2)]
-        shopper.execute("DELETE FROM log_1 WHERE id = 1")
-        assert ops(db) == [("D", 1)]
-        shopper.execute("ALTER TABLE log DETACH PARTITION log_1")
         worker.execute("SELECT tube.tube_sync()")
-        assert ops(db) == [("D", 2)]
+        assert pods(db) == []
+        shopper.execute("ALTER TABLE log DETACH PARTITION log_1")
+        shopper.execute("INSERT INTO log_1 VALUES (3, 1)")
+        worker.execute("SELECT tube.tube_sync()")
+        assert asked(db) == ["sweep"], "and what is no part any more is not captured"
         shopper.execute("DROP TABLE log_1")
         worker.execute("SELECT tube.tube_sync()")
         assert scalar(worker, "SELECT tube.tube_sync()") == 0
+
+
+def test_a_function_that_is_not_the_owners_is_put_on_no_partition(any_dsn: str) -> None:
+    with owner_of_a_tree(any_dsn) as (db, shopper, _):
+        db.execute("UPDATE pg_proc SET proowner = 'worker'::regrole WHERE proname LIKE '%log\\_capture%'")
+        shopper.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
+        assert triggers(db, "shop.log_1") == []
 
 
 def test_several_tubes(db: Conn) -> None:
     make_tube(db, "other")
     attach(db, "public.log", 5, tube="other")
     db.execute("CREATE TABLE log_7 PARTITION OF log FOR VALUES FROM (7) TO (8)")
-    assert scalar(db, "SELECT tube_sync()") == 2
     db.execute("INSERT INTO log_7 VALUES (7, 7)")
     assert ops(db) == ops(db, "other") == [("I", 7)]
 

@@ -19,18 +19,26 @@ from tests.helpers.capture import (
     set_up,
     take,
 )
+from tests.helpers.database import preparing
 from tests.helpers.roles import roles
+
+
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn, predicate="NOT deleted", shards=2)
+        conn.execute(
+            f"INSERT INTO {TABLE} (id, deleted) VALUES (1, false), (2, false), (3, false), (4, true)"
+        )
+        take(conn)
+
+
+prepare = preparing(prepared)
 
 
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with `item` attached, spread over two shards, and three rows in it."""
     with open_session(any_dsn) as conn:
-        set_up(conn, predicate="NOT deleted", shards=2)
-        conn.execute(
-            f"INSERT INTO {TABLE} (id, deleted) VALUES (1, false), (2, false), (3, false), (4, true)"
-        )
-        take(conn)
         yield conn
 
 

@@ -20,15 +20,23 @@ from tests.helpers.capture import (
     set_up,
     take,
 )
+from tests.helpers.database import preparing
+
+
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn, predicate="NOT deleted")
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1, 'a'), (2, 'b')")
+        take(conn)
+
+
+prepare = preparing(prepared)
 
 
 @pytest.fixture
 def db(any_dsn: str) -> Iterator[Conn]:
     """A session on each version, with `item` attached and two rows in it."""
     with open_session(any_dsn) as conn:
-        set_up(conn, predicate="NOT deleted")
-        conn.execute(f"INSERT INTO {TABLE} VALUES (1, 'a'), (2, 'b')")
-        take(conn)
         yield conn
 
 

@@ -269,6 +269,24 @@ def test_a_renewal_tells_what_keeps_a_term_from_delivering(conn: Conn) -> None:
     assert troubles(conn) == [(None,) * 4]
 
 
+def test_a_renewal_tells_the_latest_reason_and_when_that_outage_began(conn: Conn) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+    for reason, seconds in (("refused", 90), ("HTTP 401", 91), ("HTTP 401", 3)):  # the last: another outage
+        renew_with(conn, term, {"sink": {"reason": reason, "seconds": seconds}})
+        assert troubles(conn) == [(reason, seconds, None, None)]
+
+
+def test_a_renewal_with_nothing_new_writes_no_trouble(conn: Conn) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+    versions = set()
+    for _ in range(3):
+        renew_with(conn, term, {"sink": {"reason": "refused", "seconds": 90}})
+        versions |= set(conn.execute("SELECT ctid::text FROM tube_trouble").fetchall())
+    assert len(versions) == 1
+
+
 @pytest.mark.parametrize("how", ["released", "superseded", "repartitioned", "dropped"])
 def test_troubles_end_with_their_term(conn: Conn, how: str) -> None:
     make_tube(conn)

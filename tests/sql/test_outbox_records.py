@@ -10,8 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pytube.outbox import source_queries
+from pytube.db.session import Session
+from pytube.outbox import source as source_queries
 from pytube.outbox.partitions import slot_of
+from pytube.outbox.source import OutboxSource
+from pytube.sources import terms
 from tests.helpers.capture import open_session
 from tests.helpers.outbox_sql import (
     ADOPTED,
@@ -109,11 +112,22 @@ def test_a_term_learns_of_all_earlier_ones_that_had_records_of_its_partition(con
     make_outbox(conn, partitions=2)
     lead(conn, 0, 2)
     arguments = {"tube": OUTBOX, "partitions": 2, "partition": 0}
-    _, _, earlier = conn.execute(source_queries.OUTBOX, arguments).fetchone() or ((), (), [])
+    _, _, earlier, _ = conn.execute(source_queries.OUTBOX, arguments).fetchone() or ((), (), [], "")
     expected = sorted([4, old.partition, old.epoch] for old in (released, superseded, again))
     assert sorted(term[:3] for term in earlier) == expected
     now = scalar(conn, "SELECT extract(epoch FROM clock_timestamp())::float8")
     assert all(now < until < now + 3600 for *_, until in earlier), "renewed just now"
+
+
+async def test_a_term_learns_of_however_many_earlier_ones(any_dsn: str, conn: Conn) -> None:
+    make_outbox(conn)
+    earlier = [lead(conn).epoch for _ in range(200)]
+    term = lead(conn)
+    session = await Session.open(any_dsn, "tube", "worker")
+    source = OutboxSource(session, terms.Term(OUTBOX, 1, 0, term.epoch, term.leader_id))
+    await source.load()
+    await session.close()
+    assert sorted(one.epoch for one in source.earlier) == earlier
 
 
 def test_a_new_term_takes_over_what_another_one_had_marked(conn: Conn) -> None:

@@ -84,6 +84,32 @@ def test_a_pause_outlives_the_term_and_holds_for_the_shards_after_a_repartition(
     assert [partition for partition, _, _ in paused(conn)] == [0, 1, 2]
 
 
+def test_of_a_tube_that_is_paused_and_was_stopped_both_are_told(conn: Conn, term: Term) -> None:
+    conn.execute("SELECT tube_pause(%s, 0, '1 hour', 'maintenance')", (TUBE,))
+    stop(conn, term, "park_limit")
+    (mine, other) = paused(conn)
+    by = scalar(conn, "SELECT paused_by FROM tube_paused WHERE partition = 0")
+    until = scalar(conn, "SELECT until::timestamptz(0) FROM tube_paused WHERE partition = 0")
+    assert mine[:2] == (0, "park_limit")
+    said = f"park_limit: too bad; also paused by {by} until "
+    assert mine[2].startswith(said)
+    assert mine[2].endswith(": maintenance")
+    assert scalar(conn, "SELECT %s::timestamptz", (mine[2][len(said) : -len(": maintenance")],)) == until
+    assert other == (1, "park_limit", "park_limit: too bad")
+    assert scalar(conn, "SELECT until FROM tube_pause_list(%s) WHERE partition = 0", (TUBE,)) is None
+    assert renew(conn, term)[0] == mine[2]
+
+
+def test_of_several_pauses_of_operators_each_is_told_and_the_last_one_counts(conn: Conn, term: Term) -> None:
+    conn.execute("SELECT tube_pause(%s, 0, '2 hours', 'the one')", (TUBE,))
+    conn.execute("SELECT tube_pause(%s, NULL, '1 hour', 'the other')", (TUBE,))
+    reason, _ = renew(conn, term)
+    assert reason is not None
+    assert reason.index("the one") < reason.index("; also paused by ") < reason.index("the other")
+    until = "SELECT until > now() + interval '90 minutes' FROM tube_pause_list(%s) WHERE partition = 0"
+    assert scalar(conn, until, (TUBE,)) is True
+
+
 def test_a_pause_expires(conn: Conn, term: Term) -> None:
     conn.execute("SELECT tube_pause(%s, NULL, '1 hour')", (TUBE,))
     assert renew(conn, term)[0] is not None
@@ -137,7 +163,8 @@ def test_a_worker_stops_the_tube_once_and_only_resume_ends_that(conn: Conn, term
     conn.execute("SELECT tube_pause(%s, NULL, '1 hour')", (TUBE,))
     assert stop(conn, term)
     assert not stop(conn, term)
-    assert paused(conn)[0][1:] == ("poison", "poison: too bad")
+    assert paused(conn)[0][1] == "poison"
+    assert paused(conn)[0][2].startswith("poison: too bad; also paused by ")
     assert scalar(conn, "SELECT attempts FROM tube_attempt WHERE id = '7'") == 5
     assert scalar(conn, "SELECT tube_resume(%s)", (TUBE,)) == 2
     assert scalar(conn, "SELECT details FROM tube_audit WHERE action = 'stop'") == {

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from pytube.db.install import install, uninstall, upgrade
-from pytube.db.script import ScriptError
+from pytube.db.install import ScriptError, install, uninstall, upgrade
 from pytube.embedded.postgres import Postgres
 from tests.helpers.capture import TABLE, attach, make_tube, open_session, scalar, take
 from tests.helpers.database import INSTALL_SQL, TestServer, psql_file
@@ -35,11 +34,10 @@ WAYS = pytest.mark.parametrize("way", [by_psql, by_pytube, by_alembic])
 
 
 def owners(conn: psycopg.Connection) -> set[str]:
-    """Who owns anything of ours, in our schema; the one function of `tube_nobody` aside."""
+    """Who owns anything of ours, in our schema."""
     rows = conn.execute(
         "SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'tube'::regnamespace"
         " UNION SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE pronamespace = 'tube'::regnamespace"
-        "  AND proname <> 'tube_private_call_agent'"
         " UNION SELECT pg_get_userbyid(typowner) FROM pg_type WHERE typnamespace = 'tube'::regnamespace"
         " UNION SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname IN ('tube', 'tube_capture')"
     )
@@ -53,12 +51,6 @@ def owners_of_captured(conn: psycopg.Connection) -> set[str]:
         " WHERE pronamespace = 'tube_capture'::regnamespace OR proname = 'item_touch'"
     )
     return {row[0] for row in rows}
-
-
-def owner_of_agents_caller(conn: psycopg.Connection) -> str:
-    return str(
-        scalar(conn, "SELECT proowner::regrole::text FROM pg_proc WHERE proname = 'tube_private_call_agent'")
-    )
 
 
 def use(dsn: str) -> None:
@@ -86,14 +78,10 @@ def test_with_createrole(any_server: TestServer, any_bare_dsn: str, way: Install
         use(own)
         assert owners(admin) == {f"{ours}_owner"}
         assert owners_of_captured(admin) == {app}
-        assert owner_of_agents_caller(admin) == f"{ours}_nobody"
         psql_file(any_server.postgres, own, INSTALL_SQL)
         assert owners(admin) == {f"{ours}_owner"}, "it keeps the roles that it has"
-        assert owner_of_agents_caller(admin) == f"{ours}_nobody"
         log_in = "SELECT count(*) FROM pg_roles WHERE rolname LIKE %s AND (rolcanlogin OR rolsuper)"
         assert scalar(admin, log_in, [f"{ours}%"]) == 0
-        may_create = "SELECT has_schema_privilege(%s, 'tube', 'CREATE')"
-        assert scalar(admin, may_create, [f"{ours}_nobody"]) is False
         uninstall(own, force=True)
 
 
@@ -127,7 +115,7 @@ def test_roles_that_are_there_but_not_ones_own(any_bare_dsn: str) -> None:
         with pytest.raises(ScriptError, match=f"{app} has not the rights of {ours}_owner") as refused:
             install(as_role(any_bare_dsn, app), roles=ours)
         statements = str(refused.value).split("has to run: ")[1].rstrip(")")
-        assert statements.startswith(f"GRANT {ours}_owner, {ours}_nobody TO {app}")
+        assert statements.startswith(f"GRANT {ours}_owner TO {app}")
         assert scalar(admin, "SELECT to_regnamespace('tube')") is None
 
 
@@ -159,8 +147,13 @@ def test_two_installations_may_have_roles_of_their_own(bare_dsn: str) -> None:
         install(bare_dsn, "b", f"b_{name}")
         for ours, theirs in (("a", "b"), ("b", "a")):
             row = admin.execute(
-                "SELECT has_schema_privilege(%s, %s, 'USAGE'), has_schema_privilege(%s, %s, 'USAGE')",
-                [f"{ours}_{name}_admin", ours, f"{ours}_{name}_admin", theirs],
+                "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privilege(%s, %s, 'EXECUTE')",
+                [
+                    f"{ours}_{name}_admin",
+                    f"{ours}.tube_list(regclass)",
+                    f"{ours}_{name}_admin",
+                    f"{theirs}.tube_list(regclass)",
+                ],
             ).fetchone()
             assert row == (True, False)
         uninstall(bare_dsn, "a")
@@ -196,12 +189,10 @@ def test_what_somebody_else_owns_changes_hands(any_server: TestServer, any_dsn: 
         conn.execute(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY)".encode())
         make_tube(conn)
         attach(conn)
-        conn.execute("REASSIGN OWNED BY tube_owner, tube_nobody TO postgres")
+        conn.execute("REASSIGN OWNED BY tube_owner TO postgres")
         assert owners(conn) == {"postgres"}
-        assert owner_of_agents_caller(conn) == "postgres"
         psql_file(any_server.postgres, any_dsn, INSTALL_SQL)
         assert owners(conn) == {"tube_owner"}
-        assert owner_of_agents_caller(conn) == "tube_nobody"
         conn.execute(f"INSERT INTO {TABLE} VALUES (1)".encode())
         assert take(conn) == [("I", 0, 1)]
         conn.execute("SELECT public.item_touch('{2}')")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
+from pytube.db.locks import LockListener
 from pytube.db.session import Queries
 from pytube.election import Claim
+from pytube.election.base import Revoked
 from pytube.enrich import Enricher, Read
 from pytube.errors import (
     DatabaseUnavailable,
@@ -22,7 +24,8 @@ from pytube.errors import (
 )
 from pytube.events import Event
 from pytube.logs import Logger, UserFaults
-from pytube.model import Heartbeat, Id, Key, Pod
+from pytube.model import Id, Key, Pod
+from pytube.pipeline.limits import CongestionControl
 from pytube.sinks.base import Sink
 from pytube.sources import queries
 from pytube.sources.settled import Settled
@@ -30,22 +33,19 @@ from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.queue import FailingTerms, Limits
+from pytube.worker.shared_sink import SinkGate
 from pytube.worker.tracing import Tracing
+from pytube.worker.tube import Tube
+from pytube.worker.tube_worker import TubeWorker
 
 
 class FakeClaim(Claim):
-    """A claim whose proof is as old as a test says; by default it is always fresh."""
+    """A claim that is always ours, until a test revokes it or loses it."""
 
     def __init__(self, tube: str = "t", partition: int = 0) -> None:
         super().__init__(tube, partition)
-        self.proof = float("inf")
-        self.beats: list[Heartbeat] = []
-        self.heartbeat: Heartbeat | None = None
-        """What is repeated now."""
         self.is_handed_over = False
 
     async def prove(self) -> None:
@@ -53,21 +53,10 @@ class FakeClaim(Claim):
 
     def revoke(self) -> None:
         """The election wants the partition back."""
-        self._set_revoked()
-
-    def lose(self) -> None:
-        """The election gave the partition to another worker."""
-        self._set_lost()
-
-    def proven_at(self) -> float:
-        return self.proof
-
-    def beat(self, heartbeat: Heartbeat | None) -> None:
-        self.heartbeat = heartbeat
-        if heartbeat is not None:
-            self.beats.append(heartbeat)
+        self.withdraw(Revoked("others share the tube"))
 
     def handed_over(self) -> None:
+        super().handed_over()
         self.is_handed_over = True
 
 
@@ -90,6 +79,8 @@ class FakeTube:
     marks: int = 0
     down: bool = False
     seq: int = 0
+    source_changes: dict[int | None, str] = field(default_factory=dict)
+    """How the source has changed, by the seq that a worker has read."""
     refusal: Exception | None = None
     """Why scheduled backfills are refused."""
     touch_refusal: Exception | None = None
@@ -229,6 +220,7 @@ class FakeSession(Queries):
             queries.SWEEP_END: lambda given: tube.remove(given["seq"]),
             queries.SLEEP: lambda _: tube.sleep(sleeping=True),
             queries.WAKE: lambda _: tube.sleep(sleeping=False),
+            queries.SOURCE_CHECK: lambda given: tube.source_changes.get(given["seen_seq"]),
             queries.SETTLE_SEQ: lambda _: tube.seq,
             queries.SETTLE_XID: lambda _: "7",
             queries.SETTLE_DONE: lambda _: True,
@@ -269,6 +261,7 @@ class FakeDatabase:
 
     pool: FakeSession
     settled: Settled | None = None
+    seen_seq: int = 0
     notifications_work: bool = True
     terms: dict[tuple[str, int], ActiveTerm] = field(default_factory=dict)
 
@@ -286,6 +279,20 @@ class RecordingLogger(Logger):
         self.lines.append((level, event, fields, error))
 
 
+def gate_of(
+    *,
+    documents: int = 100,
+    requests: int | None = None,
+    timeout: float = 10.0,
+    rate: float | None = None,
+    share: float = 0.2,
+) -> SinkGate:
+    """A gate that begins with all that its limits allow, without a slow start."""
+    control = CongestionControl(documents=documents, requests=requests, first=1000, timeout=timeout)
+    control.documents = documents
+    return SinkGate(control, rate=rate, backfill_share=share)
+
+
 @dataclass
 class FakeServedTube:
     """As much of a `Tube` as a partition's worker and a leadership ask for."""
@@ -296,20 +303,21 @@ class FakeServedTube:
     emit: Callable[[Event], None]
     name: str = "t"
     partitions: int = 1
-    stopping: bool = True
     transforms: Transforms | None = None
     candidate: Candidate = field(default_factory=lambda: Candidate(uuid4(), "tester", "lease", 15.0, 15.0))
     log: RecordingLogger = field(default_factory=RecordingLogger)
     faults: UserFaults = field(default_factory=lambda: UserFaults(Logger("pytube.tests")))
     metrics: TubeMetrics = field(default_factory=TubeMetrics)
-    gate: SinkGate = field(
-        default_factory=lambda: SinkGate(rate=None, requests=None, ramp=1000, backfill_share=0.2)
-    )
+    gate: SinkGate = field(init=False)
     why_closed: str | None = None
     tracing: Tracing = field(default_factory=Tracing)
+    failing: dict[int, FailingTerms] = field(default_factory=dict)
 
-    def consume(self, active_term: ActiveTerm, database: Database) -> PartitionWorker:
-        return PartitionWorker(active_term, self, database)
+    def __post_init__(self) -> None:
+        self.gate = gate_of(documents=self.limits.batch_documents, timeout=self.limits.request_timeout)
+
+    def consume(self, active_term: ActiveTerm, database: Database) -> TubeWorker:
+        return TubeWorker(active_term, cast("Tube", self), database)
 
     @property
     def told(self) -> list[str]:
@@ -329,6 +337,8 @@ class FakeEnricher:
         """Why the source can't be read; None: it can."""
         self.lost = False
         """Whether the connection is lost."""
+        self.is_wrong = False
+        """Whether reads fail by a fault of ours."""
         self.bad: set[Key] = set()
         """Keys whose data make the query fail."""
         self.most = 1000
@@ -339,15 +349,29 @@ class FakeEnricher:
         self.reads: list[tuple[int, tuple[Id, ...]]] = []
         self.urgent: list[bool] = []
         """Whether each of the reads was."""
+        self.locks: LockListener | None = None
+        """What the last read tells of locks."""
         self.go = asyncio.Event()
         """While it is not set, reads hang."""
         self.go.set()
 
-    async def read(self, shard: int, ids: Sequence[Id], *, urgent: bool = True) -> Read:
-        self.reads.append((shard, tuple(ids)))
+    async def read(
+        self,
+        groups: Mapping[int, Sequence[Id]],
+        *,
+        urgent: bool = True,
+        locks: LockListener | None = None,
+    ) -> Mapping[int, Read]:
+        self.locks = locks
+        self.reads += [(shard, tuple(ids)) for shard, ids in groups.items()]
         self.urgent.append(urgent)
         await self.go.wait()
         await asyncio.sleep(0)
+        return {shard: self._read(shard, ids) for shard, ids in groups.items()}
+
+    def _read(self, shard: int, ids: Sequence[Id]) -> Read:
+        if self.is_wrong:
+            raise TypeError("a fault of the fake source")
         if self.lost:
             raise DatabaseUnavailable("the fake source is down")
         if self.failing is not None:

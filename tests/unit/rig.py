@@ -16,12 +16,12 @@ from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
-from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.poller import Poller
+from pytube.worker.pace import Poller
+from pytube.worker.queue import Limits
+from pytube.worker.shared_sink import SinkGate
 from pytube.worker.tracing import Tracing
 from pytube.worker.tube import Tube
+from pytube.worker.tube_worker import TubeWorker
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
 
@@ -36,6 +36,7 @@ LIMITS = Limits(
     sends=4,
     keys_in_flight=100_000,
     mark_limit=100,
+    latency=0.0,
     attempts=2,
     backfill_share=0.2,
     sweep_backlog=4000,
@@ -79,15 +80,12 @@ class Rig:
             sent_at=clock.now(),
             emit=self.events.append,
         )
-        self.claim.watch(self.active_term.on_claim)
         self.another_worker()
         self.task: asyncio.Task[None] | None = None
 
     def another_worker(self) -> None:
         """A worker under the same term, as after a pause."""
-        self.worker = PartitionWorker(
-            self.active_term, cast("Tube", self.served), cast("Database", self.database)
-        )
+        self.worker = TubeWorker(self.active_term, cast("Tube", self.served), cast("Database", self.database))
 
     @property
     def deliverer(self) -> Deliverer:
@@ -150,7 +148,7 @@ class Rig:
             self.task.cancel()
             with suppress(BaseException):
                 await self.task
-            await self.worker.abort()
+            await self.worker.abort(is_over=False)
             await self.sink.close()
         left = [task for task in asyncio.all_tasks() - before if not task.done()]
         assert not left, f"tasks that outlive their worker: {left}"

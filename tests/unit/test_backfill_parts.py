@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
-from pytube.cli.backfill_work import progress_display
+from pytube.cli.backfill import progress_display
 from pytube.config.tubes import BackfillConfig
 
 MB = 1024 * 1024

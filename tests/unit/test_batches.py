@@ -50,7 +50,7 @@ def sizes(parts: list[list[Document]]) -> list[list[int]]:
 
 
 def cut(items: Documents, max_documents: int, max_bytes: int) -> list[list[Document]]:
-    return [list(part) for part in split(items, max_documents, max_bytes)]
+    return [list(part) for part in split(items, lambda: max_documents, max_bytes)]
 
 
 def test_documents_are_cut_by_count() -> None:

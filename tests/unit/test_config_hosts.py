@@ -9,7 +9,7 @@ import pytest
 
 from pytube.config import Config, masked, parse
 from pytube.errors import ConfigError
-from pytube.sources.shards import Shards, shards_of, shared_shards
+from pytube.sources.terms import Shards, shards_of, shared_shards
 from tests.helpers.cli import run
 
 HOSTS = """

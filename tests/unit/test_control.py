@@ -136,7 +136,7 @@ def test_what_sinks_say_of_scans() -> None:
         open = send = abandon = close = None
 
     assert why_no_scan(MemorySink()) is None
-    assert why_no_scan(Plain()) == "the sink can't be scanned"  # type: ignore[arg-type] # enough of one
+    assert why_no_scan(Plain()) == "the sink can't be scanned"
     assert isinstance(MemorySink(), Scanning)
 
 

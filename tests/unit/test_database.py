@@ -14,8 +14,9 @@ import pytest
 from pytube import clock
 from pytube.config import PostgresConfig
 from pytube.db.session import Session
-from pytube.errors import DatabaseUnavailable, Fenced, NotLeader
-from pytube.events import DatabaseDown, DatabaseUp, Event
+from pytube.election.base import Broken, Lost
+from pytube.errors import DatabaseUnavailable, Fenced, NotLeader, StatementFailed
+from pytube.events import DatabaseDown, DatabaseUp, Event, SourceChanged
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
@@ -23,6 +24,7 @@ from pytube.sources.wakeup import Listener
 from pytube.worker import database as module
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 
@@ -88,6 +90,7 @@ class Renewal:
         self.locked = False
         self.told: list[Event] = []
         self.active_term = term_of(0)
+        self.session = FakeSession(FakeTube())
         self.database = make_database(self.told, receive_deadline=receive_deadline)
         self.database.terms["t", 0] = self.active_term
 
@@ -104,7 +107,7 @@ class Renewal:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        session = cast("Session", FakeSession(FakeTube()))
+        session = cast("Session", self.session)
         async with task_of(self.database._renew(session)) as task:
             await wait_until_async(lambda: self.sent, what="a renewal is sent")
             yield task
@@ -192,8 +195,9 @@ async def test_a_renewal_that_is_refused_ends_the_term(renewal: Renewal) -> None
     renewal.over = True
     renewal.answer.set()
     async with renewal.running():
-        await wait_until_async(lambda: renewal.active_term.ended, what="the term ends")
-    assert str(renewal.active_term.ended) == "over"
+        await wait_until_async(lambda: renewal.active_term.stop, what="the term ends")
+    assert isinstance(renewal.active_term.stop, Broken)
+    assert renewal.active_term.stop.reason == "over"
     assert renewal.active_term.attention.is_set()
 
 
@@ -225,7 +229,30 @@ async def test_a_term_that_somebody_is_just_ending_is_neither_renewed_nor_over(
     async with renewal.running():
         await wait_until_async(lambda: len(renewal.sent) > 2, what="it is tried again")
     assert renewal.renewed_at == LONG_AGO
-    assert renewal.active_term.ended is None
+    assert renewal.active_term.stop is None
+
+
+async def test_another_source_is_told_once_after_a_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewal = replaced(monkeypatch, Renewal(receive_deadline=0.05))
+    renewal.session.tube.source_changes = {7: "timeline 2, before 1"}
+    renewal.database.seen_seq = 7
+    renewal.answer.set()
+    async with renewal.running():
+        await wait_until_async(lambda: len(renewal.sent) > 2, what="terms are renewed")
+    assert renewal.told == [SourceChanged("timeline 2, before 1")]
+    assert renewal.database.seen_seq == 0, "it is no proof of another change"
+
+
+async def test_a_source_that_can_not_be_looked_at_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewal = replaced(monkeypatch, Renewal(receive_deadline=0.05))
+    renewal.session.tube.source_changes = {None: "timeline 2, before 1"}
+    renewal.session.refused[queries.SOURCE_CHECK] = StatementFailed("lock timeout")
+    renewal.answer.set()
+    async with renewal.running():
+        await wait_until_async(lambda: len(renewal.sent) > 2, what="terms are renewed all the same")
+        assert renewal.told == []
+        del renewal.session.refused[queries.SOURCE_CHECK]
+        await wait_until_async(lambda: renewal.told, what="it is told")
 
 
 async def test_all_terms_of_all_tubes_are_renewed_by_one_statement(
@@ -311,12 +338,12 @@ async def test_a_server_that_was_restarted_ends_all_terms_as_soon_as_a_session_f
     database.terms |= both
     database.settled = Settled(FakeSession(server.tube))
     await database.open_session("of the same server")
-    assert not any(active_term.ended for active_term in both.values())
+    assert not any(active_term.stop for active_term in both.values())
     assert database.settled is not None
     server.incarnation = "second"
     await database.open_session("of another")
     for active_term in both.values():
-        assert isinstance(active_term.ended, DatabaseUnavailable)
+        assert isinstance(active_term.stop, Lost)
         assert active_term.attention.is_set()
         assert not active_term.is_trusted
     assert database.settled is None, "what was settled before the crash says nothing"
@@ -329,7 +356,7 @@ async def test_terms_that_begin_after_the_restart_are_not_ended_by_it_again(serv
     await database.open_session("of the new server")
     active_term = database.terms["t", 0] = term_of(0)
     await database.open_session("another")
-    assert active_term.ended is None
+    assert active_term.stop is None
 
 
 async def test_a_session_of_the_pool_finds_a_restart_too(server: Server) -> None:
@@ -338,7 +365,7 @@ async def test_a_session_of_the_pool_finds_a_restart_too(server: Server) -> None
     active_term = database.terms["t", 0] = term_of(0)
     server.incarnation = "second"
     await database.pool.rows(queries.SETTLE_SEQ)
-    assert active_term.ended is not None
+    assert active_term.stop is not None
 
 
 # --- wake-ups ---
@@ -382,6 +409,18 @@ async def test_notifications_work_when_the_listener_says_so(monkeypatch: pytest.
         works.set()
         await wait_until_async(lambda: database.notifications_work, what="it is known")
     assert not database.notifications_work
+
+
+async def test_that_notifications_are_missing_is_told_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def poll(listener: Listener) -> None:
+        listener._log_if_polling()
+
+    monkeypatch.setattr(Listener, "run", poll)
+    postgres = PostgresConfig.model_validate({"dsn": "host=nowhere"})
+    database = Database(postgres, ["t"], receive_deadline=1.0, emit=lambda _: None, host="north")
+    with capture_logs() as lines:
+        await database._listen(cast("Session", None))
+    assert [(line["event"], line["host"]) for line in lines] == [("notifications_missing", "north")]
 
 
 # --- the settled seq ---

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from pytube.errors import DatabaseUnavailable, FencedBySink, SinkTimeout
+from pytube.errors import FencedBySink, SinkTimeout, SinkUnavailable
 from pytube.events import SinkDown, SinkUp, SourceDown
-from pytube.model import Batch, Document, Key, Result, Token
+from pytube.model import Batch, Document, Key, PodClass, Result, Token
 from pytube.pipeline import retry_queue
 from pytube.pipeline.batches import keys_of
 from pytube.testing.memory import Faults, MemorySink
@@ -122,6 +123,25 @@ async def test_a_sink_that_is_down_gets_nothing_and_opens_the_circuit() -> None:
     assert not trip.rig.deliverer.sink_breaker.is_closed
 
 
+async def test_renewals_tell_the_latest_reason_of_an_outage_and_its_event_is_told_once() -> None:
+    reasons = ["connection refused", "HTTP 401", "certificate has expired"]
+
+    class Down(MemorySink):
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            raise SinkUnavailable(reasons.pop(0)) if len(batch) else AssertionError
+
+    trip = Trip(1, sink=Down())
+    troubles = trip.rig.active_term.troubles
+    since = []
+    while reasons:
+        reason = reasons[0]
+        await trip.rig.deliverer.deliver(trip.flight, trip.flight.by_shard())
+        assert troubles.reason("sink") == reason
+        since.append(time.monotonic() - troubles.as_json()["sink"]["seconds"])
+    assert since == pytest.approx([since[0]] * 3, abs=0.001), "the outage began with its first failure"
+    assert [event.reason for event in trip.rig.emitted(SinkDown)] == ["connection refused"]
+
+
 async def test_what_was_answered_is_not_kept_back_by_a_circuit_that_opened_since() -> None:
     """The rest of the delivery would wait for as long as the sink is down, and its answers with it."""
 
@@ -222,24 +242,36 @@ async def test_rows_that_take_too_long_again_are_at_fault_if_others_succeeded_in
     assert (await trip.run()).failed == [([(0, 1)], "the fake source took too long")]
 
 
-async def test_a_connection_that_is_lost_ends_the_delivery_and_leaves_its_probe_to_others() -> None:
-    trip = Trip(1)
+async def test_a_connection_that_is_lost_in_a_read_sends_nothing_and_the_term_goes_on() -> None:
+    """Unlike a mark, a read can be done again: nothing may be marked that nobody works on."""
+    trip = Trip(1, 2)
     trip.rig.enricher.lost = True
-    breaker = trip.rig.deliverer.source_breaker
-    breaker.fail("down")
-    with pytest.raises(DatabaseUnavailable):
-        await trip.run()
-    await asyncio.wait_for(breaker.acquire(), 5)
+    assert await trip.run() == Outcome(trip.flight, unsent=[[(0, 1), (0, 2)]])
+    assert trip.rig.active_term.stop is None
+    assert [event.reason for event in trip.rig.emitted(SourceDown)] == ["the fake source is down"]
+    trip.rig.enricher.lost = False
+    assert done(await trip.run()) == [1, 2]
 
 
-async def test_a_sink_that_is_fenced_leaves_its_probe_to_others() -> None:
-    trip = Trip(1, sink=MemorySink(compares=True))
-    trip.rig.sink.store.held[0, 1] = Document(0, 1, b"{}", Token(101, 1), 99)
-    breaker = trip.rig.deliverer.sink_breaker
-    breaker.fail("down")
-    with pytest.raises(FencedBySink):
-        await trip.run()
-    await asyncio.wait_for(breaker.acquire(), 5)
+async def test_what_does_not_probe_reads_nothing_while_the_sink_is_down() -> None:
+    """What it read now would be old when it may be sent."""
+    trip = Trip(1)
+    trip.rig.deliverer.sink_breaker.fail("down")
+    outcome = await trip.rig.deliverer.deliver(trip.flight, trip.flight.by_shard(), probes=False)
+    assert outcome == Outcome(trip.flight, unsent=[[(0, 1)]])
+    assert trip.rig.enricher.reads == []
+
+
+async def test_what_was_read_when_the_sink_went_down_is_not_sent_and_does_not_wait() -> None:
+    trip = Trip(1)
+    trip.rig.enricher.go.clear()
+    delivery = trip.rig.deliverer.deliver(trip.flight, trip.flight.by_shard(), probes=False)
+    task = asyncio.create_task(delivery)
+    await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
+    trip.rig.deliverer.sink_breaker.fail("down")
+    trip.rig.enricher.go.set()
+    assert await asyncio.wait_for(task, 5) == Outcome(trip.flight, unsent=[[(0, 1)]])
+    assert trip.rig.sink.sends == 0
 
 
 # --- trust, and the end of the worker ---
@@ -250,7 +282,7 @@ async def test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send()
     trip.rig.enricher.go.clear()
     task = trip.start()
     await wait_until_async(lambda: trip.rig.enricher.reads, what="the read begins")
-    trip.rig.claim.proof = float("-inf")
+    trip.rig.active_term._renewed_at = float("-inf")
     trip.rig.enricher.go.set()
     assert await task == Outcome(trip.flight, unsent=[[(0, 1)]])
     assert trip.rig.sink.sends == 0
@@ -271,11 +303,11 @@ async def test_a_sink_that_refuses_because_trust_has_lapsed_is_not_down() -> Non
 
 async def test_nothing_is_read_without_trust() -> None:
     trip = Trip(1)
-    trip.rig.claim.proof = float("-inf")
+    trip.rig.active_term._renewed_at = float("-inf")
     task = trip.start()
     await wait_until_async(lambda: trip.rig.events, what="the lapse is told")
     assert trip.rig.enricher.reads == []
-    trip.rig.claim.proof = float("inf")
+    trip.rig.active_term._renewed_at = float("inf")
     assert done(await asyncio.wait_for(task, 5)) == [1]
     assert [type(event).__name__ for event in trip.rig.events] == ["TrustLapsed", "LeaderRefreshed"]
 
@@ -324,19 +356,61 @@ async def test_a_send_without_an_answer_is_abandoned_before_its_delivery_ends() 
     assert len(trip.rig.emitted(SinkDown)) == 1
 
 
-async def test_a_batch_that_alone_is_not_answered_is_at_fault() -> None:
-    class Choking(MemorySink):
-        """Does not answer this batch, and others meanwhile."""
+class Choking(MemorySink):
+    """Answers others meanwhile, and then not this one."""
 
-        async def send(self, batch: Batch) -> Sequence[Result]:
-            del batch
-            await asyncio.sleep(0)
-            trip.rig.deliverer.sink_breaker.succeed()
-            raise SinkTimeout("no answer")
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
 
-    trip = Trip(1, 2, sink=Choking())
-    assert await trip.run() == Outcome(trip.flight, failed=[([(0, 1), (0, 2)], "no answer")])
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        del batch
+        await self.meanwhile()
+        raise SinkTimeout("no answer")
+
+
+async def send_another(trip: Trip) -> None:
+    """A request of another partition, which is answered at once."""
+    gate = trip.rig.served.gate
+    gate.note_answer(await gate.enter(PodClass.INCREMENTAL, 100), put_off=0)
+    gate.leave()
+
+
+async def test_a_document_that_alone_is_not_answered_is_at_fault() -> None:
+    trip = Trip(1, sink=Choking(lambda: send_another(trip)))
+    assert await trip.run() == Outcome(trip.flight, failed=[([(0, 1)], "no answer")])
     assert trip.rig.emitted(SinkDown) == []
+
+
+async def test_documents_that_together_are_not_answered_are_sent_apart_and_not_at_fault() -> None:
+    trip = Trip(1, 2, sink=Choking(lambda: send_another(trip)))
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1), (0, 2)]])
+    assert trip.rig.emitted(SinkDown) == []
+
+
+async def test_a_batch_that_is_not_answered_in_time_is_no_outage() -> None:
+    trip = Trip(1, 2, request_timeout=0.02)
+    trip.rig.sink.faults = Faults(hang=True)
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1), (0, 2)]])
+    assert trip.rig.emitted(SinkDown) == []
+    assert trip.rig.served.gate.control.documents == 1
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1)]], unsent=[[(0, 2)]])
+    assert len(trip.rig.emitted(SinkDown)) == 1, "not even a single document is answered"
+
+
+async def test_a_batch_that_waits_while_the_sink_is_found_to_be_slow_is_cut() -> None:
+    trip = Trip(1, 2, 3, 4, 5)
+    gate = trip.rig.served.gate
+    gate.control.requests = 1
+    await gate.enter(PodClass.INCREMENTAL, 1)
+    task = trip.start()
+    await wait_until_async(lambda: gate.waiting, what="it waits at the gate")
+    gate.control.documents = 2
+    gate.leave()
+    outcome = await asyncio.wait_for(task, 5)
+    assert next(len(groups[0]) for groups in outcome.done) == 2
+    assert done(outcome) == [1, 2, 3, 4, 5]
+    assert gate.in_flight == 0
 
 
 async def test_a_sink_that_cancels_its_own_call_is_unknown_not_the_end() -> None:

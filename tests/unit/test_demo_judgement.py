@@ -8,44 +8,23 @@ from typing import Any
 
 import pytest
 
-from pytube.demo.feeds import Tally
-from pytube.demo.report import (
-    Comparison,
-    Findings,
-    Latency,
-    Takeover,
-    compare,
-    latencies,
-    problems,
-    report,
-    summary,
-)
-from pytube.demo.settings import WORKERS
-from pytube.demo.source import Arrival, Commit, Term, number_in, transactions_in
-from pytube.demo.watch import Screen, duration
-from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line
+from pytube.demo.screen import WORKERS, Latency, Screen, Takeover, duration
+from pytube.demo.source import Arrival, Commit, number_in, transactions_in
+from pytube.demo.tube import Comparison, Findings, compare, latencies, problems, report
 
 FAST = Latency(10, 0.01, 0.02, 0.03)
 
 
-def line(shard: int, key: int, *, epoch: int, at: float, client: str = "w1", doc: Any = None) -> Line:
-    return Line("t", shard, key, "upsert", Token(epoch, 1), 1, at, client, doc)
-
-
 def findings(**other: Any) -> Findings:
-    terms = [Term(name, 0, 100 + at, 5.0 + at, 20.0, "released") for at, name in enumerate(WORKERS)]
     found = Findings(
         comparison=Comparison(rows=3),
         transactions=100,
         load_seconds=10.0,
         touches=300,
         documents=250,
-        peak=50,
         remarks={},
         parked=0,
-        terms=terms,
-        takeover=Takeover("w2", {0: 4.5, 3: 5.25}),
+        takeover=Takeover("w2", 100.0, {0: 4.5, 3: 5.25}),
         before=FAST,
         overall=FAST,
         unseen=0,
@@ -83,30 +62,15 @@ def test_a_probe_is_there_when_it_or_a_later_one_is() -> None:
 
 
 def test_percentiles() -> None:
-    assert summary([]) == Latency(0, 0.0, 0.0, 0.0)
-    assert summary([3.0]) == Latency(1, 3.0, 3.0, 3.0)
-    assert summary([float(n) for n in range(200, 0, -1)]) == Latency(200, 100.0, 198.0, 200.0)
+    assert Latency.of([]) == Latency(0, 0.0, 0.0, 0.0)
+    assert Latency.of([3.0]) == Latency(1, 3.0, 3.0, 3.0)
+    assert Latency.of([float(n) for n in range(200, 0, -1)]) == Latency(200, 100.0, 198.0, 200.0)
 
 
 def test_the_probe_s_number() -> None:
     assert number_in({"filler": "probe 17" + " " * 76}) == 17
     for document in ({"filler": " " * 84}, {"filler": None}, {}, None, {"filler": "probe x"}):
         assert number_in(document) is None
-
-
-def test_the_tally() -> None:
-    tally = Tally(partitions=4)
-    tally.take(line(4, 1, epoch=7, at=100.2))
-    tally.take(line(0, 2, epoch=9, at=100.9, client="w2"))
-    tally.take(line(0, 2, epoch=9, at=101.5, client="w2"))
-    tally.take(line(16, 1, epoch=8, at=103.0, doc={"filler": "probe 5"}))
-    tally.take(line(15, 1, epoch=8, at=104.0, doc={"filler": "probe 6"}))
-    assert (tally.documents, tally.peak) == (5, 2)
-    assert tally.by_client == {"w1": 3, "w2": 2}
-    assert tally.first_after(0, 6) == 100.2
-    assert tally.first_after(0, 7) == 100.9
-    assert tally.first_after(0, 9) is None
-    assert tally.arrivals == [Arrival(5, 103.0)]
 
 
 def test_the_transactions_of_pgbench() -> None:
@@ -136,7 +100,6 @@ def test_all_well() -> None:
         ({"parked": 2}, "2 documents were set aside with an error"),
         ({"unseen": 1}, "1 numbers of the probe never came to the sink"),
         ({"transactions": 0}, "the load did no transaction"),
-        ({"terms": findings().terms[1:]}, "the worker w1 has led nothing"),
         ({"delivered": {"w1": 1, "w2": 0, "w3": 1}}, "the worker w2 has delivered nothing"),
         (
             {"exits": {"w1": 0, "w2": 0, "w3": -15}},
@@ -149,7 +112,7 @@ def test_each_thing_that_can_be_wrong(other: dict[str, Any], problem: str) -> No
 
 
 def test_the_report_of_a_good_end(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(findings(), began=0.0, directory=Path("/x"), screen=Screen()) == 0
+    assert report(findings(), directory=Path("/x"), screen=Screen()) == 0
     out = capsys.readouterr().out
     assert "5.2 s after the SIGKILL of w2 (partition 0: 4.5 s, partition 3: 5.2 s)" in out
     assert "EQUAL: all 3 rows of the source are at the sink, and nothing else is." in out
@@ -157,8 +120,8 @@ def test_the_report_of_a_good_end(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_report_of_a_bad_end(capsys: pytest.CaptureFixture[str]) -> None:
     comparison = compare([((0, 1), {"v": "[red]"})], {})
-    found = findings(comparison=comparison, exits={}, before=summary([]))
-    assert report(found, began=0.0, directory=Path("/x"), screen=Screen()) == 1
+    found = findings(comparison=comparison, exits={}, before=Latency.of([]))
+    assert report(found, directory=Path("/x"), screen=Screen()) == 1
     out = capsys.readouterr().out
     assert "WRONG: the sink is not equal to the source: 1 rows are missing there" in out
     assert 'missing at the sink: shard 0 id 1: {"v": "[red]"}' in out

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pytube.demo.orders import TOPIC, Checker
-from pytube.demo.settings import PARTITIONS
-from pytube.outbox.message import ENQUEUED, EPOCH, OUTBOX_ID
+from pytube.demo.outbox import TOPIC, Checker
+from pytube.demo.stage import PARTITIONS
 from pytube.outbox.partitions import slot_of
+from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID
 
 
 def take(checker: Checker, value: str, *, key: str = "a", epoch: int = 7, at: float = 101.0) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytube.config.loader import parse
-from pytube.demo.settings import TUBE, Election, Folder, SinkSettings, worker_settings
-from pytube.demo.source import Figures, Leader
-from pytube.demo.watch import live_line
+from pytube.demo.screen import Figures, Leader, live_line
+from pytube.demo.source import TUBE
+from pytube.demo.stage import Election, Folder, Serving, worker_settings
 from pytube.embedded.process import last_lines
 from pytube.errors import UsageError
 
@@ -17,9 +17,9 @@ from pytube.errors import UsageError
 @pytest.mark.parametrize(("bootstrap", "election"), [("127.0.0.1:1", "neli"), (None, "lease")])
 def test_the_configuration_of_a_worker(bootstrap: str | None, election: Election) -> None:
     options = {"type": "jsonl", "path": '/a "b"/größe.jsonl', "table": {"n": 1, "flag": True}}
-    sink = SinkSettings(options | {"request_timeout": 2.0})
-    dsn = "postgresql://u@h:1/d"
-    text = worker_settings("w1", dsn=dsn, bootstrap=bootstrap, election=election, sink=sink)
+    of_sink = options | {"request_timeout": 2.0}
+    serving = Serving(("--tube", TUBE), f'tube."{TUBE}".sink', lambda _: of_sink, session_timeout=4.0)
+    text = worker_settings("w1", "postgresql://u@h:1/d", bootstrap, election, serving)
     config = parse(text, environment={})
     assert config.election_kind == election
     assert config.worker.client_id == "w1"

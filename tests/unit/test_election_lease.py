@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
@@ -12,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.election import Claim
-from pytube.election.base import Sheds
-from pytube.election.lease import LeaseClaim, LeaseElection, Room
-from pytube.election.share import LeaseTick
+from pytube.election.base import Ended, Sheds
+from pytube.election.lease import LeaseClaim, LeaseElection, LeaseTick, Room
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
 from tests.helpers.logs import capture_logs
@@ -127,11 +125,11 @@ async def test_one_claim_is_given_back_at_a_time(leases: Leases) -> None:
     one.keep.clear()
     two = await join(leases)
     await wait_until_async(
-        lambda: any(claim.revoked.is_set() for claim in one.holds.values()), what="a claim is revoked"
+        lambda: any(claim.withdrawn is not None for claim in one.holds.values()), what="a claim is revoked"
     )
     ticks = leases.ticks
     await wait_until_async(lambda: leases.ticks > ticks + 10, what="ticks go on")
-    assert sum(claim.revoked.is_set() for claim in one.holds.values()) == 1
+    assert sum(claim.withdrawn is not None for claim in one.holds.values()) == 1
     assert not two.holds
 
 
@@ -153,7 +151,7 @@ async def test_a_tick_without_the_tube_leaves_its_claims_alone(leases: Leases) -
     ticks = leases.ticks
     await wait_until_async(lambda: leases.ticks > ticks + 5, what="ticks go on")
     assert one.holds == claims
-    assert not any(claim.revoked.is_set() for claim in claims.values())
+    assert not any(claim.withdrawn is not None for claim in claims.values())
     leases.gone = False
     leases.partitions = 5
     await wait_until_async(leases.shared(5), what="the tube is served again")
@@ -185,7 +183,6 @@ async def test_a_refused_claim_comes_again(leases: Leases) -> None:
     await election.start()
     claims = election.claims()
     first = await anext(claims)
-    assert first.proven_at() == math.inf
     await first.prove()
     first.handed_over()
     with pytest.raises(ClaimLost):
@@ -202,8 +199,7 @@ async def test_stop_does_not_wait_beyond_the_drain_limit(leases: Leases) -> None
     await election.start()
     claim = await anext(election.claims())
     await election.stop()
-    assert claim.lost.is_set()
-    assert claim.proven_at() == -math.inf
+    assert isinstance(claim.withdrawn, Ended)
     leases.holders.clear()
 
 
@@ -213,7 +209,7 @@ async def test_stop_revokes_waits_and_leaves(leases: Leases) -> None:
     one.keep.clear()
     stopping = asyncio.create_task(one.stop())
     await wait_until_async(
-        lambda: all(claim.revoked.is_set() for claim in one.holds.values()), what="all are revoked"
+        lambda: all(claim.withdrawn is not None for claim in one.holds.values()), what="all are revoked"
     )
     assert leases.present
     one.keep.set()
@@ -258,12 +254,12 @@ class ManyTubes:
             while not election._queue.empty():
                 claim = election._queue.get_nowait()
                 assert claim is not None
-                assert claim.take()
+                assert claim.withdrawn is None
                 where = claim.tube, claim.partition
                 assert where not in self.held, "what another process holds was claimed"
                 self.held[where] = number, claim
             for where, (who, held) in list(self.held.items()):
-                if who == number and held.revoked.is_set():
+                if who == number and held.withdrawn is not None:
                     held.handed_over()
                     del self.held[where]
 
@@ -324,7 +320,9 @@ async def test_claims_of_all_tubes_are_revoked_and_waited_for_at_the_end() -> No
     claims = [await anext(election.claims()) for _ in range(3)]
     assert sorted((claim.tube, claim.partition) for claim in claims) == [("a", 0), ("a", 1), ("b", 0)]
     stopping = asyncio.create_task(election.stop())
-    await wait_until_async(lambda: all(claim.revoked.is_set() for claim in claims), what="all are revoked")
+    await wait_until_async(
+        lambda: all(claim.withdrawn is not None for claim in claims), what="all are revoked"
+    )
     for claim in claims:
         assert not stopping.done()
         claim.handed_over()
@@ -362,7 +360,7 @@ async def test_a_tick_under_way_when_a_tube_is_given_up_claims_nothing(leases: L
     await election.start()
     election.give_up("t")
     election._apply({"t": LeaseTick(4, 1, {0, 1, 2, 3}, set(), 0)})
-    assert all(claim.revoked.is_set() for claim in election._claims["t"].values())
+    assert all(claim.withdrawn is not None for claim in election._claims["t"].values())
 
 
 async def test_a_worker_leads_no_more_than_its_limit_and_others_take_the_rest(leases: Leases) -> None:

@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.election.share import LeaseTick, decide, fair_share
+from pytube.election.lease import LeaseTick, decide, fair_share
 
 CHOICE = random.Random(1)
 NONE: frozenset[int] = frozenset()

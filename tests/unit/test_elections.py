@@ -15,7 +15,6 @@ from pytube.election import Claim
 from pytube.election.lease import Room
 from pytube.errors import BrokerUnavailable
 from pytube.pipeline.limits import TokenBucket
-from pytube.worker import elections
 from pytube.worker.database import Database
 from pytube.worker.elections import ALL, ClaimLimits, Elections
 from pytube.worker.queue import Queue
@@ -40,7 +39,7 @@ class FakeElection:
         yield FakeClaim(self.name)
         await self.stopped.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, why: object = None) -> None:  # noqa: ARG002 # the contract's
         self.stopped.set()
         await asyncio.sleep(0)
 
@@ -78,7 +77,7 @@ class Scene:
         self.made: list[FakeElection] = []
         self.claims: list[str] = []
         self.services = Services()
-        monkeypatch.setattr(elections, "_maker", lambda *_: self._make)
+        monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
         database = cast("Database", None)
         self.elections = Elections(

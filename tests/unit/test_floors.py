@@ -230,7 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
     def no_settled_floor_is_above_a_pod_of_a_long_writer(self) -> None:
         for writer in self.long:
             for pod in writer.pods:
-                assert pod.seq > self.floors._floors[pod.pod_class]._settled_floor
+                assert pod.seq > self.floors._floors[pod.pod_class].settled
 
     @invariant()
     def no_floor_is_above_a_pod_that_is_owed_or_may_come(self) -> None:
@@ -238,9 +238,7 @@ class QueueMachine(RuleBasedStateMachine):
         for seq, pod in {**coming, **{seq: self.queue[seq] for seq in self.owed}}.items():
             # the next mark gets the new version before it begins
             current = self.floors._version == self.provisional_version
-            floor = (
-                self.floors[pod.pod_class] if current else self.floors._floors[pod.pod_class]._settled_floor
-            )
+            floor = self.floors[pod.pod_class] if current else self.floors._floors[pod.pod_class].settled
             assert seq > floor, f"pod {seq} ({pod.op}) would never be seen: its floor is {floor}"
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""The gate before a sink: limits that the partitions of a tube share, and a slow start after an outage."""
+"""The gate before a sink: limits that the partitions of a tube share, and that adapt to the sink."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ import pytest
 from pytube.config import SinkConfig, TubeConfig, WorkerConfig
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, PodClass, Result
-from pytube.pipeline import retry_queue
+from pytube.pipeline import limits, retry_queue
+from pytube.pipeline.limits import CongestionControl
 from pytube.testing.memory import MemorySink
-from pytube.worker.gate import SinkGate
-from pytube.worker.limits import Limits
+from pytube.worker.queue import Limits
+from pytube.worker.shared_sink import SinkGate
 from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import gate_of
 from tests.unit.rig import Rig
 
 NOW, LATER = PodClass.INCREMENTAL, PodClass.BACKFILL
-
-
-def gate(
-    *, rate: float | None = None, requests: int | None = None, ramp: int = 1000, share: float = 0.2
-) -> SinkGate:
-    return SinkGate(rate=rate, requests=requests, ramp=ramp, backfill_share=share)
 
 
 class Line:
@@ -50,7 +46,7 @@ class Line:
 
 
 async def test_so_many_requests_at_a_time_and_the_next_when_one_has_ended() -> None:
-    line = Line(gate(requests=2))
+    line = Line(gate_of(requests=2))
     for name in "abcd":
         await line.join(name)
     await line.until("a", "b")
@@ -63,7 +59,7 @@ async def test_so_many_requests_at_a_time_and_the_next_when_one_has_ended() -> N
 
 
 async def test_live_changes_pass_before_backfill_that_came_first() -> None:
-    line = Line(gate(requests=1))
+    line = Line(gate_of(requests=1))
     for name, pod_class in (("first", LATER), ("backfill", LATER), ("live", NOW)):
         await line.join(name, pod_class)
     line.gate.leave()
@@ -73,7 +69,7 @@ async def test_live_changes_pass_before_backfill_that_came_first() -> None:
 
 
 async def test_backfill_has_its_share_while_live_changes_never_end() -> None:
-    line = Line(gate(requests=1, share=0.2))
+    line = Line(gate_of(requests=1, share=0.2))
     await line.join("first")
     await line.join("backfill", LATER)
     for number in range(12):
@@ -84,7 +80,7 @@ async def test_backfill_has_its_share_while_live_changes_never_end() -> None:
 
 
 async def test_a_request_that_is_called_off_holds_up_nobody() -> None:
-    line = Line(gate(requests=1))
+    line = Line(gate_of(requests=1))
     await line.join("a")
     second = await line.join("b")
     await line.join("c")
@@ -95,7 +91,7 @@ async def test_a_request_that_is_called_off_holds_up_nobody() -> None:
 
 
 async def test_one_that_is_granted_and_called_off_at_once_gives_its_place_back() -> None:
-    line = Line(gate(requests=1, rate=1.0))
+    line = Line(gate_of(requests=1, rate=1.0))
     await line.join("a", documents=0)
     second = await line.join("b")
     line.gate.leave()
@@ -109,7 +105,7 @@ async def test_one_that_is_granted_and_called_off_at_once_gives_its_place_back()
 
 
 async def test_documents_pass_at_the_rate() -> None:
-    line = Line(gate(rate=100.0))
+    line = Line(gate_of(rate=100.0))
     began = time.monotonic()
     await line.join("a second's worth", documents=100)
     await line.join("a third of one", documents=33)
@@ -119,66 +115,89 @@ async def test_documents_pass_at_the_rate() -> None:
 
 
 class Outage(MemorySink):
-    """Is down until told; notes when requests came."""
+    """Is down until told; then it keeps requests until they may be answered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_down = True
-        self.came: list[float] = []
+        self.came = 0
+        self.may_answer = asyncio.Event()
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         if self.is_down:
             raise SinkUnavailable("down all night")
-        self.came.append(time.monotonic())
+        self.came += 1
+        if self.came > 1:  # the probe ends the outage
+            await self.may_answer.wait()
         return await super().send(batch)
 
 
 async def test_partitions_that_catch_up_after_an_outage_start_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Four partitions with a backlog of 40 batches each: in the first second there are 6 requests in all."""
+    """Four partitions with a backlog of 40 batches, and 16 sends: at first there are 6 requests at a time."""
     monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 0.05)
-    sink, shared = Outage(), gate(ramp=6)
+    sink = Outage()
+    shared = SinkGate.of(SinkConfig(type="jsonl", ramp=6, batch_documents=1), 0.2)
     rigs = [Rig(sink, None, shared, batch_documents=1) for _ in range(4)]
     for number, rig in enumerate(rigs):
         for key in range(40):
             rig.insert(1000 * number + key)
     await sink.open()
-    came = sink.came
     tasks = [asyncio.create_task(rig.worker.run()) for rig in rigs]
     try:
         await wait_until_async(lambda: not any(rig.worker.sink_is_up for rig in rigs), what="all know")
         sink.is_down = False
-        await wait_until_async(
-            lambda: came and time.monotonic() > came[0] + 1, what="the first second is over"
-        )
+        await wait_until_async(lambda: sink.came == 7 and shared.waiting == 1, what="the others wait")
+        assert shared.in_flight == 6
+        sink.may_answer.set()
+        await wait_until_async(lambda: sink.came == 160, what="they all go on")
     finally:
         for rig, task in zip(rigs, tasks, strict=True):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await rig.worker.abort()
-    probe, *others = came
-    assert len([moment for moment in others if moment < probe + 1]) <= 6
+            await rig.worker.abort(is_over=False)
 
 
 async def test_an_outage_of_one_partition_alone_slows_no_other() -> None:
-    shared = gate(ramp=1)
-    shared.note_answer()
+    shared = gate_of(documents=100)
+    shared.note_answer(await shared.enter(NOW, 100), put_off=0)
     shared.note_outage_over(60.0)
-    line = Line(shared)
-    for name in "abc":
-        await line.join(name)
-    assert line.passed == ["a", "b", "c"]
+    assert shared.control.documents == 100
+
+
+async def test_a_sink_that_puts_most_of_a_batch_off_is_sent_fewer_at_a_time() -> None:
+    shared = gate_of()
+    sent = [await shared.enter(NOW, 100) for _ in range(10)]
+    shared.note_answer(sent[-1], put_off=49)
+    assert shared.control.requests >= 10, "some documents have to wait, and the others are taken"
+    shared.note_answer(sent[-1], put_off=50)
+    assert (shared.control.slow, shared.control.requests, shared.control.documents) == ("pushback", 7, 100)
+
+
+async def test_that_a_sink_is_slow_is_told_once_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_CALM", 0.0)
+    told: list[str | None] = []
+    control = CongestionControl(documents=1, requests=2, first=2, timeout=60.0)
+    shared = SinkGate(control, rate=None, backfill_share=0.2, on_change=lambda: told.append(control.slow))
+    for _ in range(3):
+        shared.note_answer(await shared.enter(NOW, 1), put_off=1)
+        shared.leave()
+    assert told == ["pushback"]
+    for _ in range(9):
+        shared.note_answer(await shared.enter(NOW, 1), put_off=0)
+        shared.leave()
+    assert told == ["pushback", None]
 
 
 async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
     """A backlog far beyond the limits waits in the tube, not in memory."""
-    shared = gate(rate=0.01)  # nothing passes after the first document
+    shared = gate_of(rate=0.01)  # nothing passes after the first document
     rig = Rig(None, None, shared, keys_in_flight=20, batch_documents=1)
     for key in range(200):
         rig.insert(key)
     async with rig.running():
-        await rig.until("the gate has a line", lambda: shared.waiting == rig.limits.sends)
+        await rig.until("the gate has a line", lambda: shared.waiting)
         await rig.until("it is full", lambda: rig.worker.machine.keys >= 19)
         marks = rig.tube.marks
         await rig.until("more marks are not made", lambda: rig.tube.marks == marks)

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from pytube.cli.program import Later, cli
-from pytube.db.hints import for_command_line
+from pytube.db.errors import for_command_line
 from pytube.db.version import sql_dir
 
 HINTS = {

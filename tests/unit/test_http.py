@@ -14,9 +14,9 @@ from prometheus_client import Metric
 from pytube.config import parse, split_address
 from pytube.errors import ConfigError, UsageError
 from pytube.logs import Logger
-from pytube.worker import http, listener
+from pytube.worker import listener
 from pytube.worker.exporter import WorkerCollector
-from pytube.worker.http import Answer, HttpResponder, Maker
+from pytube.worker.listener import Answer, HttpResponder, Maker
 from tests.helpers.http import exchange, get
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
@@ -93,7 +93,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown() -> None:
 
 
 async def test_a_client_that_sends_or_reads_too_slowly_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TIME_LIMIT", 0.05)
+    monkeypatch.setattr(listener, "TIME_LIMIT", 0.05)
     async with listening() as responder:
         assert await exchange(responder.port, b"GET /ok HTT") == ("", "")
         reader, writer = await asyncio.open_connection("127.0.0.1", responder.port)
@@ -108,8 +108,8 @@ async def test_a_client_that_sends_or_reads_too_slowly_is_dropped(monkeypatch: p
 
 
 async def test_connections_kept_open_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TIME_LIMIT", 1000.0)
-    monkeypatch.setattr(http, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(listener, "TIME_LIMIT", 1000.0)
+    monkeypatch.setattr(listener, "MOST_CONNECTIONS", 3)
     async with listening() as responder:
         held = []
         for count in (1, 2, 3):

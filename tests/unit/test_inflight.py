@@ -70,6 +70,19 @@ def test_a_touch_after_the_flight_began_waits_for_a_flight_of_its_own() -> None:
     assert seqs(machine) == [2]
 
 
+def test_a_key_that_is_put_back_takes_up_what_came_while_it_flew() -> None:
+    machine = InFlight()
+    machine.add([pod(1, 7, 8)])
+    flight = take(machine)
+    machine.add([pod(2, 7)])
+    machine.put_back(flight, {0: [7]})
+    machine.land(flight)
+    again = take(machine)
+    assert (keys_of(again), machine.keys) == ([(0, 7)], 1)
+    machine.land(again)
+    assert seqs(machine) == [1, 2]
+
+
 def test_the_same_id_of_two_shards_is_two_keys() -> None:
     machine = InFlight()
     machine.add([pod(1, 7, shard=1), pod(2, 7, shard=2)])
@@ -234,6 +247,19 @@ class InFlightMachine(RuleBasedStateMachine):
             self._landed((shard, key))
         self.machine.land_keys(flight, by_shard)
         return flight
+
+    @rule(target=flights, flight=consumes(flights), data=st.data())
+    def put_back_some(self, flight: Flight, data: st.DataObject) -> Flight | MultipleResults[Flight]:
+        """Nothing of these was sent: each waits again, with what was blocked behind it."""
+        if not (keys := keys_of(flight)):
+            return multiple()
+        keys = data.draw(st.lists(st.sampled_from(keys), unique=True))
+        groups: dict[int, list[Id]] = {}
+        for shard, key in keys:
+            groups.setdefault(shard, []).append(key)
+            del self.model.flying[shard, key]
+        self.machine.put_back(flight, groups)
+        return flight if len(flight) else multiple()
 
     def _landed(self, key: Key) -> None:
         for seq in self.model.flying.pop(key):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
+from uuid import uuid4
 
 import pytest
 
+from pytube.election.base import SHARED, STOPS, Ended
 from pytube.errors import (
     ClaimLost,
     DatabaseUnavailable,
@@ -16,6 +19,7 @@ from pytube.errors import (
     Fenced,
     FencedBySink,
     LeaseHeld,
+    UsageError,
     WrongPartitions,
 )
 from pytube.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
@@ -27,8 +31,8 @@ from pytube.testing.memory import MemorySink
 from pytube.worker import leadership as module
 from pytube.worker.database import Database
 from pytube.worker.leadership import Leadership
-from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.tube import Tube
+from pytube.worker.tube_worker import TubeWorker
 from tests.helpers import armed
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
@@ -42,7 +46,13 @@ class Steps(FakeClaim):
         super().__init__()
         self.taken: list[str] = []
         self.acquired_at = 0.0
-        self.left = [0.02, 0.01, 0.0]
+        self.may_begin = 0.0
+        self.aborted_as_over: list[bool] = []
+        """Whether the database had ended each term that was aborted."""
+        self.began_at: list[float] = []
+        """When each worker began."""
+        self.left = 0.02
+        """Seconds until no earlier term can write, for the first term."""
         self.epochs = 1
         self.refusals: list[Exception] = []
         """What the next acquires are refused with."""
@@ -51,6 +61,8 @@ class Steps(FakeClaim):
         self.in_the_air = False
         """Whether the next worker leaves a write without an answer."""
         self.events: list[Event] = []
+        self.failing: list[tuple[object, ...]] = []
+        """The reason, and how many terms have failed alike, each time that the database was told."""
         self.pool = FakeSession(FakeTube())
         self.database = FakeDatabase(self.pool)
         self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.events.append)
@@ -80,13 +92,18 @@ class Steps(FakeClaim):
 
     async def wait_left(self, *_: object) -> float:
         self.taken.append("wait")
-        return self.left.pop(0) if self.left else 0.0
+        left, self.left = self.left, 0.0
+        self.may_begin = time.monotonic() + left
+        return left
 
     async def release(self, *_: object) -> bool:
         self.taken.append("release")
         if self.pool.tube.down:
             raise DatabaseUnavailable("the fake database is down")
         return True
+
+    async def note_failing(self, *given: object) -> None:
+        self.failing.append(given[3:5])
 
     @property
     def told(self) -> list[str]:
@@ -108,12 +125,14 @@ async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     monkeypatch.setattr(terms, "acquire", steps.acquire)
     monkeypatch.setattr(terms, "wait_left", steps.wait_left)
     monkeypatch.setattr(terms, "release", steps.release)
+    monkeypatch.setattr(terms, "note_failing", steps.note_failing)
     monkeypatch.setattr(module, "_RETRY_PAUSE", 0.001)
     monkeypatch.setattr(module, "_AHEAD_PAUSE", 0.001)
     monkeypatch.setattr(module, "backoff", lambda _: 0.001)
 
-    async def work(worker: PartitionWorker) -> None:
+    async def work(worker: TubeWorker) -> None:
         steps.taken.append("work")
+        steps.began_at.append(time.monotonic())
         active_term = worker._active_term
         if steps.in_the_air:
             active_term.unanswered.add(Batch("t", 0, Token(2, 1), []))
@@ -122,21 +141,20 @@ async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
             if outcome is not None:
                 raise outcome
             return
-        while not active_term.is_revoked:
-            if active_term.ended is not None:
-                raise active_term.ended
+        while active_term.goes_on():
             await active_term.attention.wait()
             active_term.attention.clear()
 
-    async def drain(_: PartitionWorker, limit: float) -> None:
+    async def drain(_: TubeWorker, limit: float) -> None:
         steps.taken.append(f"drain {limit:g}")
 
-    async def abort(_: PartitionWorker) -> None:
+    async def abort(_: TubeWorker, *, is_over: bool) -> None:
         steps.taken.append("abort")
+        steps.aborted_as_over.append(is_over)
 
-    monkeypatch.setattr(PartitionWorker, "run", work)
-    monkeypatch.setattr(PartitionWorker, "drain", drain)
-    monkeypatch.setattr(PartitionWorker, "abort", abort)
+    monkeypatch.setattr(TubeWorker, "run", work)
+    monkeypatch.setattr(TubeWorker, "drain", drain)
+    monkeypatch.setattr(TubeWorker, "abort", abort)
     return steps
 
 
@@ -149,15 +167,13 @@ async def test_the_steps_of_a_term_from_its_beginning_to_its_end(steps: Steps) -
     assert steps.database.terms["t", 0].term.epoch == 2
     worker = steps.leadership.partition_worker
     assert worker is not None
-    assert [beat.epoch for beat in steps.beats] == [2]
     steps.revoke()
     await asyncio.wait_for(running, 5)
-    assert steps.taken == ["read", "prove", "acquire", *["wait"] * 3, "work", "drain 10", "release"]
-    assert steps.left == []
+    assert steps.taken == ["read", "prove", "acquire", "wait", "work", "drain 10", "release"]
+    assert steps.began_at[0] >= steps.may_begin, "it works while an earlier term may write"
     assert steps.told == ["LeaderAcquired", "LeaderRevoked"]
     assert steps.database.terms == {}
     assert steps.leadership.partition_worker is None
-    assert steps.heartbeat is None, "the election says on that the term goes on"
     assert steps.is_handed_over
 
 
@@ -167,7 +183,7 @@ async def test_the_first_trust_counts_from_when_the_acquire_was_sent(steps: Step
 
 
 async def test_while_it_waits_for_earlier_terms_its_own_is_renewed_already(steps: Steps) -> None:
-    steps.left = [1000.0] * 1000
+    steps.left = 1000.0
     running = asyncio.create_task(steps.leadership.run())
     await wait_until_async(lambda: "wait" in steps.taken, what="it waits")
     assert ("t", 0) in steps.database.terms
@@ -179,8 +195,25 @@ async def test_while_it_waits_for_earlier_terms_its_own_is_renewed_already(steps
     assert steps.is_handed_over
 
 
+async def test_how_long_earlier_terms_may_write_counts_from_the_answer(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database measures after it was asked: counted from the question, the wait would be too short."""
+
+    async def answer_late(*_: object) -> float:
+        await asyncio.sleep(0.3)
+        return await steps.wait_left()
+
+    monkeypatch.setattr(terms, "wait_left", answer_late)
+    steps.left = 0.2
+    running = await steps.until_it_leads()
+    assert time.monotonic() >= steps.may_begin
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+
+
 async def test_a_term_that_ends_while_it_waits_for_earlier_ones_does_not_work(steps: Steps) -> None:
-    steps.left = [0.001] * 10_000
+    steps.left = 1000.0
     running = asyncio.create_task(steps.leadership.run())
     await wait_until_async(lambda: "wait" in steps.taken, what="it waits")
     steps.database.terms["t", 0].end(Fenced("over"))
@@ -192,9 +225,13 @@ async def test_a_term_that_ends_while_it_waits_for_earlier_ones_does_not_work(st
 async def test_a_process_that_stops_has_time_to_drain_and_a_claim_that_is_wanted_back_has_not(
     steps: Steps,
 ) -> None:
-    assert steps.leadership._drain_limit() == LIMITS.drain_limit
-    steps.served.stopping = False
-    assert steps.leadership._drain_limit() == min(LIMITS.request_timeout, LIMITS.drain_limit)
+    steps.served.limits = replace(LIMITS, drain_limit=30.0, request_timeout=5.0)
+    for why, limit in ((STOPS, 30.0), (SHARED, 5.0)):
+        claim = FakeClaim()
+        leadership = steps.another(claim)
+        active_term = await leadership._begin()
+        claim.withdraw(why)
+        assert leadership._drain_limit(active_term) == limit
 
 
 async def test_a_term_whose_write_may_come_late_is_not_released(steps: Steps) -> None:
@@ -217,6 +254,23 @@ async def test_a_term_whose_worker_failed_with_a_write_in_the_air_is_not_release
     assert "release" not in steps.taken
 
 
+async def test_only_a_term_that_the_database_has_ended_does_not_wait_for_late_writes(steps: Steps) -> None:
+    """All others are released then, so that the next leader need not wait."""
+    steps.outcomes = [
+        DatabaseUnavailable("cut"),
+        WrongPartitions("the tube has other partitions"),
+        Fenced("over"),
+    ]
+    steps.served.partitions = 1
+
+    async def reload() -> None:
+        """It has as many as before."""
+
+    steps.served.reload_partitions = reload  # type: ignore[method-assign]
+    await steps.run()
+    assert steps.aborted_as_over == [False, True, True]
+
+
 async def test_a_fault_in_a_term_aborts_its_worker_and_ends_the_leadership(steps: Steps) -> None:
     armed.arm({armed.VARIABLE: f"{Point.BEFORE_RELEASE}:raise"})
     try:
@@ -224,6 +278,7 @@ async def test_a_fault_in_a_term_aborts_its_worker_and_ends_the_leadership(steps
         with pytest.raises(RuntimeError):
             await steps.run()
         assert steps.taken[-1] == "abort"
+        assert steps.failing == [("RuntimeError: a fault of ours", 1)], "it is told at once"
         assert steps.database.terms == {}
         assert steps.is_handed_over
     finally:
@@ -242,6 +297,30 @@ async def test_a_fault_at_the_release_ends_the_leadership_and_hands_the_claim_ov
 
 
 # --- term after term ---
+
+
+async def test_terms_that_fail_alike_are_told_of_until_one_ends_in_order(steps: Steps) -> None:
+    def cut(number: int) -> DatabaseUnavailable:
+        return DatabaseUnavailable(f"cut, says pid {number} of term {uuid4()}")
+
+    steps.outcomes = [cut(1), cut(2), UsageError("another one"), cut(3), cut(4), cut(5), cut(6), None]
+    running = await steps.until_it_leads(terms_before=8)
+    assert [count for _, count in steps.failing] == [3, 4, 0]
+    assert str(steps.failing[1][0]).startswith("DatabaseUnavailable: cut, says pid 6"), "the latest"
+    assert steps.told.count("TermsFail") == 1
+    steps.revoke()
+    await running
+
+
+async def test_a_term_that_lasts_has_mended_what_failed_before(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MENDED", 0.001)
+    steps.outcomes = [UsageError("no such thing")] * 3
+    running = await steps.until_it_leads(terms_before=3)
+    await wait_until_async(lambda: [count for _, count in steps.failing] == [3, 0], what="it is told")
+    steps.revoke()
+    await running
 
 
 @pytest.mark.parametrize("refusal", [EpochMoved("somebody else"), DatabaseUnavailable("cut")])
@@ -268,7 +347,7 @@ async def test_after_a_lost_session_a_new_term_begins_and_the_old_one_is_release
 ) -> None:
     steps.outcomes = [DatabaseUnavailable("cut")]
     running = await steps.until_it_leads(1)
-    assert steps.taken[6:] == ["work", "abort", "release", "read", "prove", "acquire", "wait", "work"]
+    assert steps.taken[4:] == ["work", "abort", "release", "read", "prove", "acquire", "wait", "work"]
     assert [type(event) for event in steps.events] == [LeaderAcquired, LeaderRevoked, LeaderAcquired]
     assert steps.served.told == ["cut"]
     steps.revoke()
@@ -400,11 +479,11 @@ async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone
     """A claim that was lost may be granted again while the old worker still waits for its sink."""
     may_end = asyncio.Event()
 
-    async def abort(_: PartitionWorker) -> None:
+    async def abort(_: TubeWorker, *, is_over: bool) -> None:  # noqa: ARG001
         steps.taken.append("abort")
         await may_end.wait()
 
-    monkeypatch.setattr(PartitionWorker, "abort", abort)
+    monkeypatch.setattr(TubeWorker, "abort", abort)
     old = await steps.until_it_leads()
     steps.lose()
     await wait_until_async(lambda: "abort" in steps.taken, what="the old worker ends")
@@ -425,7 +504,8 @@ async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps)
     active_term = steps.database.terms["t", 0]
     steps.lose()
     await asyncio.wait_for(running, 5)
-    assert isinstance(active_term.ended, ClaimLost)
+    assert isinstance(active_term.stop, Ended)
+    assert isinstance(active_term.stop.error, ClaimLost)
     (fenced,) = [event for event in steps.events if isinstance(event, LeaderFenced)]
     assert "gave the partition to another worker" in fenced.reason
 
@@ -442,6 +522,20 @@ async def test_nothing_is_marked_before_the_sink_has_been_opened(steps: Steps) -
     assert not active_term.troubles.as_json()
     assert not steps.leadership.waits_for_sink
     assert steps.told == ["LeaderAcquired", "SinkDown", "SinkUp"]
+    steps.revoke()
+    await running
+
+
+async def test_a_sink_that_is_not_open_for_another_reason_now_is_told_with_that_one(steps: Steps) -> None:
+    steps.served.why_closed = "connection refused"
+    running = asyncio.create_task(steps.leadership.run())
+    await wait_until_async(lambda: "SinkDown" in steps.told, what="it leads and waits")
+    (active_term,) = steps.database.terms.values()
+    steps.served.why_closed = "HTTP 401"
+    await wait_until_async(
+        lambda: active_term.troubles.reason("sink") == "HTTP 401", what="its renewals tell the new reason"
+    )
+    assert steps.told == ["LeaderAcquired", "SinkDown"]
     steps.revoke()
     await running
 

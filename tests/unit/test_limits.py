@@ -1,4 +1,4 @@
-"""What a sink is given, and when: the rate, and the slow start after an outage."""
+"""What a sink is given, and when: the rate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.pipeline.limits import SlowStart, TokenBucket
+from pytube.pipeline.limits import TokenBucket
 
 SLACK = 1e-6
 
@@ -40,26 +40,3 @@ def test_what_did_not_pass_may_pass_later() -> None:
     assert bucket.wait(5, 0.0) == pytest.approx(0.5)
     bucket.give_back(10)
     assert bucket.wait(10, 0.0) == 0
-
-
-@given(st.integers(1, 200))
-def test_a_slow_start_doubles_with_each_second_and_ends(first: int) -> None:
-    start, now, begun = SlowStart(first), 100.0, [0] * 4
-    start.begin(now)
-    assert start.wait(now) > 0, "what waits does not start all at once"
-    while now < 104:
-        now += start.wait(now)
-        start.take()
-        if now < 104:
-            begun[int(now - 100)] += 1
-    for second, count in enumerate(begun):
-        assert abs(count - first * 2**second) <= 1
-    assert begun[0] <= first
-    assert start.is_over(100 + SlowStart.SECONDS)
-    assert start.wait(100 + SlowStart.SECONDS) == 0
-
-
-def test_without_an_outage_there_is_no_slow_start() -> None:
-    start = SlowStart(1)
-    start.take()
-    assert start.wait(5.0) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count, repeat
 from typing import Any
 from uuid import UUID
@@ -12,14 +13,14 @@ from uuid import UUID
 from pytube.db.session import Queries
 from pytube.errors import DatabaseUnavailable
 from pytube.events import Event, LoadResumed, LoadShed
-from pytube.pipeline.shedding import SINK_NOT_OPEN, Reading
 from pytube.sources import queries
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.shedding import LoadShedder
+from pytube.worker.shedding import SINK_NOT_OPEN, LoadShedder, Reading
 from tests.helpers.waiting import wait_until_async
 
 ME, PEER = UUID(int=1), UUID(int=2)
 WELL = Reading(UUID(int=7), None, 0, sink_is_up=True)
+REFUSED = replace(SINK_NOT_OPEN, refused_at=float("inf"))
 
 
 class Others(Queries):
@@ -120,7 +121,7 @@ async def test_it_asks_nothing_while_all_is_well() -> None:
 
 async def test_a_worker_whose_sends_hang_leaves_the_tube_and_comes_back_later() -> None:
     fleet = Fleet()
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    fleet.readings = {"t": {0: REFUSED}}
     async with fleet.running():
         await wait_until_async(lambda: fleet.events, what="it sheds")
         assert fleet.election.said == ["give up t"]
@@ -138,7 +139,7 @@ async def test_a_worker_whose_sends_hang_leaves_the_tube_and_comes_back_later() 
 
 async def test_a_hand_over_that_takes_long_is_no_second_one() -> None:
     fleet = Fleet()
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    fleet.readings = {"t": {0: REFUSED}}
     async with fleet.running():
         await wait_until_async(lambda: fleet.events, what="it sheds")
         await wait_until_async(lambda: len(fleet.events) > 1, what="it comes back")
@@ -147,7 +148,7 @@ async def test_a_hand_over_that_takes_long_is_no_second_one() -> None:
 
 async def test_the_only_worker_asks_nothing() -> None:
     fleet = Fleet(processes=1)
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    fleet.readings = {"t": {0: REFUSED}}
     async with fleet.running():
         await fleet.cycle(20)
     assert fleet.others.looks == 0
@@ -156,7 +157,7 @@ async def test_the_only_worker_asks_nothing() -> None:
 async def test_what_can_t_be_seen_sheds_nothing_and_is_looked_at_again() -> None:
     fleet = Fleet()
     fleet.others.failures = 3
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}}
+    fleet.readings = {"t": {0: REFUSED}}
     async with fleet.running():
         await wait_until_async(lambda: fleet.others.looks == 3, what="three looks fail")
         assert not fleet.events
@@ -166,7 +167,7 @@ async def test_what_can_t_be_seen_sheds_nothing_and_is_looked_at_again() -> None
 async def test_tubes_of_one_group_are_left_together() -> None:
     """The other one delivers nothing, so that nothing is lost by moving it."""
     fleet = Fleet(None, together=True)
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}, "u": {3: WELL}}
+    fleet.readings = {"t": {0: REFUSED}, "u": {3: WELL}}
     async with fleet.running():
         await wait_until_async(lambda: len(fleet.events) > 3, what="it sheds and comes back")
     shed, other = fleet.events[:2]
@@ -184,7 +185,7 @@ async def test_a_tube_that_delivers_keeps_the_others_of_its_group() -> None:
     def read() -> dict[str, dict[int, Reading]]:
         fleet.cycles += 1
         return {
-            "t": {0: SINK_NOT_OPEN},
+            "t": {0: REFUSED},
             "u": {0: Reading(WELL.term, None, documents=fleet.cycles, sink_is_up=True)},
         }
 
@@ -198,7 +199,7 @@ async def test_an_outbox_that_delivers_keeps_the_tubes_of_its_group() -> None:
     """It would be left with them."""
     fleet = Fleet(None, together=True)
     fleet.records = count()
-    fleet.readings = {"t": {0: SINK_NOT_OPEN}, "u": {}}
+    fleet.readings = {"t": {0: REFUSED}, "u": {}}
     async with fleet.running():
         await fleet.cycle(20)
         assert fleet.events == []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from pytube import logs
-from pytube.errors import SinkUnavailable
+from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.logs import Logger, UserFaults
 from tests.helpers.logs import capture_logs
 
@@ -92,13 +94,24 @@ def test_a_fault_of_user_code_is_logged_once_a_minute(monkeypatch: pytest.Monkey
 
 
 def test_an_error_of_ours_is_no_fault_of_user_code_unless_it_has_one_as_its_cause() -> None:
-    assert faults(SinkUnavailable("down"), method="log_sink") == []
+    assert faults(SinkError("refused"), method="log_sink") == []
     try:
         raise ConnectionError("refused")
     except ConnectionError as error:
         cause = error
-    down = SinkUnavailable("down")
-    down.__cause__ = cause
-    assert faults(down, method="log_sink") == [("user_code_raised", "ConnectionError: refused")]
-    down.__cause__ = ConnectionError("never raised")
-    assert faults(down, method="log_sink") == []
+    failed = SinkError("failed")
+    failed.__cause__ = cause
+    assert faults(failed, method="log_sink") == [("user_code_raised", "ConnectionError: refused")]
+    failed.__cause__ = ConnectionError("never raised")
+    assert faults(failed, method="log_sink") == []
+    for outage in (SinkUnavailable("down"), SinkTimeout("slow")):
+        outage.__cause__ = cause
+        assert faults(outage, method="log_sink") == [], "raised on purpose, and told as an outage"
+
+
+def test_what_runs_user_code_or_is_called_by_our_own_sinks_is_no_user_code() -> None:
+    """Their optional packages, as they are imported; what those import comes from there alone."""
+    sinks = Path(logs.__file__).parent / "sinks"
+    imports = re.compile(r"^\s*(?:from|import) ([a-z_]\w*)", re.MULTILINE)
+    named = {name for path in sinks.rglob("*.py") for name in imports.findall(path.read_text())}
+    assert named - {"__future__"} <= logs._NOT_USERS

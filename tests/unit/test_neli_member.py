@@ -6,15 +6,15 @@ import threading
 from typing import Any, cast
 
 from pytube.election.neli.claim import ClaimBoard
-from pytube.election.neli.clients import BrokerWatch, Clients
 from pytube.election.neli.member import Member
-from pytube.election.neli.settings import NeliSettings
+from pytube.election.neli.topic import NeliSettings
+from pytube.kafka.clients import Clients
 from pytube.logs import Logger
 from tests.helpers.waiting import wait_until
 
 
 class Client:
-    """A consumer or producer that hears nothing; it waits as librdkafka does once the clock is set back."""
+    """A consumer that hears nothing; it waits as librdkafka does once the clock is set back."""
 
     def __init__(self) -> None:
         self.polls = 0
@@ -31,30 +31,24 @@ class Client:
 
     def subscribe(self, *_: Any, **__: Any) -> None: ...
 
-    def flush(self, _timeout: float) -> None: ...
 
-
-class OneEach:
-    """Gives out one consumer and one producer."""
+class OneConsumer:
+    """Gives out one consumer."""
 
     def __init__(self) -> None:
-        self.reader, self.sender = Client(), Client()
+        self.reader = Client()
 
-    def consumer(self, _on_commit: Any) -> Client:
+    def consumer(self, *_: Any) -> Client:
         return self.reader
-
-    def producer(self) -> Client:
-        return self.sender
 
 
 def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
     log = Logger("test")
     settings = NeliSettings(bootstrap_servers="nowhere", topic="t", group="g", client_id="c")
-    clients = OneEach()
+    clients = OneConsumer()
     board = ClaimBoard(1, cast("Any", None), cast("Any", None), 1.0)
-    watch = BrokerWatch(log, settings.hide)
-    member = Member(settings, cast("Clients", clients), board, watch, log)
+    member = Member(settings, cast("Clients", clients), board, log)
     member.start()
-    wait_until(lambda: clients.reader.polls > 3 and clients.sender.polls > 3, what="it goes on")
+    wait_until(lambda: clients.reader.polls > 3, what="it goes on")
     assert member.stop(5)
     assert clients.reader.is_closed

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
-from pytube.outbox.consumer import Deduplicator, outbox_id
+from pytube.outbox.consumer import Deduplicator, RecordId, outbox_id, record_id
 
 
 @dataclass
@@ -14,6 +15,10 @@ class Message:
     id: int | None
     place: int = 0
     name: str | None = "k"
+    outbox: str | None = "orders/1"
+    enqueued: str | None = "7.000"
+    before: tuple[tuple[str, bytes | str | None], ...] = ()
+    """Headers of its own."""
 
     def topic(self) -> str:
         return "t"
@@ -25,12 +30,56 @@ class Message:
         return None if self.name is None else self.name.encode()
 
     def headers(self) -> list[tuple[str, bytes | str | None]] | None:
-        return None if self.id is None else [("a", None), ("pytube-outbox-id", b"%d" % self.id)]
+        ours = {"pytube-outbox": self.outbox, "pytube-outbox-id": self.id, "pytube-enqueued": self.enqueued}
+        told = [(name, str(value).encode()) for name, value in ours.items() if value is not None]
+        return None if self.id is None else [("a", None), *self.before, *told]
 
 
 def test_the_id_of_a_message() -> None:
     assert outbox_id(Message(7)) == 7
+    assert record_id(Message(7)) == RecordId("orders/1", 7, "7.000")
     assert outbox_id(Message(None)) is None
+    assert record_id(Message(None)) is None
+
+
+def test_what_a_version_before_has_sent_has_no_outbox() -> None:
+    assert record_id(Message(7, outbox=None, enqueued=None)) == RecordId("", 7, "")
+
+
+# Of what names a record, one thing differs.
+OTHERS = {
+    "of another outbox": Message(1, outbox="bills/2"),
+    "of an outbox of that name elsewhere": Message(1, outbox="orders/2"),
+    "that got the id again, after a restore": Message(1, enqueued="8.000"),
+}
+
+
+@pytest.mark.parametrize("by", ["partition", "key"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_record_of_the_same_id_is_another_one(other: str, by: Literal["partition", "key"]) -> None:
+    deduplicator = Deduplicator(by=by)
+    deduplicator.remember(Message(1))
+    assert not deduplicator.is_repeat(OTHERS[other])
+    deduplicator.remember(OTHERS[other])
+    assert deduplicator.is_repeat(OTHERS[other])
+    assert deduplicator.is_repeat(Message(1))
+
+
+def test_headers_that_a_service_has_received_and_passes_on_do_not_count() -> None:
+    received = (("pytube-outbox", "elsewhere/9"), ("pytube-outbox-id", b"1"), ("pytube-enqueued", "1.0"))
+    deduplicator = Deduplicator()
+    deduplicator.remember(Message(5, before=received))
+    assert record_id(Message(5, before=received)) == RecordId("orders/1", 5, "7.000")
+    assert not deduplicator.is_repeat(Message(6, before=received))
+    assert deduplicator.is_repeat(Message(5, before=received))
+
+
+def test_of_a_compacted_outbox_a_record_that_got_a_lower_id_after_a_restore_is_new() -> None:
+    deduplicator = Deduplicator(by="key", compacted=True)
+    deduplicator.remember(Message(9))
+    assert deduplicator.is_repeat(Message(8, enqueued="6.999"))
+    assert not deduplicator.is_repeat(Message(8, enqueued="7.001"))
+    assert not deduplicator.is_repeat(Message(8, outbox="bills/2"))
 
 
 def test_what_was_remembered_is_a_repeat() -> None:

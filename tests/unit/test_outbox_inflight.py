@@ -523,3 +523,47 @@ class Delivery(RuleBasedStateMachine):
 
 Delivery.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestDelivery = Delivery.TestCase
+
+
+# --- what operators and locks ask for -------------------------------------------------------------
+
+
+def test_what_somebody_has_locked_keeps_its_place_in_the_window() -> None:
+    machine = loaded(Rules(window=2), "a", "b", "a", "b", "a", "b")
+    machine.settle(take(machine), {}, 0.0)
+    assert sorted(machine.finished()) == [1, 2, 3, 4]
+    machine.confirm_purged(0.0, {1})
+    assert ids(machine.take(0.0)) == [5, 6], "one more of a, which is not all of its window"
+    machine.add([record(7, "a")])
+    assert machine.take(0.0) is None
+    machine.confirm_purged(0.0)
+    assert ids(machine.take(0.0)) == [7], "the other one is purged now"
+
+
+def test_letters_that_are_postponed_come_again_in_front() -> None:
+    machine = loaded(Rules(window=1), "a", "b")
+    machine.settle(take(machine), {1: POISON, 2: POISON}, 0.0)
+    letters = machine.letters()
+    machine.postpone(letters[:1])
+    machine.park(letters[1:], [2], 0.0)
+    assert machine.letters() == letters[:1]
+
+
+def test_a_topic_that_rests_is_forgotten_with_what_was_parked_of_it() -> None:
+    machine = loaded(Rules(window=10, compact=True), "a", "a", "b", None)
+    chunk = take(machine)
+    assert machine.waiting_of("t") is None, "something of it flies"
+    machine.settle(chunk, dict.fromkeys(ids(chunk), DOWN), 0.0)
+    (rest,) = machine.rests()
+    assert (rest.topic, rest.reason, rest.since) == ("t", DOWN.reason, 0.0)
+    assert machine.waiting_of("t") is not None
+    assert sorted(machine.waiting_of("t") or ()) == [1, 2, 3, 4], "with what is replaced"
+    machine.forget("t", [2, 3])
+    assert machine.unfinished() == [1, 4]
+    assert [one.records for one in machine.rests()] == [2]
+    machine.forget("t", [1, 4])
+    assert machine.rests() == []
+    assert machine.held == 0
+    machine.add([record(9, "a")])
+    assert ids(machine.take(100.0)) == [9]
+    assert machine.waiting_of("other") == []

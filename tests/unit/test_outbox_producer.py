@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytube.kafka.clients import Producers
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.messages import Handed, Malformed, headers_of
+from pytube.outbox.messages import Handed, Malformed, Origin, headers_of
 from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.producer import PlainProducer
-from pytube.outbox.records import Chunk, Fault, Record
+from pytube.outbox.records import Chunk, Failure, Fault, Record
 from pytube.outbox.transactions import fitting, read_receipt, write_receipt
-from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -43,16 +43,20 @@ class FakeProducer:
         self.taken: list[tuple[FakeMessage, Any, int]] = []
         self.reports: list[tuple[Any, KafkaError | None, FakeMessage]] = []
         self.room = 1000
-        self.refusal: KafkaError | None = None
+        self.refusal: KafkaError | Exception | None = None
         """What the next call of `produce` raises."""
         self.width = 3
+        self.asked: list[str] = []
+        """The topics of which it was asked for metadata."""
 
     def produce(
         self, _: str, value: Any, key: Any, partition: int = -1, *, on_delivery: Any, **more: Any
     ) -> None:
         assert "headers" in more
-        if self.refusal is not None:
+        if isinstance(self.refusal, KafkaError):
             raise KafkaException(self.refusal)
+        if self.refusal is not None:
+            raise self.refusal
         if len(self.taken) >= self.room:
             raise BufferError
         self.taken.append((FakeMessage(key, value), on_delivery, partition))
@@ -69,10 +73,14 @@ class FakeProducer:
             callback(error, message)
 
     def purge(self, **options: bool) -> None:
-        assert options["blocking"] is False, "the event loop would wait"
+        assert options["blocking"] is True, (
+            "the event loop would wait: confluent-kafka hands the inverse over"
+        )
         self.report(*[PURGED] * len(self.taken))
 
     def list_topics(self, topic: str, **_: float) -> Any:
+        self.asked.append(topic)
+
         class Found:
             error = None
             partitions = range(self.width)
@@ -82,12 +90,13 @@ class FakeProducer:
 
 class FakeClients:
     timeout = 8.0
+    settings: Mapping[str, Any] = {"enable.idempotence": True}
 
     def __init__(self) -> None:
         self.made: list[FakeProducer] = []
 
-    def producer(self, *, settings: Mapping[str, Any]) -> FakeProducer:
-        self.made.append(FakeProducer(settings))
+    def producer(self, *, settings: Mapping[str, Any] | None = None) -> FakeProducer:
+        self.made.append(FakeProducer(settings or {}))
         return self.made[-1]
 
     def say(self, error: KafkaError) -> str:
@@ -101,7 +110,7 @@ class FakeClients:
 class Rig:
     def __init__(self, *, strict: bool = False) -> None:
         self.clients = FakeClients()
-        self.producer = PlainProducer(cast("Clients", self.clients), 7, {}, strict=strict)
+        self.producer = PlainProducer(cast("Producers", self.clients), 7, strict=strict)
 
     def has_room(self) -> bool:
         return self.producer.has_room
@@ -142,6 +151,31 @@ def test_a_chunk_is_settled_with_its_last_report() -> None:
     made.report(None)
     assert rig.settled() == [([1, 2], {})]
     assert not rig.producer.is_busy
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_term_connects_before_there_is_anything_to_send(strict: bool) -> None:
+    """It takes librdkafka half a second."""
+    rig = Rig(strict=strict)
+    await rig.producer.open((), "box/1")
+    (made,) = rig.clients.made
+    rig.producer.send(chunk("a"))
+    assert rig.clients.made == [made]
+    assert len(made.taken) == 1
+
+
+async def test_the_first_chunk_of_a_producer_has_it_ask_for_metadata_twice() -> None:
+    """Librdkafka looks for a broker that gives it its id when metadata come, else each half second."""
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    (made,) = rig.clients.made
+    assert len(made.taken) == 1, "nothing waits for the answers"
+    await wait_until_async(lambda: len(made.asked) == 2, what="it has asked twice")
+    rig.producer.send(chunk("b", topic="u", first=2))
+    rig.producer.send(chunk("c", topic="u", first=3, careful=True))
+    _, careful = rig.clients.made
+    await wait_until_async(lambda: len(careful.asked) == 2, what="another producer has asked")
+    assert (made.asked, careful.asked) == (["t", "t"], ["u", "u"])
 
 
 def test_topics_in_doubt_have_a_producer_of_their_own() -> None:
@@ -257,9 +291,10 @@ def test_stopped_nothing_is_left() -> None:
 
 def test_own_headers_come_first() -> None:
     one = Record(5, 12.5, "t", None, None, ["a", "a"], cast("Any", ["1", None]))
-    assert headers_of(one, b"9") == [
+    assert headers_of(one, Origin(b"orders/1", b"9")) == [
         ("a", "1"),
         ("a", None),
+        ("pytube-outbox", b"orders/1"),
         ("pytube-outbox-id", b"5"),
         ("pytube-epoch", b"9"),
         ("pytube-enqueued", b"12.500"),
@@ -267,19 +302,63 @@ def test_own_headers_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "values"), [(["a"], None), (None, ["1"]), (["a", "b"], ["1"]), ([None], ["1"])]
+    ("keys", "values", "wrong"),
+    [
+        (["a"], None, "1 name and 0 values"),
+        (None, ["1"], "0 names and 1 value"),
+        (["a", "b"], ["1"], "2 names and 1 value"),
+        (["a", None], ["1", "2"], "the name of header 2 of 2 is NULL"),
+        ([["a"], ["b"]], ["1", "2"], "the names of its headers are an array of more than one dimension"),
+        (["a"], [["1"]], "the values of its headers are an array of more than one dimension"),
+    ],
 )
-def test_headers_that_do_not_go_together(keys: Any, values: Any) -> None:
-    with pytest.raises(Malformed, match="names of headers"):
-        headers_of(Record(5, 0.0, "t", None, None, keys, values), b"9")
+def test_headers_that_do_not_go_together(keys: Any, values: Any, wrong: str) -> None:
+    with pytest.raises(Malformed, match=wrong):
+        headers_of(Record(5, 0.0, "t", None, None, keys, values), Origin(b"orders/1", b"9"))
+
+
+@pytest.mark.parametrize("created", [float("inf"), float("-inf")])
+def test_a_time_that_is_none_has_no_header(created: float) -> None:
+    names = [name for name, _ in headers_of(Record(5, created, "t", None, None), Origin(b"orders/1", b"9"))]
+    assert names == ["pytube-outbox", "pytube-outbox-id", "pytube-epoch"]
+
+
+def test_whatever_goes_wrong_with_one_record_is_its_own_failure() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.clients.made[0].refusal = TypeError("no such header")
+    rig.producer.send(chunk("b", "c", first=2))
+    ((_, failures),) = rig.producer.settled()
+    assert failures[2] == Failure(Fault.POISON, "the record is no message: TypeError: no such header")
+    assert failures[3].fault is Fault.UNSENT
+
+
+def test_a_record_that_is_too_large_is_told_with_its_whole_size() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.clients.made[0].refusal = TOO_LARGE
+    machine = InFlight(Rules(window=100))
+    machine.add([Record(7, 0.0, "t", "kä", b"v" * 50, ["name", "ö"], ["12345", "123"])])
+    large = machine.take(0.0)
+    assert large is not None
+    rig.producer.send(large)
+    ((_, failures),) = rig.producer.settled()
+    assert "67 bytes" in failures[7].reason  # 3 of the key, 50, 9 and 5 of the headers
+
+
+def test_a_topic_that_the_broker_takes_nothing_for_from_anybody_is_poison() -> None:
+    rig = Rig()
+    rig.producer.send(chunk("a"))
+    rig.clients.made[0].report(KafkaError(KafkaError.TOPIC_EXCEPTION))
+    assert rig.settled() == [([1], {1: Fault.POISON})]
 
 
 # --- receipts -----------------------------------------------------------------------------------
 
 
-@given(st.sets(st.integers(0, 2**63 - 1)))
-def test_a_receipt_has_the_ids(ids: set[int]) -> None:
-    assert read_receipt(write_receipt(list(ids))) == ids
+@given(st.sets(st.integers(-(2**63), 2**63 - 1)), st.floats(allow_nan=False))
+def test_a_receipt_has_the_ids_and_the_time(ids: set[int], until: float) -> None:
+    assert read_receipt(write_receipt(list(ids), until)) == (frozenset(ids), until)
 
 
 def test_a_transaction_has_as_many_records_as_its_receipt_takes() -> None:
@@ -288,4 +367,4 @@ def test_a_transaction_has_as_many_records_as_its_receipt_takes() -> None:
     sparse = [chunk("k", first=number * 12345 + number**3) for number in range(1, 4000)]
     count = fitting(sparse)
     assert 500 < count < 4000
-    assert len(write_receipt([one.records()[0].id for one in sparse[:count]])) <= 4000
+    assert len(write_receipt([one.records()[0].id for one in sparse[:count]], 1795253820.123456)) <= 4000

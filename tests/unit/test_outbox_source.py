@@ -23,7 +23,7 @@ class Table(Queries):
         self.floors: list[int] = []
 
     async def rows(self, _: str, __: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return [(self.adopted, True, [])]
+        return [(self.adopted, True, [], "orders/1")]
 
     async def held_rows(
         self, _: tuple[str, ...], arguments: Mapping[str, Any], before: tuple[str, ...] = ()

@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from pytube.errors import BrokerUnavailable
+from pytube.faults import Point
+from pytube.kafka.clients import Producers
 from pytube.outbox import transactions
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
 from pytube.outbox.transactions import TransactionalProducer, read_receipt
-from pytube.sinks.kafka_clients import Clients
 from tests.helpers.waiting import wait_until_async
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
@@ -46,7 +47,7 @@ class FakeKafka:
         self.calls.append("producer")
         return self
 
-    def consumer(self, _: str) -> Any:
+    def reader(self, _: str) -> Any:
         return SimpleNamespace(
             consumer_group_metadata=lambda: "group",
             list_topics=lambda **_: SimpleNamespace(topics={"t": None}),
@@ -88,20 +89,20 @@ def open_way(
     """`may_send`: the answers to the first looks at the right to send; it is there from then on."""
     answers = iter(may_send)
     return TransactionalProducer(
-        cast("Clients", kafka),
+        cast("Producers", kafka),
         name,
         1,
         0,
         epoch,
-        {},
         may_send=lambda: next(answers, True),
         on_settled=lambda: None,
     )
 
 
 def chunk_of(*ids: int, rules: Rules | None = None) -> Chunk:
+    """Of records that were written at `id / 4`."""
     machine = InFlight(rules or Rules(window=100))
-    machine.add([Record(number, 0.0, "t", "k", b"v") for number in ids])
+    machine.add([Record(number, number / 4, "t", "k", b"v") for number in ids])
     chunk = machine.take(0.0)
     assert chunk is not None
     return chunk
@@ -122,26 +123,40 @@ async def outcome_of(way: TransactionalProducer, chunk: Chunk) -> Mapping[int, A
 async def test_the_id_is_taken_before_the_first_transaction_and_the_receipt_committed_with_it() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    assert await way.open(()) == []
+    assert await way.open((), "orders/1") == []
     assert await outcome_of(way, chunk_of(1, 2)) == {}
     assert kafka.calls == ["producer", "init", "begin", "receipt", "commit"]
     way.stop()
-    for epoch, earlier in ((8, EarlierTerm(1, 0, 7, 1.5)), (9, EarlierTerm(4, 3, 7, 1.5))):
+    for epoch, earlier in ((8, EarlierTerm(1, 0, 7, 0.4)), (9, EarlierTerm(4, 3, 7, 0.4))):
         successor = open_way(kafka, epoch=epoch)
-        sent = await successor.open([earlier])
-        assert sent == [Sent(frozenset({1, 2}), 1.5)], "of this number of partitions, and of another one"
+        sent = await successor.open([earlier], "orders/1")
+        assert sent == [Sent(frozenset({1, 2}), 0.4)], "of this number of partitions, and of another one"
         successor.stop()
+
+
+async def test_a_receipt_counts_for_no_record_that_is_younger_than_its_own() -> None:
+    """A standby that lost commits draws their ids again while the term of before still lasts, as it knows."""
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open((), "orders/1")
+    for ids in ((1, 2, 8), (3,)):
+        await outcome_of(way, chunk_of(*ids))
+    way.stop()
+    successor = open_way(kafka, epoch=9)
+    sent = await successor.open([EarlierTerm(1, 0, 7, 99.0)], "orders/1")
+    assert sent == [Sent(frozenset({1, 2, 3, 8}), 2.0)], "also what is sent and not purged"
+    successor.stop()
 
 
 async def test_the_receipt_of_a_term_that_is_not_known_does_not_count() -> None:
     """The database was restored: it may give the ids to other records."""
     kafka = FakeKafka()
     way = open_way(kafka)
-    await way.open(())
+    await way.open((), "orders/1")
     await outcome_of(way, chunk_of(1, 2))
     way.stop()
     successor = open_way(kafka, epoch=9)
-    assert await successor.open([EarlierTerm(1, 0, 6, 1.5)]) == []
+    assert await successor.open([EarlierTerm(1, 0, 6, 1.5)], "orders/1") == []
     successor.stop()
 
 
@@ -149,25 +164,44 @@ async def test_a_receipt_that_is_refused_is_not_taken_for_none() -> None:
     kafka = FakeKafka()
     kafka.refused = [SimpleNamespace(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), metadata=None)]
     with pytest.raises(BrokerUnavailable, match="authorization failed"):
-        await open_way(kafka).open(())
+        await open_way(kafka).open((), "orders/1")
 
 
 async def test_the_receipt_has_what_compaction_has_replaced() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    await way.open(())
+    await way.open((), "orders/1")
     await outcome_of(way, chunk_of(1, 2, 3, rules=Rules(window=9, compact=True)))
     way.stop()
     assert kafka.receipt is not None
-    assert read_receipt(kafka.receipt.metadata or "") == {1, 2, 3}
+    assert read_receipt(kafka.receipt.metadata or "") == (frozenset({1, 2, 3}), 0.75)
 
 
 async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_there() -> None:
     kafka = FakeKafka()
     way = open_way(kafka)
-    await way.open(())
+    await way.open((), "orders/1")
     kafka.lost_commits = 1
     assert await outcome_of(way, chunk_of(1)) == {}
+    way.stop()
+
+
+@pytest.mark.parametrize(("point", "failed"), [(Point.BEFORE_COMMIT, True), (Point.AFTER_COMMIT, False)])
+async def test_an_error_after_the_commit_does_not_undo_it(
+    monkeypatch: pytest.MonkeyPatch, point: Point, failed: bool
+) -> None:
+    """Whatever it is: what was committed is not sent again."""
+
+    def strike(at: Point, _: object) -> None:
+        if at is point:
+            raise RuntimeError("of any kind")
+
+    monkeypatch.setattr(transactions, "fault_in_thread", strike)
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open((), "orders/1")
+    failures = await outcome_of(way, chunk_of(1))
+    assert [one.reason for one in failures.values()] == ["RuntimeError: of any kind"] * failed
     way.stop()
 
 
@@ -175,7 +209,7 @@ async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_ther
 async def test_without_the_right_to_send_no_transaction_begins(answers: list[bool]) -> None:
     kafka = FakeKafka()
     way = open_way(kafka, may_send=answers)
-    await way.open(())
+    await way.open((), "orders/1")
     failures = await outcome_of(way, chunk_of(1))
     assert [failure.fault for failure in failures.values()] == [Fault.UNSENT]
     assert "begin" not in kafka.calls
@@ -189,7 +223,7 @@ async def test_a_call_that_does_not_return_is_noticed_and_what_it_comes_back_to_
     kafka = FakeKafka()
     kafka.hang.clear()
     way = open_way(kafka, "hangs")
-    await way.open(())
+    await way.open((), "orders/1")
     way.check()
     way.send(chunk_of(1))
     await wait_until_async(lambda: way.answer_due is not None, 5)

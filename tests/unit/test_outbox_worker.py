@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -13,26 +13,28 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from pytube import clock
 from pytube.config import parse
 from pytube.db.session import Queries
 from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import Event, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
-from pytube.outbox import source_queries as queries
+from pytube.outbox import source as queries
 from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Record, Sent
 from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
+from pytube.worker import outbox_worker
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.exporter import _OF_OUTBOXES, _families
 from pytube.worker.host import Host
-from pytube.worker.limits import TermLimits
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
+from pytube.worker.queue import TermLimits
 from tests.docs.pages import BY_NAME, table_rows
 from tests.docs.rule_tests import fed, shape
 from tests.helpers.waiting import wait_until_async
@@ -63,6 +65,12 @@ class FakeTable(Queries):
         self.reset: list[int] = []
         self.fenced = False
         self.limits: list[int] = []
+        self.rests: list[dict[str, Any]] = []
+        """The topics that rest, as the worker said last."""
+        self.to_park: list[str] = []
+        """Those of which an operator wants the records parked."""
+        self.marked_before: list[int] = []
+        """How many this term had already, at each mark."""
 
     def stash(self, *keys: str, size: int = 1) -> list[int]:
         """Commit records; their ids."""
@@ -85,6 +93,7 @@ class FakeTable(Queries):
 
     def mark(self, limit: int) -> list[Record]:
         self.limits.append(limit)
+        self.marked_before.append(len(self.marked))
         again, self.retried = self.retried[:limit], self.retried[limit:]
         free = sorted(self.left - self.marked - set(again) - set(self.retried))
         found = [self.records[number]._replace(retried=True) for number in again]
@@ -100,6 +109,13 @@ class FakeTable(Queries):
             if heads or not item["behind"]:
                 self.parked[item["id"]] = item["behind"]
                 parked.append(item["id"])
+        self.marked.difference_update(parked)
+        return parked
+
+    def park_topic(self, topic: str, ids: list[int]) -> list[int]:
+        assert self.marked.issuperset(ids)
+        parked = sorted(n for n in self.left - (self.marked - set(ids)) if self.records[n].topic == topic)
+        self.parked |= dict.fromkeys(parked, False)
         self.marked.difference_update(parked)
         return parked
 
@@ -126,8 +142,13 @@ class FakeTable(Queries):
             of_tubes.SLEEP: lambda: None,
             of_tubes.WAKE: lambda: None,
         }
+        if statement == queries.TOPICS_REST:
+            self.rests = given["topics"].obj
+            return [(topic,) for topic in self.to_park]
+        if statement == queries.PARK_TOPIC:
+            return [(self.park_topic(given["topic"], given["ids"]),)]
         if statement == queries.OUTBOX:
-            return [(False, True, [[4, 0, 99, 7.5]])]
+            return [(False, True, [[4, 0, 99, 7.5]], "orders/1")]
         return [(answers[statement](),)]
 
     async def held_rows(
@@ -167,7 +188,8 @@ class FakeKafka:
         if self.answer_due is not None and time.monotonic() > self.answer_due:
             raise BrokerUnavailable("librdkafka hangs")
 
-    async def open(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
+    async def open(self, earlier: Sequence[EarlierTerm], outbox: str) -> Sequence[Sent]:
+        assert outbox == "orders/1"
         assert list(earlier) == [EarlierTerm(4, 0, 99, 7.5)]
         return [Sent(self.sent_before, earlier[0].until)] if self.sent_before else []
 
@@ -192,7 +214,8 @@ class FakeKafka:
             answers.append((chunk, failures))
         return cast("list[tuple[Chunk, Mapping[int, Failure]]]", answers)
 
-    def confirm_purged(self, chunks: int) -> None:
+    def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
+        assert not left
         self.confirmed = chunks
 
     @property
@@ -225,7 +248,6 @@ class Rig:
             sent_at=clock.now(),
             emit=self.events.append,
         )
-        self.claim.watch(self.active_term.on_claim)
         self.another_worker()
         self.task: asyncio.Task[None] | None = None
 
@@ -234,7 +256,7 @@ class Rig:
         database = FakeDatabase(cast("Any", self.table))
         self.kafka.under_way.clear()
         self.table.marked.clear()
-        self.worker = OutboxWorker(self.active_term, self, cast("Database", database))
+        self.worker = OutboxWorker(self.active_term, cast("Outbox", self), cast("Database", database))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -306,14 +328,87 @@ async def test_what_is_held_is_bounded_by_number_and_by_size() -> None:
     assert max(rig.table.limits[1:]) <= 10
 
 
+async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark of an adopted table looks at all that is held, and what is purged is its price."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    rig = Rig(Rules(window=1))
+    ids = rig.table.stash(*"a" * 50)
+    async with rig.running():
+        await rig.until_empty()
+        assert rig.kafka.written == ids, "one by one"
+        assert rig.table.limits[0] == 100
+        assert not any(rig.table.marked_before), "of 50 purges only the last marks: nothing is held then"
+        ids += rig.table.stash("a")
+        rig.active_term.wake()
+        await rig.until_empty()
+    assert rig.kafka.written == ids
+
+
+async def test_marks_that_are_full_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    rig = Rig(in_flight=40, mark_limit=10)
+    rig.table.stash(*map(str, range(300)))
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.worker.machine.held == 40, "there is no more room")
+        rig.kafka.paused = False
+        await rig.until_empty()
+    assert rig.table.limits[:30] == [10] * 30, "each of them is full"
+
+
+async def test_a_mark_that_was_too_soon_comes_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing else happens, as the topic of what is held takes nothing."""
+    rig = Rig()
+    rig.table.stash("a")
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.worker.machine.held == 1, "it is held")
+        monkeypatch.setattr(rig.worker._pacer, "next_at", time.monotonic() + 0.01)
+        rig.table.stash("b")
+        rig.active_term.wake()
+        await rig.until(lambda: rig.worker.machine.held == 2, "the other one, too")
+
+
+async def test_a_look_that_is_due_waits_for_the_exchange_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its moment is over by then; to wait until it would be no wait."""
+    rig = Rig()
+    answers = asyncio.Event()
+    rounds = 0
+    wait, mark = rig.worker._poller.wait, rig.table.held_rows
+
+    async def counted(*args: Any, **options: Any) -> None:
+        nonlocal rounds
+        rounds += 1
+        await wait(*args, **options)
+
+    async def slow(*args: Any, **options: Any) -> list[tuple[Any, ...]]:
+        await answers.wait()
+        return await mark(*args, **options)
+
+    monkeypatch.setattr(rig.worker._poller, "wait", counted)
+    monkeypatch.setattr(rig.table, "held_rows", slow)
+    async with rig.running():
+        await rig.until(lambda: rig.worker._exchange is not None, "a mark is under way")
+        monkeypatch.setattr(rig.worker, "_everywhere_at", 0.0)
+        rig.active_term.wake()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert rounds < 10
+        answers.set()
+        ids = rig.table.stash("a")
+        rig.active_term.wake()
+        await rig.until_empty()
+    assert rig.kafka.written == ids
+
+
 async def test_without_trust_nothing_is_sent() -> None:
     rig = Rig()
     rig.table.stash("a")
-    rig.claim.proof = float("-inf")
+    rig.active_term._renewed_at = float("-inf")
     async with rig.running():
-        rig.claim.proof = float("inf")
+        rig.active_term._renewed_at = float("inf")
         await rig.until_empty()
-        rig.claim.proof = float("-inf")
+        rig.active_term._renewed_at = float("-inf")
         sent = len(rig.kafka.written)
         rig.table.stash("b")
         rig.active_term.wake()
@@ -325,7 +420,7 @@ async def test_without_trust_nothing_is_sent() -> None:
 async def test_what_is_held_when_trust_lapses_waits() -> None:
     rig = Rig()
     rig.worker.machine.add([Record(1, 1.0, "t", "a", b"x")])
-    rig.claim.proof = float("-inf")
+    rig.active_term._renewed_at = float("-inf")
     async with rig.running():
         for _ in range(20):
             await asyncio.sleep(0)
@@ -383,6 +478,16 @@ async def test_an_outage_is_told_of_once() -> None:
     assert rig.worker.counters.parked == [0, 0]
 
 
+async def test_renewals_tell_the_latest_reason_of_an_outage() -> None:
+    rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
+    ids = rig.table.stash(*"ab")
+    async with rig.running():
+        for reason in ("no broker answers", "authentication failed"):
+            rig.kafka.failing |= dict.fromkeys(ids, Failure(Fault.UNANSWERED, reason))
+            await rig.until(lambda: rig.active_term.troubles.reason("sink") == reason, reason)  # noqa: B023
+    assert [event.reason for event in rig.emitted(SinkDown)] == ["no broker answers"]
+
+
 async def test_an_outage_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_end() -> None:
     rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
     ids = rig.table.stash(*"ab")
@@ -410,12 +515,12 @@ async def test_its_metrics_are_those_on_the_page() -> None:
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
         working = {("orders", 0): rig.worker}
         host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
-        view = View([cast("Host", host)], {}, lambda: True)
-        families = list(WorkerCollector(view)._of_outboxes())
+        hosts = [cast("Host", host)]
+        families = list(_families(GaugeMetricFamily, _OF_OUTBOXES, hosts))
         host.name = "one"
         named = {
             shape(sample.name, sample.labels)
-            for one in WorkerCollector(view)._of_outboxes()
+            for one in _families(GaugeMetricFamily, _OF_OUTBOXES, hosts, ("host",))
             for sample in one.samples
         }
     fed_in = {one for one in fed(of_hosts=True) if one[0].startswith("pytube_outbox_")}
@@ -456,7 +561,7 @@ def test_settings_are_tried_when_a_worker_is_made() -> None:
 
 def test_fewer_acknowledgements_take_the_idempotence_away() -> None:
     config = parse(OUTBOX + 'kafka_options = { "acks" = 1 }')
-    settings = outbox_clients(config, "o").producer_settings
+    settings = outbox_clients(config, "o").settings
     assert settings["enable.idempotence"] is False
     assert settings["max.in.flight.requests.per.connection"] == 1
     with pytest.raises(ConfigError, match="transactions need acks"):

@@ -9,7 +9,8 @@ import click
 import pytest
 
 from pytube.cli import output
-from pytube.cli.output import key_shown, print_rows, print_text, with_numbers
+from pytube.cli.output import key_shown, print_rows, print_text
+from pytube.health.fleet import Count
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,8 @@ def test_a_paragraph_is_folded_below_its_text(
         ("~12345", 12345, False),
         ("backfill_end:2 other:10", 12, True),
         ("sweep:10000", 10000, False),
-        (None, None, False),
     ],
 )
-def test_counts_are_numbers_for_programs(text: str | None, number: int | None, is_exact: bool) -> None:
-    row = with_numbers({"tube": "1000+", "waiting": text}, "waiting")
-    assert row == {"tube": "1000+", "waiting": number, "waiting_is_exact": is_exact}
+def test_counts_are_numbers_for_programs(text: str, number: int, is_exact: bool) -> None:
+    count = Count.of(text)
+    assert (count.number, count.is_exact) == (number, is_exact)

@@ -11,7 +11,7 @@ import pytest
 from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import poller
+from pytube.worker import pace
 from tests.unit.rig import Rig
 
 
@@ -19,7 +19,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a worker that sleeps is woken by writers only."""
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
 
 
 # --- the plain way ---
@@ -32,7 +32,6 @@ async def test_pods_are_delivered_and_purged() -> None:
         await rig.until_empty()
     assert sorted(rig.sink.store.values()) == [(0, 1), (0, 2), (0, 3), (0, 4)]
     assert sorted(rig.tube.purged) == seqs
-    assert rig.claim.beats[-1].purged_seq == seqs[-1]
 
 
 async def test_ten_touches_of_a_key_are_one_document() -> None:
@@ -69,6 +68,40 @@ async def test_nothing_is_purged_before_it_is_acknowledged() -> None:
         assert rig.tube.purged == []
         rig.sink.faults = Faults()
         await rig.until_empty()
+
+
+async def test_changes_that_come_while_a_round_is_put_off_share_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "MULTIPLE", 1e9)
+    rig = Rig(latency=3600.0)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("a change after a quiet moment is sent at once", lambda: rig.sink.store.log)
+        for _ in range(10):
+            rig.insert(7)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(rig.tube.marked) == 1
+        assert rig.tube.purged == [], "a purge is part of a round"
+        rig.worker._pacer.next_at = 0.0
+        rig.active_term.wake()
+        await rig.until("the others are one document", lambda: len(rig.sink.store.log) == 2)
+        rig.worker._pacer.next_at = 0.0
+        rig.active_term.wake()
+        await rig.until_empty()
+
+
+async def test_what_is_done_is_purged_when_its_time_comes_though_nothing_else_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "MULTIPLE", 1e9)
+    rig = Rig(latency=0.05)
+    async with rig.running():
+        await rig.until("the worker sleeps", lambda: rig.is_asleep)
+        rig.insert(1)
+        await rig.until_empty()
+        await rig.until("the worker sleeps again", lambda: rig.is_asleep)
 
 
 async def test_a_worker_that_sleeps_is_woken_by_each_writer() -> None:
@@ -114,7 +147,7 @@ async def test_deliveries_land_while_a_mark_is_under_way() -> None:
 
 async def test_a_purge_marks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds what has come since the last mark, of which no writer may have told."""
-    monkeypatch.setattr(poller, "_FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_FIRST_PAUSE", 3600.0)
     rig = Rig()
     rig.sink.faults = Faults(mute=True)
     async with rig.running():
@@ -231,28 +264,58 @@ async def test_large_pods_do_not_burst_the_bound() -> None:
 
 
 async def test_a_full_worker_does_not_go_round_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poller, "_HELD_UP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_HELD_UP_PAUSE", 3600.0)
     rig = Rig(keys_in_flight=1)
     rig.sink.faults = Faults(hang=True)
-    rounds = 0
-    wait = rig.poller.wait
-
-    async def counted(*args: object, **options: object) -> None:
-        nonlocal rounds
-        rounds += 1
-        await wait(*args, **options)  # type: ignore[arg-type] # passed on as they came
-
-    monkeypatch.setattr(rig.poller, "wait", counted)
+    rounds = _count_waits(rig, monkeypatch)
     async with rig.running():
         rig.insert(1)
         rig.insert(2)
         await rig.until("the worker is full", lambda: rig.sink.sends == 1)
-        before = rounds
+        before = len(rounds)
         for _ in range(200):
             await asyncio.sleep(0)
-        assert rounds - before <= 2, f"{rounds - before} rounds in which there was nothing to do"
+        assert len(rounds) - before <= 2, "rounds in which there was nothing to do"
         rig.sink.faults = Faults()
         await rig.until_empty()
+
+
+async def test_what_lands_while_a_mark_is_under_way_is_waited_for_without_going_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is purged by the next exchange: until Postgres has answered there is nothing to do."""
+    monkeypatch.setattr(pace, "_HELD_UP_PAUSE", 3600.0)
+    rig = Rig()
+    rig.sink.faults = Faults(mute=True)
+    rounds = _count_waits(rig, monkeypatch)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is written, but not answered", lambda: rig.sink.store.log)
+        rig.session.on_mark = held_up = asyncio.Event()
+        rig.insert(2)
+        await asyncio.wait_for(rig.session.marking.wait(), 5)
+        rig.sink.faults = Faults()
+        await rig.until("the first lands", lambda: rig.worker.machine.has_finished)
+        before = len(rounds)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(rounds) - before <= 2, "rounds in which there was nothing to do"
+        rig.session.on_mark = None
+        held_up.set()
+        await rig.until_empty()
+
+
+def _count_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each round that found nothing to do."""
+    rounds: list[None] = []
+    wait = rig.poller.wait
+
+    async def counted(*args: object, **options: object) -> None:
+        rounds.append(None)
+        await wait(*args, **options)  # type: ignore[arg-type] # passed on as they came
+
+    monkeypatch.setattr(rig.poller, "wait", counted)
+    return rounds
 
 
 async def test_a_few_keys_that_are_put_off_hold_nobody_up() -> None:
@@ -312,7 +375,7 @@ async def test_backfill_fills_half_of_the_room_so_that_a_touch_that_comes_now_is
     sink = Selective(*range(40))
     rig = Rig(sink, sends=2, keys_in_flight=20)
     rig.deliverer.size.observe(1, 1_000_000)
-    rig.worker._ids_per_pod.value = 1.0
+    rig.worker._ids_per_pod = 1.0
     for key in range(40):
         rig.insert(key, op="B")
     async with rig.running():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from pytube.errors import Fenced, FencedBySink
-from pytube.model import Batch, Document, Token
+from pytube.model import Batch, Document, Result, Token
 from pytube.pipeline import retry_queue
+from pytube.pipeline.batches import BatchSize
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import poller
+from pytube.worker import pace
 from tests.unit.rig import Rig
 
 
@@ -18,7 +20,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a worker that sleeps is woken by writers only."""
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
 
 
 class StuckSink(MemorySink):
@@ -139,5 +141,53 @@ async def test_a_worker_that_the_sink_fences_in_a_mark_writes_nothing() -> None:
         await asyncio.wait_for(rig.session.marking.wait(), 5)
         rig.sink.faults = Faults()
         assert isinstance(await rig.until_it_ends(), FencedBySink)
-        await rig.worker.abort()
+        await rig.worker.abort(is_over=False)
     assert (rig.tube.purged, rig.tube.resets, rig.tube.marked) == ([], 0, {first, second})
+
+
+async def test_a_worker_whose_term_is_over_does_not_wait_for_late_writes() -> None:
+    """Nobody releases the term, so nobody gains by it; the next leader waits until they have timed out."""
+    rig = Rig(StuckSink(), request_timeout=3600.0)
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("it is sent", lambda: rig.sink.sends)
+        rig.active_term.end(Fenced("another term has begun"))
+        assert isinstance(await rig.until_it_ends(), Fenced)
+        await asyncio.wait_for(rig.worker.abort(is_over=True), 5)
+        assert len(rig.active_term.unanswered) == 1
+        rig.active_term.unanswered.clear()
+
+
+@pytest.mark.parametrize("waits", ["at the gate", "for its answer"])
+async def test_a_drain_keeps_what_was_acknowledged_of_a_delivery_that_it_cuts_off(waits: str) -> None:
+    """A part of a flight that the sink has is not sent again, whatever becomes of the next part."""
+
+    class HangsAtTheSecond(MemorySink):
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            if self.sends == 1 and waits == "for its answer":
+                self.faults = Faults(hang=True)
+            return await super().send(batch)
+
+    rig = Rig(HangsAtTheSecond(), batch_bytes=1)
+    gate = rig.served.gate
+    rig.deliverer.size = BatchSize(2, 1_000_000)
+    rig.deliverer.size.observe(2, 2)
+    rig.sink.faults = Faults(hang=True)
+    async with rig.running():
+        for key in (1, 2):
+            rig.enricher.rows[0, key] = b"{}"
+            rig.tube.insert(key)
+        rig.active_term.wake()
+        await rig.until("the first part is sent", lambda: rig.sink.sends == 1)
+        if waits == "at the gate":
+            gate.control.requests = 0
+            rig.sink.faults = Faults()
+            await rig.until("the second part waits", lambda: gate.waiting)
+        else:
+            rig.sink.faults = Faults()
+            await rig.until("the second part is sent", lambda: rig.sink.sends == 2)
+        await _stopped(rig)
+        await asyncio.wait_for(rig.worker.drain(0.01), 5)
+    assert rig.tube.purged == [1]
+    assert (list(rig.tube.pods), rig.tube.marked) == ([2], set())

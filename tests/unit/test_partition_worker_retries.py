@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytube import clock
+from pytube.election.base import Paused
 from pytube.errors import SinkTimeout
 from pytube.events import (
     LeaderRefreshed,
@@ -24,7 +25,9 @@ from pytube.events import (
 from pytube.model import Batch, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import poller
+from pytube.worker import pace
+from tests.helpers.waiting import wait_until_async
+from tests.unit.fakes import gate_of
 from tests.unit.rig import Rig
 from tests.unit.trip import AbandoningSink
 
@@ -33,7 +36,7 @@ from tests.unit.trip import AbandoningSink
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a worker that sleeps is woken by writers only."""
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
 
 
 def held(rig: Rig) -> list[Any]:
@@ -111,7 +114,7 @@ async def test_why_the_sink_puts_documents_off_is_told_once_a_minute() -> None:
 
 async def test_what_is_due_to_be_sent_again_waits_for_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_HELD_UP_PAUSE"):
-        monkeypatch.setattr(poller, pause, 3600.0)
+        monkeypatch.setattr(pace, pause, 3600.0)
     rig = Rig()
     rig.sink.faults = Faults(retry={(0, 1): 0.0})
     async with rig.running():
@@ -121,7 +124,7 @@ async def test_what_is_due_to_be_sent_again_waits_for_no_poll(monkeypatch: pytes
 
 def waiting(rig: Rig) -> int:
     """Keys that wait to be sent again."""
-    return sum(retries.keys for retries in rig.worker._retries.values())
+    return rig.worker._retries.keys
 
 
 async def test_keys_that_are_sent_again_hold_up_no_other_of_their_partition(
@@ -241,21 +244,45 @@ async def test_a_send_without_an_answer_is_abandoned_before_it_is_sent_again() -
 
 async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end() -> None:
     class Choking(MemorySink):
-        """Answers everything but batches with the key 3."""
+        """Answers everything but batches with the key 3, and others before it gives these up."""
 
         async def send(self, batch: Batch) -> Sequence[Result]:
-            if any(document.id == 3 for document in batch):
-                await asyncio.sleep(0)
-                rig.deliverer.sink_breaker.succeed()  # as if others had been answered meanwhile
-                raise SinkTimeout("no answer")
-            return await super().send(batch)
+            if all(document.id != 3 for document in batch):
+                return await super().send(batch)
+            other = 100 + self.sends
+            self.sends += 1
+            rig.insert(other)
+            await wait_until_async(lambda: (0, other) in self.store.held, what="another one is answered")
+            raise SinkTimeout("no answer")
 
     rig = Rig(Choking())
     async with rig.running():
         rig.insert(1, 2, 3, 4)
         await rig.until_empty()
     assert parked(rig) == {3: "no answer"}
-    assert held(rig) == [1, 2, 4]
+    assert rig.tube.parked[0, 3]["attempts"] == rig.limits.attempts
+    assert [key for key in held(rig) if key < 100] == [1, 2, 4]
+    assert rig.emitted(SinkDown) == []
+
+
+async def test_batches_that_time_out_get_smaller_and_no_document_is_at_fault() -> None:
+    class Slow(MemorySink):
+        """Does not answer more than five documents in time, and fewer of them late."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            if len(batch) > 5:
+                self.sends += 1
+                raise SinkTimeout("no answer")
+            return await super().send(batch)
+
+    rig = Rig(Slow(), None, gate_of(timeout=1e-9), attempts=1)
+    async with rig.running():
+        rig.insert(*range(400))
+        await rig.until_empty()
+    assert parked(rig) == {}
+    assert held(rig) == list(range(400))
+    assert rig.emitted(SinkDown) == []
+    assert rig.served.gate.control.slow == "timeout"
 
 
 async def test_a_document_that_the_sink_times_out_on_holds_up_itself_alone() -> None:
@@ -381,11 +408,11 @@ async def test_what_was_read_before_a_lapse_of_trust_is_read_again_after_it() ->
         rig.enricher.go.clear()
         rig.insert(1)
         await rig.until("the read begins", lambda: rig.enricher.reads)
-        rig.claim.proof = float("-inf")
+        rig.active_term._renewed_at = float("-inf")
         rig.enricher.go.set()
         await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         assert rig.sink.sends == 0
-        rig.claim.proof = float("inf")
+        rig.active_term._renewed_at = float("inf")
         await rig.until_empty()
     assert len(rig.enricher.reads) == 2
     assert [type(event) for event in rig.events] == [TrustLapsed, LeaderRefreshed]
@@ -454,7 +481,7 @@ async def test_a_poison_stops_the_tube_and_stays_in_it() -> None:
         assert rig.task is not None
         await rig.task
         await rig.worker.drain(1.0)
-        assert rig.active_term.paused is not None
+        assert rig.active_term.pause is not None
     assert rig.tube.stopped == "poison"
     assert list(rig.tube.pods) == [1]
     assert rig.tube.marked == set(), "it is given back"
@@ -480,9 +507,9 @@ async def test_a_stop_is_not_undone_by_the_answer_to_an_older_renewal() -> None:
     asked = clock.now()
     rig.active_term.note_pause("poison: too bad", None, clock.now())
     rig.active_term.note_pause(None, None, asked - 1)
-    assert rig.active_term.paused == "poison: too bad"
+    assert rig.active_term.pause == Paused("poison: too bad")
     rig.active_term.note_pause(None, None, clock.now() + 1)
-    assert rig.active_term.paused is None
+    assert rig.active_term.pause is None
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

@@ -8,12 +8,12 @@ import gc
 import pytest
 
 from pytube.errors import ClaimLost, DatabaseUnavailable, Fenced, FencedBySink
-from pytube.events import LeaderRefreshed, Parked, TrustLapsed
+from pytube.events import LeaderRefreshed, Parked, SinkDown, SinkUp, SourceDown, TrustLapsed
 from pytube.model import Document, Token
 from pytube.pipeline import retry_queue
 from pytube.sources import pods
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import poller
+from pytube.worker import pace
 from tests.unit.rig import Rig
 
 
@@ -21,7 +21,7 @@ from tests.unit.rig import Rig
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs; a worker that sleeps is woken by writers only."""
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
 
 
 # --- troubles of the sink ---
@@ -129,7 +129,7 @@ async def test_a_worker_without_trust_neither_marks_nor_sends_until_it_is_back()
         rig.enricher.go.clear()
         rig.insert(1)
         await rig.until("it is read", lambda: rig.enricher.reads)
-        rig.claim.proof = float("-inf")
+        rig.active_term._renewed_at = float("-inf")
         rig.enricher.go.set()
         await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
         marks = rig.tube.marks
@@ -137,7 +137,7 @@ async def test_a_worker_without_trust_neither_marks_nor_sends_until_it_is_back()
         for _ in range(100):
             await asyncio.sleep(0)
         assert (rig.tube.marks, rig.sink.sends) == (marks, 0)
-        rig.claim.proof = float("inf")
+        rig.active_term._renewed_at = float("inf")
         await rig.until_empty()
     kinds = [type(event) for event in rig.events if isinstance(event, TrustLapsed | LeaderRefreshed)]
     assert kinds == [TrustLapsed, LeaderRefreshed]
@@ -148,10 +148,10 @@ async def test_a_worker_that_holds_nothing_tells_of_a_lapse_and_of_its_end() -> 
     async with rig.running():
         rig.insert(1)
         await rig.until_empty()
-        rig.claim.proof = float("-inf")
+        rig.active_term._renewed_at = float("-inf")
         rig.insert(2)
         await rig.until("the lapse is told", lambda: rig.emitted(TrustLapsed))
-        rig.claim.proof = float("inf")
+        rig.active_term._renewed_at = float("inf")
         await rig.until_empty()
     assert (len(rig.emitted(TrustLapsed)), len(rig.emitted(LeaderRefreshed))) == (1, 1)
 
@@ -160,10 +160,10 @@ async def test_pods_that_came_while_there_was_no_trust_are_found_when_it_is_back
     rig = Rig()
     async with rig.running():
         await rig.until("the worker sleeps", lambda: rig.is_asleep)
-        rig.claim.proof = float("-inf")
+        rig.active_term._renewed_at = float("-inf")
         rig.insert(1)
         await rig.until("the wake-up is seen", lambda: not rig.active_term.attention.is_set())
-        rig.claim.proof = float("inf")
+        rig.active_term._renewed_at = float("inf")
         await rig.until_empty()
 
 
@@ -188,17 +188,8 @@ async def test_a_term_that_is_over_in_the_database_ends_the_worker() -> None:
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
 
 
-async def test_a_lost_connection_to_the_source_ends_the_worker() -> None:
-    rig = Rig()
-    rig.enricher.lost = True
-    async with rig.running():
-        rig.insert(1)
-        assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
-    assert rig.tube.purged == []
-
-
 async def test_reads_that_fail_together_leave_no_failure_behind() -> None:
-    """One of them ends the term; asyncio would log those that nobody has looked at, once they are gone."""
+    """One of them ends the worker; asyncio would log those that nobody has looked at, once they are gone."""
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     await _fail_reads_together()
@@ -214,6 +205,88 @@ async def _fail_reads_together() -> None:
         for key in range(3):
             rig.insert(key)
         await rig.until("all are read", lambda: len(rig.enricher.reads) == 3)
-        rig.enricher.lost = True
+        rig.enricher.is_wrong = True
         rig.enricher.go.set()
-        assert isinstance(await rig.until_it_ends(), DatabaseUnavailable)
+        assert isinstance(await rig.until_it_ends(), TypeError)
+
+
+async def test_after_an_outage_each_row_is_read_once_and_sent_as_it_is_then() -> None:
+    """Touches that come while the sink is down join what waits: nothing old is sent, and nothing again."""
+    rig = Rig(batch_documents=2)
+    rig.deliverer.size.observe(1, 1)
+    async with rig.running():
+        rig.sink.faults = Faults(down=True)
+        for version in range(5):
+            for key in range(10):
+                rig.insert(key)
+                rig.enricher.rows[0, key] = b'{"version": %d}' % version
+            await rig.until("all are marked", lambda: len(rig.tube.marked) == len(rig.tube.pods))
+            await rig.until("it is tried", lambda before=rig.sink.sends: rig.sink.sends > before)
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    assert len(rig.sink.store.log) == 10, "a row is sent as it was, and then again"
+    assert {one["version"] for one in rig.sink.store.values().values()} == {4}
+
+
+async def test_while_the_sink_is_down_one_delivery_at_a_time_is_begun() -> None:
+    rig = Rig(batch_documents=1)
+    rig.deliverer.size.observe(1, 1)
+    async with rig.running():
+        rig.sink.faults = Faults(down=True)
+        for key in range(20):
+            rig.insert(key)
+        await rig.until("the circuit is open", lambda: rig.emitted(SinkDown))
+        await rig.until("nothing is under way", lambda: not rig.worker.machine.flying)
+        rig.sink.faults = Faults(hang=True)
+        await rig.until("it probes", lambda: rig.worker.machine.flying)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert rig.worker.machine.flying == 1
+        rig.sink.faults = Faults()
+        await rig.until_empty()
+    assert len(rig.emitted(SinkUp)) == 1
+
+
+async def test_a_session_that_is_lost_in_a_read_does_not_end_the_term() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.enricher.lost = True
+        rig.insert(1)
+        await rig.until("it is told", lambda: rig.emitted(SourceDown))
+        rig.enricher.lost = False
+        await rig.until_empty()
+    assert rig.sink.store.values().keys() == {(0, 1)}
+
+
+async def test_a_first_burst_reads_no_more_than_the_gate_lets_pass() -> None:
+    rig = Rig(batch_documents=1)
+    gate = rig.served.gate
+    gate.control.requests = 0
+    for key in range(10):
+        rig.insert(key)
+    async with rig.running():
+        await rig.until("one waits at the gate", lambda: gate.waiting)
+        await rig.until("all are marked", lambda: len(rig.tube.marked) == len(rig.tube.pods))
+        assert len(rig.enricher.reads) == gate.waiting == 1
+        gate.control.requests = 100
+        gate._grant()
+        await rig.until_empty()
+    assert len(rig.sink.store.log) == 10
+
+
+async def test_while_one_waits_at_the_gate_others_take_up_touches_before_they_are_read() -> None:
+    rig = Rig(batch_documents=1)
+    gate = rig.served.gate
+    gate.control.requests = 0
+    async with rig.running():
+        rig.insert(0)
+        await rig.until("it waits at the gate", lambda: gate.waiting == 1)
+        for _ in range(5):
+            for key in range(1, 10):
+                rig.insert(key)
+            await rig.until("all are marked", lambda: len(rig.tube.marked) == len(rig.tube.pods))
+        assert len(rig.enricher.reads) == gate.waiting == 1
+        gate.control.requests = 100
+        gate._grant()
+        await rig.until_empty()
+    assert len(rig.sink.store.log) == 10

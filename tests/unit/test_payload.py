@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytube.db.session import read_json
 from pytube.model import Pod
-from pytube.sources.payload import asks_for_sweep, is_end, start_seq_of, type_of
+from pytube.sources.pods import asks_for_sweep, is_end, start_seq_of, type_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

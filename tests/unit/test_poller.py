@@ -13,9 +13,9 @@ from pytube.errors import StatementFailed
 from pytube.sources import queries
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
-from pytube.worker import poller as module
+from pytube.worker import pace as module
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.poller import LeakyBucket, Poller
+from pytube.worker.pace import LeakyBucket, Poller
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
 
 

@@ -22,7 +22,7 @@ class FakeConsumer:
         self.offsets = offsets
 
 
-def answered(code: int | None) -> Future[float]:
+def answered(code: int | None) -> Future[None]:
     """Ask once, with no time to try again, and answer with `code`."""
     prover, consumer = Prover("topic", limit=0.0), FakeConsumer()
     answer = prover.ask({0})
@@ -33,7 +33,7 @@ def answered(code: int | None) -> Future[float]:
 
 
 def test_yes() -> None:
-    assert answered(None).result() > 0
+    answered(None).result()
 
 
 @pytest.mark.parametrize("code", [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS])

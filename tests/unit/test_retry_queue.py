@@ -15,7 +15,8 @@ from pytube.model import Key, PodClass
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 
-FLIGHT = Flight(PodClass.INCREMENTAL)
+LIVE = PodClass.INCREMENTAL
+FLIGHT = Flight(LIVE)
 LATER = 1e9
 
 
@@ -26,29 +27,41 @@ def keys(count: int) -> list[Key]:
 def test_a_failed_group_is_sent_again_in_halves() -> None:
     queue = RetryQueue(attempts=3)
     assert queue.fail(FLIGHT, keys(5), "broken", now=1.0) is None
-    assert queue.next_at == 1.0, "halves are not waited for"
-    assert [queue.pop(1.0), queue.pop(1.0)] == [(FLIGHT, keys(5)[:3]), (FLIGHT, keys(5)[3:])]
-    assert queue.next_at is None
+    assert queue.next_at(LIVE) == 1.0, "halves are not waited for"
+    assert [queue.pop(LIVE, 1.0), queue.pop(LIVE, 1.0)] == [(FLIGHT, keys(5)[:3]), (FLIGHT, keys(5)[3:])]
+    assert queue.next_at(LIVE) is None
 
 
 def test_a_group_is_given_out_when_it_is_due_and_not_before() -> None:
     queue = RetryQueue(attempts=1)
-    assert queue.pop(LATER) is None
+    assert queue.pop(LIVE, LATER) is None
     queue.push(FLIGHT, keys(2), at=5.0)
-    assert queue.pop(4.9) is None
+    assert queue.pop(LIVE, 4.9) is None
     assert queue.keys == 2
-    assert queue.pop(5.0) == (FLIGHT, keys(2))
-    assert (queue.keys, queue.pop(LATER)) == (0, None)
+    assert queue.pop(LIVE, 5.0) == (FLIGHT, keys(2))
+    assert (queue.keys, queue.pop(LIVE, LATER)) == (0, None)
 
 
 def test_each_group_comes_back_with_its_flight_the_one_that_is_due_first_before_the_others() -> None:
     queue = RetryQueue(attempts=1)
-    first, second = Flight(PodClass.INCREMENTAL), Flight(PodClass.BACKFILL)
+    first, second = Flight(LIVE), Flight(LIVE)
     queue.push(second, [(0, 2)], at=7.0)
     queue.push(first, [(0, 1)], at=3.0)
     queue.push(first, [(0, 3)])
-    assert queue.next_at == 0.0
-    assert [queue.pop(LATER) for _ in range(3)] == [(first, [(0, 3)]), (first, [(0, 1)]), (second, [(0, 2)])]
+    assert queue.next_at(LIVE) == 0.0
+    popped = [queue.pop(LIVE, LATER) for _ in range(3)]
+    assert popped == [(first, [(0, 3)]), (first, [(0, 1)]), (second, [(0, 2)])]
+
+
+def test_each_class_has_its_own_turn() -> None:
+    queue = RetryQueue(attempts=1)
+    backfill = Flight(PodClass.BACKFILL)
+    queue.push(backfill, [(0, 2)])
+    queue.push(FLIGHT, [(0, 1)], at=3.0)
+    assert (queue.next_at(LIVE), queue.next_at(PodClass.BACKFILL)) == (3.0, 0.0)
+    assert queue.pop(LIVE, 0.0) is None
+    assert queue.pop(PodClass.BACKFILL, 0.0) == (backfill, [(0, 2)])
+    assert queue.keys == 1
 
 
 def test_a_group_that_waits_holds_up_no_other() -> None:
@@ -56,9 +69,9 @@ def test_a_group_that_waits_holds_up_no_other() -> None:
     queue.delay(FLIGHT, {(0, 1): 3600.0}, now=0.0)
     queue.fail(FLIGHT, [(0, 2)], "broken", now=0.0)
     queue.push(FLIGHT, [(0, 3)])
-    assert queue.pop(0.0) == (FLIGHT, [(0, 3)])
-    assert queue.pop(backoff(1)) == (FLIGHT, [(0, 2)])
-    assert queue.next_at == 3600.0
+    assert queue.pop(LIVE, 0.0) == (FLIGHT, [(0, 3)])
+    assert queue.pop(LIVE, backoff(1)) == (FLIGHT, [(0, 2)])
+    assert queue.next_at(LIVE) == 3600.0
 
 
 def test_only_a_failure_alone_uses_up_an_attempt() -> None:
@@ -75,14 +88,14 @@ def test_a_key_that_is_done_begins_anew_when_it_fails_again() -> None:
     queue = RetryQueue(attempts=2)
     for _ in range(5):
         assert queue.fail(FLIGHT, [(0, 0)], "broken", now=0.0) is None
-        assert queue.next_at == backoff(1)
-        queue.pop(LATER)
+        assert queue.next_at(LIVE) == backoff(1)
+        queue.pop(LIVE, LATER)
         queue.forget([(0, 0)])
         assert queue.attempts_of((0, 0)) == 0
     for _ in range(5):
         queue.delay(FLIGHT, {(0, 0): 0.0}, now=0.0)
-        assert queue.next_at == backoff(1)
-        queue.pop(LATER)
+        assert queue.next_at(LIVE) == backoff(1)
+        queue.pop(LIVE, LATER)
         queue.forget([(0, 0), (0, 1)])
 
 
@@ -91,32 +104,33 @@ def test_a_document_that_failed_alone_is_waited_for_ever_longer() -> None:
     waits = []
     for _ in range(3):
         queue.fail(FLIGHT, [(0, 0)], "broken", now=100.0)
-        assert queue.next_at is not None
-        waits.append(queue.next_at - 100.0)
-        queue.pop(LATER)
+        at = queue.next_at(LIVE)
+        assert at is not None
+        waits.append(at - 100.0)
+        queue.pop(LIVE, LATER)
     assert waits == pytest.approx([0.1, 0.2, 0.4])
 
 
 def test_one_attempt_gives_up_at_once() -> None:
     queue = RetryQueue(attempts=1)
     assert queue.fail(FLIGHT, [(0, 0)], "no", now=0.0) == DeadLetter((0, 0), "no", 1)
-    assert queue.next_at is None
+    assert queue.next_at(LIVE) is None
 
 
 def test_keys_that_are_put_off_use_up_no_attempt() -> None:
     queue = RetryQueue(attempts=1)
     for _ in range(50):
         queue.delay(FLIGHT, {(0, 0): 0.0}, now=0.0)
-        queue.pop(LATER)
+        queue.pop(LIVE, LATER)
     assert queue.attempts_of((0, 0)) == 0
 
 
 def test_keys_that_are_put_off_alike_go_together() -> None:
     queue = RetryQueue(attempts=1)
     queue.delay(FLIGHT, {(0, 1): 3.0, (0, 2): 5.0, (0, 3): 3.0}, now=10.0)
-    assert queue.next_at == 13.0
-    assert queue.pop(13.0) == (FLIGHT, [(0, 1), (0, 3)])
-    assert queue.next_at == 15.0
+    assert queue.next_at(LIVE) == 13.0
+    assert queue.pop(LIVE, 13.0) == (FLIGHT, [(0, 1), (0, 3)])
+    assert queue.next_at(LIVE) == 15.0
 
 
 def test_a_sink_that_keeps_putting_off_is_asked_ever_more_rarely() -> None:
@@ -124,9 +138,9 @@ def test_a_sink_that_keeps_putting_off_is_asked_ever_more_rarely() -> None:
     waits = []
     for _ in range(20):
         queue.delay(FLIGHT, {(0, 0): 0.0}, now=0.0)
-        assert queue.next_at is not None
-        waits.append(queue.next_at)
-        queue.pop(LATER)
+        assert queue.next_at(LIVE) is not None
+        waits.append(queue.next_at(LIVE))
+        queue.pop(LIVE, LATER)
     assert waits[:3] == pytest.approx([0.1, 0.2, 0.4])
     assert waits[-1] == 30.0
 
@@ -135,7 +149,7 @@ def test_nothing_to_push_is_nothing_to_do() -> None:
     queue = RetryQueue(attempts=1)
     queue.push(FLIGHT, [])
     queue.delay(FLIGHT, {}, now=0.0)
-    assert queue.next_at is None
+    assert queue.next_at(LIVE) is None
 
 
 @given(st.integers(1, 10_000))
@@ -159,13 +173,13 @@ class Course:
         self.now = 0.0
 
     def next_group(self) -> list[Key] | None:
-        at = self.queue.next_at
+        at = self.queue.next_at(LIVE)
         if at is None:
             assert self.queue.keys == 0
             return None
         assert not math.isnan(at)
         self.now = max(self.now, at)
-        popped = self.queue.pop(self.now)
+        popped = self.queue.pop(LIVE, self.now)
         assert popped is not None
         flight, group = popped
         assert flight is FLIGHT
@@ -270,7 +284,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def pop(self) -> None:
-        popped = self.queue.pop(self.now)
+        popped = self.queue.pop(LIVE, self.now)
         if popped is None:
             assert all(at > self.now for _, at in self.waiting.values()), "a group that is due is kept back"
             return
@@ -326,7 +340,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def it_knows_what_waits(self) -> None:
         assert self.queue.keys == len(self.waiting)
-        assert self.queue.next_at == min((at for _, at in self.waiting.values()), default=None)
+        assert self.queue.next_at(LIVE) == min((at for _, at in self.waiting.values()), default=None)
         for key, failures in self.failures.items():
             assert self.queue.attempts_of(key) == failures
 

@@ -27,9 +27,13 @@ class Door(MemorySink):
         self.closings = 0
         self.may_open = asyncio.Event()
         self.may_open.set()
+        self.lets_one_in = False
+        """Whether `may_open` has to be set anew for each attempt."""
 
     async def open(self) -> None:
         await self.may_open.wait()
+        if self.lets_one_in:
+            self.may_open.clear()
         if self.failures:
             raise self.failures.pop(0)
 
@@ -55,19 +59,20 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_sink_that_is_down_is_opened_later() -> None:
     door = Door(SinkUnavailable("refused"), SinkTimeout("silent"), SinkTimeout("silent"))
-    door.may_open.clear()
+    door.lets_one_in = True
     with capture_logs() as logs:
         async with shared(door) as one:
-            starting = asyncio.create_task(one.open())
-            door.may_open.set()
-            await starting
+            await one.open()
             assert one.why_closed == "refused", "the start goes on after the first attempt"
+            door.lets_one_in = False
+            door.may_open.set()
             await wait_until_async(lambda: one.why_closed is None, what="it is open")
             assert door.closings == 3, "what each attempt left open is closed before the next one"
-            passing = asyncio.create_task(one.gate.enter(PodClass.INCREMENTAL, 1))
-            await asyncio.sleep(0)
-            assert not passing.done(), "its partitions do not start all at once"
-            await passing
+            passing = [asyncio.create_task(one.gate.enter(PodClass.INCREMENTAL, 1)) for _ in range(11)]
+            done, _ = await asyncio.wait(passing, timeout=0.01)
+            assert len(done) == 10, "its partitions do not start all at once"
+            one.gate.leave()
+            await asyncio.gather(*passing)
     assert [(line["event"], line.get("reason")) for line in logs] == [
         ("sink_not_open", "refused"),
         ("sink_not_open", "silent"),

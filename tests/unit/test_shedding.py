@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.pipeline.shedding import CYCLES, Absences, Complaint, Place, Reading, TubeHealth
+from pytube.worker.shedding import CYCLES, Absences, Complaint, Place, Reading, TubeHealth
 
 ME, PEER = UUID(int=1), UUID(int=2)
 CYCLE = 10.0
 TERM = uuid4()
+REFUSED = Reading(TERM, None, 0, sink_is_up=False, refused_at=9.0)
 
 
 class Partition:
@@ -23,12 +24,16 @@ class Partition:
         self.health = TubeHealth(ME)
         self.now = 0.0
         self.documents = 0
+        self.down_at = self.refused_at = float("-inf")
         self.observe(None)
 
     def observe(self, waits: float | None, *, documents: int = 0, up: bool = True) -> Complaint | None:
         """`waits`: for how long its first key has waited; `documents`: what the sink took in the cycle."""
         self.documents += documents
-        reading = Reading(TERM, None if waits is None else self.now - waits, self.documents, up)
+        if not up:
+            self.down_at, self.refused_at = self.now, self.now - 1.0
+        first = None if waits is None else self.now - waits
+        reading = Reading(TERM, first, self.documents, up, self.down_at, self.refused_at)
         complaint = self.health.observe({0: reading}, self.now)
         self.now += CYCLE
         return complaint
@@ -146,12 +151,44 @@ def test_a_stuck_partition_is_given_up_when_a_peer_is_seen_to_deliver() -> None:
     assert complaint is not None
     before = [place(0, ME, 60.0, works=False), place(1, PEER, first=7)]
     after = [before[0], place(1, PEER, first=8)]
-    ours.health.look(before)
+    ours.health.look(before, ours.now - 5)
     assert ours.health.why_shed(complaint, before, 2) is None
-    ours.health.look(after)
+    ours.health.look(after, ours.now)
+    assert ours.health.why_shed(complaint, after, 2) is None, "the sink has not refused us since"
+    complaint = ours.observe(None, up=False)
+    ours.health.look(after, ours.now)
+    assert complaint is not None
+    assert ours.health.why_shed(complaint, after, 2) is None, "that request began before the look"
+    complaint = ours.observe(None, up=False)
+    assert complaint is not None
     assert ours.health.why_shed(complaint, after, 2) == (
-        "the sink has taken nothing of partition 0 for 60 s, and takes documents of 1 other worker"
+        "the sink has taken nothing of partition 0 for 80 s, and takes documents of 1 other worker"
     )
+
+
+def test_a_backlog_that_an_outage_has_left_says_nothing() -> None:
+    """All were down; a peer that had less to deliver has caught up, and we have not yet."""
+    ours = Partition()
+    ours.observe(1.0, documents=9)
+    for number in range(1, CYCLES + 1):
+        ours.observe(1.0 + number * CYCLE, up=False)
+    for number in range(1, 3 * CYCLES):
+        waits = 1.0 + (CYCLES + number) * CYCLE
+        assert ours.observe(waits, documents=9) is None, "the pod is older than the outage's end"
+    assert ours.observe(15.0, documents=9) is None
+    for cycles in range(1, CYCLES + 1):  # what came after the outage is our own fault
+        complaint = ours.observe(15.0 + cycles * 5.0, documents=9)
+        assert complaint == Complaint(0, "behind", cycles, cycles * CYCLE)
+
+
+def test_the_end_of_an_outage_does_not_turn_its_length_into_falling_behind() -> None:
+    ours = Partition()
+    ours.down_at = ours.now
+    ours.hang()
+    ours.down_at = float("-inf")
+    complaint = ours.observe(None)
+    assert complaint is None
+    assert ours.fall_behind(1) == Complaint(0, "behind", 1, CYCLE)
 
 
 @pytest.mark.parametrize(
@@ -166,16 +203,16 @@ def test_a_sink_that_may_be_down_for_all_makes_nobody_give_up_anything(before: P
     ours = Partition()
     complaint = ours.hang()
     assert complaint is not None
-    ours.health.look([before])
-    ours.health.look([after])
+    ours.health.look([before], ours.now - 25)
+    ours.health.look([after], ours.now - 15)
     assert ours.health.why_shed(complaint, [place(0, ME, works=False), after], 3) is None
 
 
 def test_what_a_peer_delivered_in_an_earlier_trouble_counts_no_more() -> None:
     ours = Partition()
     ours.hang(1)
-    ours.health.look([place(1, PEER, first=7)])
-    ours.health.look([place(1, PEER, first=8)])
+    ours.health.look([place(1, PEER, first=7)], 1.0)
+    ours.health.look([place(1, PEER, first=8)], 2.0)
     assert ours.observe(None, documents=1) is None
     complaint = ours.hang()
     assert complaint is not None
@@ -207,8 +244,9 @@ def test_never_do_all_give_up_at_once(seen: tuple[list[Place], list[Place]]) -> 
     processes = {one.instance for one in after if one.instance is not None}
     for process in processes:
         health = TubeHealth(process)
-        health.look(before)
-        health.look(after)
+        health.observe({one.partition: REFUSED for one in after}, 0.0)
+        health.look(before, 0.0)
+        health.look(after, 1.0)
         led = [one for one in after if one.instance == process]
         worst = max(led, key=lambda one: (not one.works, one.lag))
         complaint = Complaint(worst.partition, "behind" if worst.works else "stuck", CYCLES, 60.0)

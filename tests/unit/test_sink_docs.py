@@ -14,10 +14,9 @@ import pytest
 from pytube.model import OK, Reject, Token
 from pytube.sinks.base import Sink
 from pytube.sinks.callable import CallableSink
-from pytube.sinks.jsonl import JsonlOptions, JsonlSink
-from pytube.sinks.jsonl_replay import parse
+from pytube.sinks.jsonl import JsonlOptions, JsonlSink, parse
 from pytube.sinks.opensearch import OpenSearchSink
-from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.sinks.opensearch.client import OpenSearchOptions
 from pytube.testing import SinkContract, batch
 
 PAGE = Path(__file__).parents[2] / "docs" / "sinks.md"

@@ -15,8 +15,7 @@ import pytest
 
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK, Token
-from pytube.sinks.jsonl import JsonlSink
-from pytube.sinks.jsonl_replay import replay
+from pytube.sinks.jsonl import JsonlSink, replay
 from pytube.testing import batch
 
 
@@ -104,7 +103,10 @@ async def test_ends_the_line_that_another_process_left(torn: Path) -> None:
 
 async def test_right_to_send_lapses_while_the_lock_is_held_elsewhere(path: Path) -> None:
     sink = await opened(path)
-    with locked(path), pytest.raises(SinkUnavailable, match="not written, the right to send had lapsed"):
+    with (
+        locked(path),
+        pytest.raises(SinkUnavailable, match="nothing was written, the right to send had lapsed"),
+    ):
         await sink.send(batch({1: {}}, send_before=time.monotonic() + 0.03))
     assert await sink.send(batch({2: {}})) == [OK]
     assert {key[2] for key in replay([path])} == {2}
@@ -152,13 +154,15 @@ async def test_follows_a_rotation(path: Path) -> None:
 
 async def test_folder_goes_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "documents.jsonl"
-    sink = await opened(path, create_parents=True)
+    path.parent.mkdir()
+    sink = await opened(path)
     path.unlink()
     path.parent.rmdir()
     path.parent.write_text("in the way")
     with pytest.raises(SinkUnavailable, match=str(path)):
         await sink.send(batch({1: {}}))
     path.parent.unlink()
+    path.parent.mkdir()
     assert await sink.send(batch({1: {}})) == [OK]
 
 
@@ -190,7 +194,7 @@ async def test_paths_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cases = [
         (tmp_path, "Is a directory; give a file inside of it"),
-        (tmp_path / "none" / "x.jsonl", f'create the directory "{tmp_path}/none", or set create_parents'),
+        (tmp_path / "none" / "x.jsonl", f'create the directory "{tmp_path}/none"'),
         (tmp_path / "file" / "x.jsonl", "Not a directory"),
         (tmp_path / ("x" * 300), "name too long"),
     ]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytube.sinks.jsonl import encode
-from pytube.sinks.jsonl_replay import Replay, replay
+from pytube.sinks.jsonl import Replay, encode, replay
 from pytube.testing import batch
 
 

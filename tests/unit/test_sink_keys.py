@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytube.sinks.keys import KeyTemplate
+from pytube.sinks.registry import KeyTemplate
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_texts_are_cut_as_they_are(parts: Parts, text: str, split: list[str | No
         (NAMED, '{"head":1', "it is no JSON: ',' is missing at character 9"),
         (NAMED, '{"head":', "it is no JSON: Expecting value"),
         (NAMED, '{"head" 1}', "it is no JSON: ':' is missing at character 8"),
-        (NAMED, "{1:2}", "its member '1' is none of the parts"),
+        (NAMED, "{1:2}", "it is no JSON: a name is no text"),
         (NAMED, '{"head":' + "[" * 100_000, "it is nested too deeply"),
         (NAMED, b'{"head":"\xff"}', "'utf-8' codec can't decode"),
         (NAMED, b"", "expected an object with the parts"),

@@ -80,7 +80,7 @@ def test_unknown_type_lists_the_known_ones() -> None:
         ({"path": "a\0b"}, ['option "path": expected the path of a file']),
         ({"path": 5}, ['option "path": expected the path of a file']),
         ({"path": "x", "fsync": "hunter2"}, ['option "fsync": expected true or false']),
-        ({"path": "x", "pth": 1, "fsync": 7}, ['"pth" is unknown (known: client, create_parents', '"fsync"']),
+        ({"path": "x", "pth": 1, "fsync": 7}, ['"pth" is unknown (known: client, fsync', '"fsync"']),
     ],
 )
 def test_bad_options_of_jsonl(options: dict[str, object], says: list[str]) -> None:

@@ -14,11 +14,19 @@ from pytube.config.loader import masked
 from pytube.errors import ConfigError
 from pytube.model import Documents, Ok, Reject, Retry, Stale, Token
 from pytube.sinks import registry
-from pytube.sinks.redis_options import RedisOptions
+from pytube.sinks.http import is_allowed
+from pytube.sinks.redis_servers import RedisOptions
 from pytube.sinks.registry import SinkOptions
-from pytube.sinks.webhook import WebhookOptions, WebhookSink
-from pytube.sinks.webhook_http import is_allowed
-from pytube.sinks.webhook_message import LONGEST_REASON, key_of, lines, results_of, signature, wait_of
+from pytube.sinks.webhook import (
+    LONGEST_REASON,
+    WebhookOptions,
+    WebhookSink,
+    key_of,
+    lines,
+    results_of,
+    signature,
+    wait_of,
+)
 from pytube.testing import document
 from tests.docs.pages import BY_NAME
 from tests.helpers.option_tables import defaults, documented
@@ -77,9 +85,11 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("pytube.sinks.webhook")]:
+    for name in [
+        name for name in sys.modules if name.startswith(("pytube.sinks.webhook", "pytube.sinks.http"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "h11", None)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
     point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     with pytest.raises(
@@ -94,8 +104,8 @@ def test_the_signature_of_the_specification() -> None:
     key = key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'
     assert (
-        signature([key], b"msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
-        == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        signature([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+        == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.spark.keys import arrays
+from pytube.spark import arrays
 
 LISTS = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1)))
 

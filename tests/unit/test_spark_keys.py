@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
-from pytube.spark.keys import arrays
-from pytube.spark.keys.kinds import KeyKind, Keys, kind_of
-from pytube.spark.pods import make, pack
-from pytube.spark.pods.make import Cutters, Pods, check_keys, cut
-from pytube.spark.pods.pack import Packer, PackPlan, bucket_of, unpack_wide
+from pytube.spark import arrays, pack
+from pytube.spark import pods as make
+from pytube.spark.kinds import KeyKind, Keys, kind_of
+from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
+from pytube.spark.pods import Cutters, Pods, check_keys, cut
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
 UUID_KIND, TEXT_KIND = kind_of("uuid"), kind_of("text")
@@ -182,22 +182,20 @@ def test_a_key_belongs_to_its_shard(kind: KeyKind) -> None:
         check_keys(np.array([10]), keys, ((10, 64),), kind)
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("uuid 6ecd8c99-4036-403d-bf84-cf8400f67836", 780),
-        ("uuid ff000000-0000-0000-0000-000000000000", 56),
-        ("text ", 60),
-        ("text a", 418),
-        ("text übel", 611),
-        ("text " + "long " * 20, 510),
-    ],
-)
-def test_a_bucket_stays_what_it_is(key: str, expected: int) -> None:
-    """A job that was begun by one version goes on with the next."""
-    name, _, value = key.partition(" ")
-    for _, keys in kind_of(name).read(pa.array([value])):
-        assert bucket_of(np.array([3]), keys, 1000, kind_of(name)).tolist() == [expected]
+@BOTH
+def test_keys_are_spread_evenly(kind: KeyKind) -> None:
+    """Of all lengths, and in whatever company they come."""
+    written = [str(UUID(int=n << 96)) if kind is UUID_KIND else "k" * (n % 70) + str(n) for n in range(4000)]
+    found: dict[str, int] = {}
+    for _, keys in kind.read(pa.array(written)):
+        shards = np.arange(len(keys)) % 3
+        buckets = bucket_of(shards, keys, 50).tolist()
+        assert bucket_of(shards[7:8], keys[7:8], 50).tolist() == buckets[7:8]
+        found |= dict(zip(names(kind, keys), buckets, strict=True))
+    counts = np.bincount(list(found.values()), minlength=50)
+    assert len(found) == 4000
+    assert counts.min() > 40
+    assert counts.max() < 130
 
 
 # --- packed and unpacked ----------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytube.errors import UsageError
-from pytube.spark.pods import pack
-from pytube.spark.pods.pack import Packer, PackPlan, bucket_of, units_of, unpack
+from pytube.spark import pack
+from pytube.spark.pack import Packer, PackPlan, bucket_of, units_of, unpack
 
 PLAN = PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, ())
 KEYS = st.lists(st.tuples(st.integers(0, 199), st.integers(-(2**63), 2**63 - 1)))
@@ -61,10 +61,16 @@ def test_what_is_in_is_left_out(keys: list[tuple[int, int]]) -> None:
     assert rest == {unit: found for unit, found in everything.items() if unit not in (1, 6)}
 
 
-def test_a_bucket_stays_what_it_is() -> None:
-    """A job that was begun by one version goes on with the next."""
-    shards, ids = arrays([(0, 0), (0, 1), (3, -1), (2**31 - 1, 2**63 - 1), (7, -(2**63))])
-    assert bucket_of(shards, ids, 1000).tolist() == [10, 372, 830, 265, 189]
+@pytest.mark.parametrize("buckets", [64, 1000])
+@pytest.mark.parametrize("step", [1, 2, 1000, 2**32, 2**40])
+def test_numbers_are_spread_evenly(buckets: int, step: int) -> None:
+    """Whatever their steps are, and if the shards follow from them."""
+    ids = np.arange(40 * buckets) * step - 5
+    for shards in (np.zeros_like(ids), ids % 16):
+        counts = np.bincount(bucket_of(shards, ids, buckets), minlength=buckets)
+        assert len(counts) == buckets
+        assert counts.min() > 8
+        assert counts.max() < 100
 
 
 def test_a_shard_that_nobody_has() -> None:

@@ -10,8 +10,8 @@ import pytest
 from pytube.errors import ConfigError, UsageError
 from pytube.spark.frame import normal_plan
 from pytube.spark.hosts import Host, shard_map
-from pytube.spark.sources.base import host_of
-from pytube.spark.sources.ranges import even_edges, key_conditions, page_conditions, within
+from pytube.spark.ranges import even_edges, key_conditions, page_conditions, within
+from pytube.spark.source import host_of
 from pytube.spark.tasks import UnitPlan
 
 SECRET = "s3cret-word"
@@ -50,7 +50,7 @@ def test_a_variable_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_no_connection_string_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as raised:
-        Host(f"postgresql://me:{SECRET}@@db/x y=z")
+        Host(f"postgresql://me:{SECRET}@[db/x")
     assert SECRET not in str(raised.value)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
-from pytube.spark.pods.make import Cutter, Pods, check_keys, cut, remainders
+from pytube.spark.pods import Cutter, Pods, check_keys, cut, remainders
 
 KEYS = st.lists(st.tuples(st.integers(0, 70_000) | st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
 

@@ -21,7 +21,7 @@ from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.pipeline.inflight import Flight
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import poller
+from pytube.worker import pace
 from pytube.worker.otel import OpenTelemetry
 from pytube.worker.tracing import UNTRACED, Tracing, build_tracing
 from tests.unit.rig import Rig
@@ -74,7 +74,7 @@ def spans() -> Spans:
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short back-offs, and none of the caller's settings."""
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(poller, "_DEEP_PAUSE", 3600.0)
+    monkeypatch.setattr(pace, "_DEEP_PAUSE", 3600.0)
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
 

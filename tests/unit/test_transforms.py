@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytube import transforms
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.logs import UserFaults
 from pytube.model import Document, Documents, Pod, PodClass, Token
 from pytube.pipeline.inflight import InFlight
@@ -186,6 +186,20 @@ async def test_an_exception_rejects_one_document_and_its_stack_is_logged(error: 
     ((_, event, fields, logged),) = trip.rig.served.log.lines
     assert (event, fields["call"], fields["partition"]) == ("user_code_raised", "transform", 0)
     assert logged is error, "its stack trace goes to the log"
+
+
+@pytest.mark.parametrize("error", [SinkUnavailable("later"), SinkTimeout("too slow")])
+async def test_an_outage_that_is_raised_on_purpose_rejects_the_document_and_is_no_fault(
+    error: Exception,
+) -> None:
+    def picky(_: Change) -> object:
+        raise error
+
+    trip = Trip(1)
+    with_transforms(trip.rig, picky)
+    outcome = await trip.run()
+    assert outcome.rejected == {(0, 1): f"transform picky raised {type(error).__name__}: {error}"}
+    assert trip.rig.served.log.lines == []
 
 
 async def test_a_long_reason_is_cut() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pytube.backfill import queries as backfill_queries
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, DatabaseUnavailable, PytubeError, StatementFailed
+from pytube.logs import Logger
 from pytube.sources import queries
 from pytube.worker import upkeep
 from pytube.worker.database import Database
@@ -165,6 +166,8 @@ class FakeBackfills:
         monkeypatch.setattr(upkeep, "BackfillRun", Run)
         monkeypatch.setattr(upkeep, "_LOOK_INTERVAL", 0.001)
         monkeypatch.setattr(upkeep, "_PAUSE_AFTER_TROUBLE", 0.001)
+
+    log = Logger("pytube.worker")
 
     async def value(self, statement: str) -> None:
         assert statement == backfill_queries.TIDY

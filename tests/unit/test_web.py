@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytube.web.documents import Mark, chosen, compared
 from pytube.web.graphs import Graph, drawn
-from pytube.web.history import Figures, History, Series
 from pytube.web.html import document, tag
+from pytube.web.parked import Mark, chosen, compared
+from pytube.web.sampler import Figures, History, Series
 from tests.helpers.cli import run
 from tests.unit.test_cli import DOWN
 

@@ -1,4 +1,4 @@
-"""NELI, leader election on Kafka: claims by the consumer group, proofs by heartbeats and commits."""
+"""NELI, leader election on Kafka: claims by the consumer group, proved by commits."""
 
 from pytube.config.names import leader_name, parse_leader_name
 from pytube.election.neli.election import NeliElection

@@ -1,18 +1,18 @@
-"""NELI: leader election on Kafka's consumer groups, and heartbeats that prove it."""
+"""NELI: leader election on Kafka's consumer groups."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pytube import clock
 from pytube.config.names import checked_name, leader_name
-from pytube.election.base import Claim
+from pytube.election.base import STOPS, Claim, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim
-from pytube.election.neli.clients import BrokerWatch, Clients, DampedLog, LeaderTopic
 from pytube.election.neli.member import Member
-from pytube.election.neli.settings import NeliSettings
+from pytube.election.neli.topic import LeaderTopic, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
@@ -22,7 +22,6 @@ _CARE = 0.25
 
 _OFFER_AGAIN = 1.0
 _TOPIC_PAUSE = 10.0
-_PROBE_PAUSE = 2.0
 _LEAVE = 10.0
 
 
@@ -41,7 +40,6 @@ class NeliElection:
         options: Mapping[str, Any] | None = None,
         receive_deadline: float = 5.0,
         session_timeout: float = 15.0,
-        heartbeat: float = 0.3,
         drain_limit: float = 30.0,
         topic: str | None = None,
         group: str | None = None,
@@ -53,16 +51,15 @@ class NeliElection:
         Args:
             tube: its name.
             installation: names, with the tube, the leader topic and the group (`leader_name`).
-            client_id: a label for people, in heartbeats and at the broker.
+            client_id: a label for people, at the broker.
             bootstrap_servers: as librdkafka takes them.
             partitions: of the tube; a function is called in the event loop several times a second,
                 and must return at once.
             able: whether this process could lead at all; called as often. While it can't, it is no
                 member, so that others get its partitions.
             options: more settings for librdkafka; they may be secrets.
-            receive_deadline: for how long a proof holds.
+            receive_deadline: how long an answer of the broker is waited for.
             session_timeout: after so long without a sign of life others get our partitions.
-            heartbeat: pause between heartbeats.
             drain_limit: how long a partition that is to be given back may be drained.
             topic: another name for the leader topic.
             group: another name for the consumer group.
@@ -80,7 +77,6 @@ class NeliElection:
             client_id=client_id,
             receive_deadline=receive_deadline,
             session_timeout=session_timeout,
-            heartbeat=heartbeat,
             drain_limit=drain_limit,
             options=dict(options or {}),
         )
@@ -89,8 +85,7 @@ class NeliElection:
         self._able = able
         self._start_timeout = start_timeout
         self._log = Logger("pytube.election", **host_fields(host), tube=tube)
-        self._watch = BrokerWatch(self._log, self.settings.hide)
-        self._clients = Clients(self.settings, self._watch, DampedLog(self._log, self.settings.hide))
+        self._clients = self.settings.clients(self._log)
         self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
         self._partitions = 0
         self._width = 0
@@ -108,13 +103,13 @@ class NeliElection:
         """
         loop = asyncio.get_running_loop()
         self._partitions = self._count()
-        self._clients.check()
+        self.settings.consumer(self._clients, lambda *_: None).close()  # refuses wrong options now
         try:
             await self._widen(self._start_timeout)
         except BrokerUnavailable as error:
             raise BrokerUnavailable(
                 f"no Kafka broker answers at {self.settings.bootstrap_servers} within "
-                f"{self._start_timeout:g} s ({self._watch.reason or error}); "
+                f"{self._start_timeout:g} s ({self._clients.reason or error}); "
                 "check [kafka] bootstrap_servers, and that the broker runs"
             ) from error
 
@@ -122,29 +117,35 @@ class NeliElection:
             loop.call_soon_threadsafe(self._queue.put_nowait, claim)
 
         def make(partition: int) -> NeliClaim:
-            deadline = self.settings.receive_deadline
-            return NeliClaim(self._tube, partition, deadline=deadline, loop=loop, ask=self._ask)
+            return NeliClaim(self._tube, partition, loop=loop, ask=self._ask)
 
         self._board = ClaimBoard(self._partitions, make, offer, _OFFER_AGAIN)
-        self._member = Member(self.settings, self._clients, self._board, self._watch, self._log)
+        self._member = Member(self.settings, self._clients, self._board, self._log)
         self._member.start()
         self._care = asyncio.create_task(self._take_care(self._board), name="pytube-neli-care")
 
     async def claims(self) -> AsyncIterator[Claim]:
         """Claims, as they are granted; ends after `stop`."""
         while (claim := await self._queue.get()) is not None:
-            if claim.take():
+            if claim.withdrawn is None:
                 yield claim
+            else:
+                claim.handed_over()  # nobody has begun anything with it
         self._queue.put_nowait(None)
 
-    async def stop(self) -> None:
-        """Revoke all claims, wait until each is over (at most the drain limit), leave the group."""
+    async def stop(self, why: Revoked = STOPS) -> None:
+        """Withdraw all claims, wait until each is over (at most the drain limit), leave the group."""
         if self._care is not None:
             self._care.cancel()
             await asyncio.gather(self._care, return_exceptions=True)
             self._care = None
         if self._board is not None:
-            await self._drain(self._board.close())
+            claims = self._board.close(why)
+            await asyncio.sleep(0)  # for those that were offered by the thread
+            while not self._queue.empty():  # nobody has begun anything with these
+                if (claim := self._queue.get_nowait()) is not None:
+                    claim.handed_over()
+            await wait_until_over(claims, self.settings.drain_limit)
         if self._member is not None:
             member, self._member = self._member, None
             if not await in_thread(member.stop, _LEAVE):
@@ -167,23 +168,14 @@ class NeliElection:
         """Join the group again."""
         self._given_up = False
 
-    async def _drain(self, claims: list[NeliClaim]) -> None:
-        if not claims:
-            return
-        waits = [asyncio.ensure_future(claim.finished.wait()) for claim in claims]
-        _, late = await asyncio.wait(waits, timeout=self.settings.drain_limit)
-        for wait in late:
-            wait.cancel()
-        for claim in claims:
-            claim.lose()
-
-    async def _ask(self, partition: int) -> float:
-        """Ask the coordinator; see `NeliClaim.prove`."""
+    async def _ask(self, partition: int) -> None:
+        """Ask the coordinator; see `NeliClaim.confirm`."""
         if self._member is None:
             raise ClaimLost("the election was stopped")
         answer = asyncio.wrap_future(self._member.ask(partition))
         try:
-            return await asyncio.wait_for(answer, self.settings.receive_deadline)
+            async with asyncio.timeout(self.settings.receive_deadline):
+                await answer
         except TimeoutError:
             raise BrokerUnavailable(
                 f"Kafka did not confirm the leadership of partition {partition} within "
@@ -191,8 +183,8 @@ class NeliElection:
             ) from None
 
     async def _take_care(self, board: ClaimBoard) -> None:
-        """Follow the tube's partitions, renew claims that were given up, look for a lost broker."""
-        topic_at = probe_at = 0.0
+        """Follow the tube's partitions, and renew claims that were given up."""
+        topic_at = 0.0
         was_member = was_able = True
         while True:
             await asyncio.sleep(_CARE)
@@ -207,17 +199,16 @@ class NeliElection:
                 self._partitions, topic_at = partitions, now
                 board.resize(partitions)
             board.refill(now)
-            narrow = self._width < self._partitions and now >= topic_at
-            if narrow or (self._watch.is_down and now >= probe_at):
-                await self._look_at_topic()
+            if self._width < self._partitions and now >= topic_at:
+                with suppress(BrokerUnavailable):  # told by what watches the clusters
+                    await self._widen(self.settings.receive_deadline)
                 topic_at = clock.now() + _TOPIC_PAUSE
-                probe_at = clock.now() + _PROBE_PAUSE
 
     async def _leave_or_join(self, board: ClaimBoard, is_member: bool) -> None:
         if is_member:
             board.resume()
         elif self._given_up:  # else there is no database to hand anything over in order
-            await self._drain(board.pause())
+            await wait_until_over(board.pause(), self.settings.drain_limit)
         if self._member is not None:
             self._member.stay_away(not is_member)
 
@@ -227,19 +218,9 @@ class NeliElection:
         else:
             self._log.warning("claims_paused", reason="this process can't lead at present; others may")
 
-    async def _look_at_topic(self) -> None:
-        """Widen the topic if need be; an answer also shows that the broker is back."""
-        sent_at = clock.now()
-        try:
-            await self._widen(self.settings.receive_deadline)
-        except BrokerUnavailable as error:
-            self._watch.down(str(error))
-        else:
-            self._watch.up(sent_at)
-
     async def _widen(self, limit: float) -> None:
         def ensure() -> int:
-            topic = LeaderTopic(self._clients.admin(), self.settings.topic, self._log)
+            topic = LeaderTopic(self._clients.admin(makes_topics=True), self.settings.topic, self._log)
             return topic.ensure(self._partitions, limit)
 
         self._width = await in_thread(ensure)

@@ -1,16 +1,9 @@
-"""The thread that is a member of the group: it alone polls, and it alone produces.
+"""The thread that is a member of the group: it alone polls.
 
-What a hand-over does to the other partitions: `on_revoke` returns when the revoked claims are handed
-over, and until then librdkafka gives no messages of any partition. So no heartbeat can come back
-meanwhile, and the claims that stay would lapse. While it waits, the membership of all claims is
-therefore confirmed by commits, which need no polling and are the stronger proof. Questions of
-`NeliClaim.prove` are answered meanwhile, too.
-
-Membership is proved by a commit of an offset.
+Membership is proved by a commit of an offset, before a term is acquired.
 
 The coordinator checks member and generation of each commit. The offset itself means nothing to us,
-as every assignment starts at the end of its partition: it numbers the commits, so that an answer is
-matched with its question.
+as nothing is read from the topic: it numbers the commits, so that an answer is matched with its question.
 
 A consumer of confluent_kafka takes one call at a time, and a thread that polls it hardly ever lets
 another one in. So questions may be put from any thread, but the thread that polls sends them:
@@ -20,6 +13,7 @@ without waiting for the answer in its loop, waiting for it in a callback, where 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
@@ -30,16 +24,16 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
 from pytube import clock
-from pytube.election.neli.claim import ClaimBoard, NeliClaim, decode
-from pytube.election.neli.clients import NO_ANSWER, PASSING, REBALANCING, BrokerWatch, Clients
-from pytube.election.neli.settings import NeliSettings
+from pytube.election.neli.claim import ClaimBoard
+from pytube.election.neli.topic import NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
-from pytube.logs import Logger, Repeats
+from pytube.kafka.clients import Clients
+from pytube.kafka.errors import NO_ANSWER, PASSING, REBALANCING
+from pytube.logs import Logger, is_news
 
 _ASK_AGAIN = 0.05
 """Seconds after which a passing refusal of the coordinator is asked about again."""
@@ -52,13 +46,13 @@ class _Question:
     """Until when a passing refusal is tried again; counts from the first one."""
 
     not_before: float = 0.0
-    answer: Future[float] = field(default_factory=Future)
+    answer: Future[None] = field(default_factory=Future)
 
-    def settle(self, sent_at: float, error: KafkaError | None) -> None:
+    def settle(self, error: KafkaError | None) -> None:
         """Give the answer, unless nobody waits for it any more."""
         try:
             if error is None:
-                self.answer.set_result(sent_at)
+                self.answer.set_result(None)
             elif error.code() in NO_ANSWER:
                 self.answer.set_exception(
                     BrokerUnavailable(f"the group's coordinator does not answer: {error.str()}")
@@ -84,17 +78,14 @@ class Prover:
         self._limit = limit
         self._lock = threading.Lock()
         self._waiting: list[_Question] = []
-        self._sent: dict[int, tuple[float, list[_Question]]] = {}
+        self._sent: dict[int, list[_Question]] = {}
         self._number = 0
         self._closed = False
 
     # --- any thread -------------------------------------------------------------------------
 
-    def ask(self, partitions: Collection[int]) -> Future[float]:
-        """Ask; the result is when the question was sent that was answered yes.
-
-        The future fails with `ClaimLost` or `BrokerUnavailable`.
-        """
+    def ask(self, partitions: Collection[int]) -> Future[None]:
+        """Ask. The future fails with `ClaimLost` or `BrokerUnavailable`."""
         question = _Question(frozenset(partitions))
         with self._lock:
             if not self._closed:
@@ -111,7 +102,7 @@ class Prover:
         if not questions:
             return
         self._number += 1
-        self._sent[self._number] = (clock.now(), questions)
+        self._sent[self._number] = questions
         try:
             consumer.commit(offsets=self._offsets(questions), asynchronous=True)
         except KafkaException as error:
@@ -123,7 +114,7 @@ class Prover:
         if not questions:
             return
         self._number += 1
-        self._sent[self._number] = (clock.now(), questions)
+        self._sent[self._number] = questions
         try:
             results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
         except KafkaException as error:
@@ -140,10 +131,10 @@ class Prover:
         """Answer no more: what is not answered yet fails."""
         with self._lock:
             self._closed = True
-            left = self._waiting + [one for _, questions in self._sent.values() for one in questions]
+            left = self._waiting + [one for questions in self._sent.values() for one in questions]
             self._waiting, self._sent = [], {}
         for question in left:
-            question.settle(0.0, KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+            question.settle(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
     def _take(self) -> list[_Question]:
         now = clock.now()
@@ -157,11 +148,10 @@ class Prover:
         return [TopicPartition(self._topic, partition, self._number) for partition in partitions]
 
     def _answered(self, number: int, errors: dict[int, KafkaError], of_all: KafkaError | None) -> None:
-        sent_at, questions = self._sent.pop(number, (0.0, []))
-        for question in questions:
+        for question in self._sent.pop(number, []):
             error = of_all or next((errors[one] for one in question.partitions if one in errors), None)
             if not self._again(question, error):
-                question.settle(sent_at, error)
+                question.settle(error)
 
     def _again(self, question: _Question, error: KafkaError | None) -> bool:
         """Whether to ask once more, a moment later."""
@@ -193,7 +183,6 @@ _PAUSE = 0.02
 """Seconds between two looks at what librdkafka has for us."""
 
 _RESTART_PAUSE = 1.0
-_FLUSH = 1.0
 
 
 class Member:
@@ -204,18 +193,15 @@ class Member:
         settings: NeliSettings,
         clients: Clients,
         board: ClaimBoard,
-        watch: BrokerWatch,
         log: Logger,
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._board = board
-        self._watch = watch
         self._log = log
         self._stopping = threading.Event()
         self._away = threading.Event()
         self._prover: Prover | None = None
-        self._asked: Future[float] | None = None
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
 
     def start(self) -> None:
@@ -235,12 +221,12 @@ class Member:
         else:
             self._away.clear()
 
-    def ask(self, partition: int) -> Future[float]:
+    def ask(self, partition: int) -> Future[None]:
         """Ask the coordinator about a partition; see `Prover.ask`."""
         prover = self._prover
         if prover is not None:
             return prover.ask([partition])
-        absent: Future[float] = Future()
+        absent: Future[None] = Future()
         absent.set_exception(ClaimLost("this process is not a member of the group"))
         return absent
 
@@ -248,7 +234,7 @@ class Member:
 
     def _run(self) -> None:
         """Be a member until stopped; after an unforeseen failure be a new one."""
-        repeats = Repeats()
+        told: dict[object, str] = {}
         while not self._stopping.is_set():
             if self._away.is_set():
                 self._stopping.wait(_PAUSE)
@@ -256,15 +242,14 @@ class Member:
             try:
                 self._be_member()
             except Exception as error:  # noqa: BLE001 -- a thread that ended would leave no leader
-                if repeats.is_new(None, str(error)):
+                if is_news(told, None, str(error)):
                     self._log.error("election_restarted", exc_info=error)
                 self._stopping.wait(_RESTART_PAUSE)
 
     def _be_member(self) -> None:
-        producer = self._clients.producer()
         prover = Prover(self._settings.topic, self._settings.receive_deadline / 2)
-        consumer = self._clients.consumer(prover.on_commit)
-        self._prover, self._asked = prover, None
+        consumer = self._settings.consumer(self._clients, prover.on_commit)
+        self._prover = prover
         try:
             consumer.subscribe(
                 [self._settings.topic],
@@ -272,90 +257,31 @@ class Member:
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
             )
-            self._poll(consumer, producer, prover)
+            self._poll(consumer, prover)
         finally:
             self._prover = None
             prover.close()
-            self._board.lose_all()
+            self._board.note_lost()
             consumer.close()
-            producer.flush(_FLUSH)
 
-    def _poll(self, consumer: Consumer, producer: Producer, prover: Prover) -> None:
-        next_beat = clock.now()
+    def _poll(self, consumer: Consumer, prover: Prover) -> None:
         while not (self._stopping.is_set() or self._away.is_set()):
             # Not to wait there: librdkafka waits for a time of the wall clock, and if that is set
             # back by an hour meanwhile, it waits for an hour.
             message = consumer.poll(0)
             if message is not None:
                 self._on_message(message)
-            producer.poll(0)
-            now = clock.now()
-            if now >= next_beat:
-                next_beat = max(next_beat + self._settings.heartbeat, now)
-                self._beat(producer, now)
-                self._confirm([claim for claim in self._board.live() if claim.needs_asking(now)])
             prover.send(consumer)
             if message is None:
-                self._stopping.wait(min(_PAUSE, max(0.0, next_beat - clock.now())))
-
-    def _beat(self, producer: Producer, now: float) -> None:
-        for claim in self._board.live():
-            value = claim.next_beat(now)
-            if value is None:
-                continue
-            try:
-                producer.produce(
-                    self._settings.topic,
-                    value=value,
-                    key=str(claim.partition).encode(),
-                    partition=claim.partition,
-                )
-            except (BufferError, KafkaException) as error:
-                self._watch.down(f"heartbeats can't be sent: {error}")
+                self._stopping.wait(_PAUSE)
 
     def _on_message(self, message: Message) -> None:
+        """Nothing is fetched, so that messages only tell of errors."""
         error = message.error()
         if error is not None:
             if error.fatal():
                 raise KafkaException(error)
-            self._watch.on_error(error)
-            return
-        claim = self._board.claim_of(message.partition() or 0)
-        beat = decode(message.value())
-        if claim is None or beat is None:
-            return
-        heartbeat, number = beat
-        if claim.observe(heartbeat.leader_id, number, clock.now()):
-            self._watch.up(claim.proven_at())
-
-    # --- proof by commit --------------------------------------------------------------------
-
-    def _confirm(self, claims: list[NeliClaim]) -> None:
-        """Ask the coordinator about these, unless a question is still under way."""
-        prover = self._prover
-        if not claims or prover is None or (self._asked is not None and not self._asked.done()):
-            return
-
-        def answered(future: Future[float]) -> None:
-            if not future.cancelled():
-                self._answered(claims, future)
-
-        self._asked = prover.ask([claim.partition for claim in claims])
-        self._asked.add_done_callback(answered)
-
-    def _answered(self, claims: list[NeliClaim], future: Future[float]) -> None:
-        error = future.exception()
-        if error is None:
-            self._watch.up(future.result())
-            for claim in claims:
-                claim.confirmed(future.result())
-        elif isinstance(error, Rebalancing):
-            pass  # asked again in the next round
-        elif isinstance(error, BrokerUnavailable):
-            self._watch.down(str(error))
-        else:
-            for claim in claims:
-                claim.lose()
+            self._clients.on_error(error)
 
     # --- what the group says ----------------------------------------------------------------
 
@@ -363,7 +289,7 @@ class Member:
         for partition in partitions:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
-        self._watch.up(clock.now())
+        consumer.pause(partitions)  # it is about the assignment alone
         self._board.assign(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -371,10 +297,9 @@ class Member:
         waiting = self._board.withdraw(partition.partition for partition in partitions)
         end = clock.now() + self._settings.drain_limit
         while waiting and clock.now() < end:
-            waiting[0].over.wait(_PAUSE)
-            waiting = [claim for claim in waiting if not claim.over.is_set()]
+            time.sleep(_PAUSE)
+            waiting = [claim for claim in waiting if claim.over_at is None]
             if waiting and self._prover is not None:
-                self._confirm(self._board.live())
                 self._prover.send_and_wait(consumer)
         for claim in waiting:
             self._log.warning("handover_late", partition=claim.partition)
@@ -382,4 +307,7 @@ class Member:
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._board.lose(partition.partition for partition in partitions)
+        """A note and no more: the database decides how long what is led stays led."""
+        lost = sorted(partition.partition for partition in partitions)
+        self._log.info("group_lost", partitions=lost)
+        self._board.note_lost(lost)

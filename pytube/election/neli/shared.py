@@ -1,25 +1,22 @@
 """One consumer group for all tubes of an installation: a hundred tubes need no hundred consumers.
 
 The leader topic has a fixed number of partitions. Each stands for the tube partitions that `slot_of` maps to
-it: the member that the group gives the topic's partition to may lead all of them. Heartbeats prove the
-topic's partition, and so all claims that rest on it; who leads which tube partition, and how far, stands in
+it: the member that the group gives the topic's partition to may lead all of them. The group confirms the
+topic's partition, and so each claim that rests on it; who leads which tube partition, and how far, stands in
 the database.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from uuid import uuid4
 
 from pytube import clock
-from pytube.election.base import Claim
-from pytube.election.neli.claim import NeliClaim
+from pytube.election.base import STOPS, Claim, Ended, Revoked
+from pytube.election.neli.claim import GONE, NeliClaim
 from pytube.election.neli.election import NeliElection
 from pytube.errors import ClaimLost
-from pytube.model import Heartbeat
 
 _CARE = 0.25
 """Seconds between checks of the tubes' partitions and at claims that were given up."""
@@ -34,46 +31,24 @@ def slot_of(tube: str, partition: int, slots: int) -> int:
 class SharedClaim(Claim):
     """The right to lead a tube's partition, which rests on the claim of a partition of the shared topic."""
 
-    def __init__(self, tube: str, partition: int, slot: NeliClaim, on_over: Callable[[], None]) -> None:
-        """Args: on_over: called when the worker has handed the claim over, or it is lost."""
+    def __init__(self, tube: str, partition: int, slot: NeliClaim) -> None:
         super().__init__(tube, partition)
-        self.over_at: float | None = None
-        """When the claim was over, by `pytube.clock`; None while it is not."""
         self._slot = slot
-        self._on_over = on_over
 
     async def prove(self) -> None:
-        """Have the coordinator check the slot; raises as `NeliClaim.prove`."""
-        if self.revoked.is_set():
+        """Have the group confirm the slot; raises as `NeliClaim.prove`. Other claims of the slot stay."""
+        self._refuse_when_over()
+        try:
+            await self._slot.confirm()
+        except ClaimLost:
             self.lose()
-        if self.over_at is None:
-            await self._slot.prove()
-        if self.over_at is not None:
-            raise ClaimLost(f"the right to lead partition {self.partition} was taken away or given back")
-
-    def proven_at(self) -> float:
-        """When the last proof of the slot that has come back was sent; minus infinity once lost."""
-        return -math.inf if self.lost.is_set() else self._slot.proven_at()
-
-    def beat(self, heartbeat: Heartbeat | None) -> None:
-        """Nothing is sent for a single claim: the slot has heartbeats of its own."""
+            raise
+        self._refuse_when_over()
 
     def handed_over(self) -> None:
-        """The claim is over; if it was not revoked it is offered again, a little later."""
-        if self.over_at is None:
-            self.over_at = clock.now()
-            self._on_over()
-
-    def revoke(self) -> None:
-        """Ask the worker to give the right back."""
-        if not self.revoked.is_set():
-            self._set_revoked()
-
-    def lose(self) -> None:
-        """The right is gone."""
-        if self.over_at is None:
-            self._set_lost()
-            self.handed_over()
+        """The claim is over; if it was not withdrawn it is offered again, a little later."""
+        super().handed_over()
+        self._slot.news.set()  # the slot may be given back with its last claim
 
 
 class _Slot:
@@ -82,43 +57,38 @@ class _Slot:
     def __init__(self, claim: NeliClaim) -> None:
         self.claim = claim
         self.shares: dict[tuple[str, int], SharedClaim] = {}
-        claim.watch(self.on_change)
 
-    def on_change(self) -> None:
-        for share in list(self.shares.values()):
-            if self.claim.lost.is_set():
-                share.lose()
-            else:
-                share.revoke()
-        self.hand_over_if_done()
-
-    def hand_over_if_done(self) -> None:
-        """Give the slot back once the group wants it and none of its claims is left."""
-        if self.claim.revoked.is_set() and all(one.over_at is not None for one in self.shares.values()):
-            self.claim.handed_over()
-
-    @property
-    def is_over(self) -> bool:
-        return self.claim.revoked.is_set() or self.claim.lost.is_set()
+    async def follow(self) -> None:
+        """Withdraw the claims with the slot, and give it back once none of them is left."""
+        while True:
+            self.claim.news.clear()
+            shares = list(self.shares.values())
+            if isinstance(why := self.claim.withdrawn, Ended):
+                for share in shares:
+                    share.lose()
+            elif isinstance(why, Revoked):
+                for share in shares:
+                    share.withdraw(why)
+                if all(share.over_at is not None for share in shares):
+                    self.claim.handed_over()
+            if self.claim.over_at is not None:
+                return
+            await self.claim.news.wait()
 
 
 class SharedElection:
     """The claims of all tubes of this process, by one group. See `pytube.election.base.Election`."""
 
-    def __init__(
-        self, neli: NeliElection, slots: int, client_id: str, partitions: Callable[[], Mapping[str, int]]
-    ) -> None:
+    def __init__(self, neli: NeliElection, slots: int, partitions: Callable[[], Mapping[str, int]]) -> None:
         """Nothing is begun before `start`.
 
         Args:
             neli: the election of the shared topic's partitions.
             slots: how many partitions the shared topic has.
-            client_id: a label for people, in heartbeats.
             partitions: how many partitions each tube has, 0 for one that does not exist.
         """
         self._neli = neli
         self._slots = slots
-        self._client_id = client_id
         self._partitions = partitions
         self._held: dict[int, _Slot] = {}
         self._queue: asyncio.Queue[SharedClaim | None] = asyncio.Queue()
@@ -132,15 +102,15 @@ class SharedElection:
     async def claims(self) -> AsyncIterator[Claim]:
         """Claims, as they are granted; ends after `stop`."""
         while (claim := await self._queue.get()) is not None:
-            if claim.revoked.is_set():
+            if claim.withdrawn is not None:
                 claim.handed_over()
             elif claim.over_at is None:
                 yield claim
         self._queue.put_nowait(None)
 
-    async def stop(self) -> None:
-        """Revoke all claims, wait until each is over (at most the drain limit), leave the group."""
-        await self._neli.stop()
+    async def stop(self, why: Revoked = STOPS) -> None:
+        """Withdraw all claims, wait until each is over (at most the drain limit), leave the group."""
+        await self._neli.stop(why)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -165,8 +135,8 @@ class SharedElection:
     async def _follow_slots(self) -> None:
         async for claim in self._neli.claims():
             assert isinstance(claim, NeliClaim)
-            claim.beat(Heartbeat(self._client_id, uuid4(), 0, 0, 0.0))
-            self._held[claim.partition] = _Slot(claim)
+            self._held[claim.partition] = slot = _Slot(claim)
+            self._tasks.append(asyncio.create_task(slot.follow()))
             self._fill()
 
     async def _take_care(self) -> None:
@@ -176,7 +146,8 @@ class SharedElection:
 
     def _fill(self) -> None:
         """Make the claims that are missing, and revoke those of partitions that are no more."""
-        self._held = {number: slot for number, slot in self._held.items() if not slot.is_over}
+        self._held = {n: slot for n, slot in self._held.items() if slot.claim.withdrawn is None}
+        self._tasks = [task for task in self._tasks if not task.done()]
         wanted: dict[int, set[tuple[str, int]]] = {number: set() for number in self._held}
         for tube, count in self._partitions().items():
             for partition in range(count):
@@ -191,9 +162,11 @@ class SharedElection:
         for key, share in list(slot.shares.items()):
             if share.over_at is None:
                 if key not in wanted:
-                    share.revoke()
-            elif share.revoked.is_set() or now - share.over_at >= _OFFER_AGAIN:
+                    share.withdraw(GONE)
+            elif isinstance(share.withdrawn, Revoked) or now - share.over_at >= _OFFER_AGAIN:
                 del slot.shares[key]
+        if not slot.claim.is_assigned:
+            return  # what is led goes on, and nothing new can be proved
         for key in sorted(wanted - slot.shares.keys()):
-            slot.shares[key] = share = SharedClaim(*key, slot.claim, slot.hand_over_if_done)
+            slot.shares[key] = share = SharedClaim(*key, slot.claim)
             self._queue.put_nowait(share)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from pytube.model import OK, Batch, Document, Ok, Reject, Result, Retry
-from pytube.sinks.keys import KeyTemplate
-from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Document, Ok, Reject, Result, Retry, Stale
+from pytube.sinks.base import in_groups, refuse_lapsed
+from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
+from pytube.sinks.opensearch.index import Index
+from pytube.sinks.registry import KeyTemplate
 
 _LONGEST_NAME = 512
 """Bytes of an `_id`. One that is longer, or empty, makes the server refuse the whole request."""
@@ -47,17 +51,29 @@ class Item:
     lines: bytes
 
 
+GUARD = b'{"update":{"_id":"pytube","require_alias":true}}\n{"doc":{}}\n'
+"""An action that writes nothing, and keeps the server from making an index for its neighbors.
+
+The server makes an index that is missing unless some action on that name asks for an alias, and it does not
+see that a delete asks. An index without an alias refuses this action alone; behind an alias, it finds no
+such document, or nothing to change in it.
+"""
+
+
 @dataclass(slots=True)
 class Chunk:
     """Items of one bulk request."""
 
-    items: list[Item] = field(default_factory=list)
-    size: int = 0
+    items: list[Item]
 
     @property
     def body(self) -> bytes:
         """The request's body."""
         return b"".join([item.lines for item in self.items])
+
+    def needs_guard(self, *, is_alias: bool) -> bool:
+        """Whether the server could make the index for it: writes to an alias are guards themselves."""
+        return not is_alias or all(item.document.is_delete for item in self.items)
 
     def halves(self) -> tuple[Chunk, Chunk]:
         """The items in two requests."""
@@ -93,20 +109,17 @@ class Lines:
 
         A document that is larger by itself has a request of its own.
         """
-        chunk = Chunk()
+        for items in in_groups(self._items(batch, results), lambda item: len(item.lines), self._limit):
+            yield Chunk(items)
+
+    def _items(self, batch: Batch, results: list[Result]) -> Iterator[Item]:
         tube = orjson.dumps(batch.tube)
         for at, document in enumerate(batch):
             item = self._item(at, batch.tube, tube, document)
-            if not isinstance(item, Item):
+            if isinstance(item, Item):
+                yield item
+            else:
                 results[at] = item
-                continue
-            if chunk.items and chunk.size + len(item.lines) > self._limit:
-                yield chunk
-                chunk = Chunk()
-            chunk.items.append(item)
-            chunk.size += len(item.lines)
-        if chunk.items:
-            yield chunk
 
     def _item(self, at: int, tube_name: str, tube: bytes, document: Document) -> Item | Ok | Reject:
         name = self._keys.name(tube_name, document.shard, document.id)
@@ -163,6 +176,12 @@ def outcome(item: Mapping[str, Any]) -> Result | Conflict | Blocked:
     return Blocked(text)
 
 
+def is_missing(item: Mapping[str, Any]) -> bool:
+    """Whether one item of a bulk answer failed because there is no such alias, or no such index."""
+    (answer,) = item.values()
+    return (answer.get("error") or {}).get("type") == "index_not_found_exception"
+
+
 def may_be_of_the_alias(item: Mapping[str, Any]) -> bool:
     """Whether one item of a bulk answer failed perhaps because the alias does not take writes any more."""
     (answer,) = item.values()
@@ -204,3 +223,186 @@ def items_of(answer: Any, count: int) -> Sequence[Mapping[str, Any]] | None:
     """The items of a bulk answer; None when they are not one for each document."""
     items = answer.get("items", []) if isinstance(answer, dict) else []
     return items if len(items) == count else None
+
+
+# --- one batch on its way -------------------------------------------------------------------------
+
+
+_REFRESH = {"no": "false", "wait_for": "wait_for", "yes": "true"}
+_SHARD_WAIT = "5s"
+"""How long the server waits for a shard that is being moved, instead of a minute."""
+
+_UNSENT = Retry(RETRY_BLOCKED, "it was not sent")
+
+_NOTHING_DONE = {401, 403, 404, 503}
+"""Statuses of a whole request that say: not now, and nothing was written."""
+_UNKNOWN = 500
+"""From this status on, a proxy may answer for a server that has written."""
+
+
+_WORST_FIRST = (Stale, Retry, Reject, Ok)
+
+
+class Delivery:
+    """Sends one batch to one index; one is made for each."""
+
+    def __init__(self, client: Client, index: Index, options: OpenSearchOptions, batch: Batch) -> None:
+        self._client = client
+        self._index = index
+        self._options = options
+        self._batch = batch
+        self._results: list[Result] = [_UNSENT] * len(batch)
+        self._answered = False
+        """Whether a request of this batch was answered: from then on, not all of it can be untaken."""
+        self._blocked: list[str] = []
+        self.may_have_moved = False
+        """Whether the alias perhaps refused documents: then they may have to go elsewhere."""
+
+    @property
+    def index_name(self) -> str:
+        """The name that it writes to."""
+        return self._index.name
+
+    async def run(self, lines: Lines) -> list[Result]:
+        """One result for each document, in order."""
+        unsent = _UNSENT
+        try:
+            for chunk in lines.chunks(self._batch, self._results):
+                await self._write(chunk)
+        except SinkUnavailable as error:
+            if not self._answered:
+                raise
+            unsent = Retry(RETRY_BLOCKED, str(error))
+        if self._blocked and len(self._blocked) == len(self._batch):
+            raise SinkUnavailable(f"{self._client.where} takes nothing: {self._blocked[0]}")
+        return [unsent if result is _UNSENT else result for result in self._results]
+
+    async def _write(self, chunk: Chunk) -> None:
+        guard = GUARD if chunk.needs_guard(is_alias=self._index.is_alias) else b""
+        try:
+            answer = await self._client.request(
+                "POST",
+                f"{self._index.path}/_bulk",
+                params={
+                    "filter_path": "errors,items.*.status,items.*.error",
+                    "refresh": _REFRESH[self._options.refresh],
+                    "timeout": _SHARD_WAIT,
+                    # Else an index that somebody has deleted comes back without settings and mappings.
+                    "require_alias": "true" if self._index.is_alias else "false",
+                },
+                body=guard + chunk.body,
+                begin=lambda: refuse_lapsed(self._client.where, self._batch),
+            )
+        except Refused as error:
+            await self._handle_refusal(chunk, error)
+            return
+        items = items_of(answer, len(chunk.items) + bool(guard))
+        if items is None:
+            raise SinkTimeout(
+                f"{self._client.where}: not one answer for each of {len(chunk.items)} documents"
+            )
+        self._answered = True
+        conflicts: list[tuple[Item, str]] = []
+        is_misplaced = self._index.is_alias and answer.get("errors") and any(map(is_missing, items))
+        for item, found in zip(chunk.items, items[bool(guard) :], strict=True):
+            came = OK if not answer.get("errors") else outcome(found)
+            if is_misplaced and not isinstance(came, Blocked):
+                # The server does not see that a delete asks for an alias: it went to an index of that name.
+                came = Blocked(f"{self._index.name} is no alias any more")
+            if came is not OK:
+                is_moved = may_be_of_the_alias if self._index.is_alias else is_missing
+                self.may_have_moved |= bool(is_misplaced) or is_moved(found)
+            if isinstance(came, Conflict):
+                conflicts.append((item, came.reason))
+            elif isinstance(came, Blocked):
+                self._blocked.append(came.reason)
+                self._results[item.at] = Retry(RETRY_BLOCKED, came.reason)
+            else:
+                self._results[item.at] = came
+        if conflicts:
+            await self._resolve(conflicts)
+
+    async def _handle_refusal(self, chunk: Chunk, error: Refused) -> None:
+        """The whole request was refused."""
+        if error.status == 413:
+            if len(chunk.items) > 1:
+                for half in chunk.halves():
+                    await self._write(half)
+                return
+            (item,) = chunk.items
+            self._results[item.at] = Reject(f"its {len(item.lines)} bytes are more than the server takes")
+        elif error.status == 429:  # the server is up, and asks for fewer requests
+            for item in chunk.items:
+                self._results[item.at] = Retry(RETRY_BUSY, f"{self._client.where} is busy: {error}")
+        elif error.status in _NOTHING_DONE:
+            raise SinkUnavailable(f"{self._client.where} takes nothing: {error}") from error
+        elif error.status >= _UNKNOWN:
+            raise SinkTimeout(f"{self._client.where} failed: {error}") from error
+        else:
+            raise SinkError(f"{self._client.where} refused the batch: {error}") from error
+
+    async def _resolve(self, conflicts: list[tuple[Item, str]]) -> None:
+        """Documents that were refused because of a write that is not older: answer which."""
+        found = await self._held([item for item, _ in conflicts])
+        for (item, reason), held in zip(conflicts, found, strict=True):
+            token = held_token(held, self._options.stamp, item.document, reason)
+            if token is None:
+                why = f"refused for another write, whose token can't be told: {reason}"
+                self._results[item.at] = Retry(RETRY_BUSY, why)
+            elif token == int(item.document.token):
+                self._results[item.at] = OK  # this very write was done before
+            else:
+                self._results[item.at] = Stale(token)
+
+    async def _held(self, items: list[Item]) -> Sequence[Mapping[str, Any]]:
+        """What the server holds for each; an empty answer where it can't tell."""
+        unknown: list[Mapping[str, Any]] = [{}] * len(items)
+        wanted = [
+            {"_id": item.name}
+            | ({"routing": str(item.document.shard)} if self._options.routing == "shard" else {})
+            for item in items
+        ]
+        try:
+            answer = await self._client.request(
+                "POST",
+                f"{self._index.path}/_mget",
+                params={
+                    "_source_includes": f"{self._options.stamp}.token",
+                    # With the _id, because an object of which nothing is left is left out itself.
+                    "filter_path": "docs._id,docs.found,docs._version,docs._source",
+                },
+                body={"docs": wanted},
+            )
+        except (Refused, SinkError):
+            return unknown
+        found: Sequence[Mapping[str, Any]] = answer.get("docs", [])
+        return found if len(found) == len(items) else unknown
+
+
+async def deliver(deliveries: Sequence[Delivery], lines: Lines) -> list[Result]:
+    """Send one batch by each of the deliveries, and answer each document with the worst of its results.
+
+    If one index of two takes nothing, none counts as taken: the worker sends it all again later, under a
+    higher token, as to a sink that is down. What the other index has taken does no harm.
+    """
+    if len(deliveries) == 1:  # as a rule
+        return await deliveries[0].run(lines)
+    came = await asyncio.gather(*(one.run(lines) for one in deliveries), return_exceptions=True)
+    failures = [one for one in came if isinstance(one, BaseException)]
+    if failures:
+        raise min(failures, key=_certainty)
+    answers = [one for one in came if not isinstance(one, BaseException)]
+    return [_worst(results, deliveries) for results in zip(*answers, strict=True)]
+
+
+def _certainty(error: BaseException) -> int:
+    """How much is known of what was written: what is least certain counts."""
+    return 0 if isinstance(error, SinkTimeout) else 2 if isinstance(error, SinkUnavailable) else 1
+
+
+def _worst(results: Sequence[Result], deliveries: Sequence[Delivery]) -> Result:
+    at = min(range(len(results)), key=lambda at: _WORST_FIRST.index(type(results[at])))
+    worst = results[at]
+    if isinstance(worst, Reject):
+        return Reject(f"{deliveries[at].index_name}: {worst.reason}")
+    return worst

@@ -1,36 +1,131 @@
-"""HTTP to the server, by the official client's transport; what went wrong, in three kinds.
-
-Nothing was sent: `SinkUnavailable`. It may have been: `SinkTimeout`. The server answered with an error:
-`Refused`.
-"""
+"""The options of the sink `opensearch`, and requests to the nodes of a cluster."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import ssl
+import base64
+import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
-from aiohttp.abc import AbstractResolver, ResolveResult
-from opensearchpy import AIOHttpConnection, AsyncOpenSearch
-from opensearchpy.exceptions import (
-    ConnectionError as NoConnection,
-)
-from opensearchpy.exceptions import (
-    SerializationError,
-    TransportError,
-)
-from opensearchpy.serializer import JSONSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
-from pytube.sinks.opensearch.options import OpenSearchOptions
+from pytube import clock
+from pytube.errors import SinkTimeout
+from pytube.sinks import http
+from pytube.sinks.registry import ServerOptions, TemplateText
 from pytube.threads import Resolver, in_thread
+
+# --- options --------------------------------------------------------------------------------------
+
+_UNITS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(text: str) -> float:
+    """A time as the server writes it ("60s", "1h"); without a unit it is milliseconds."""
+    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or (found[2] and found[2] not in _UNITS):
+        raise ValueError(f"{text!r} is no time, e.g. 1h")
+    return float(found[1]) * _UNITS[found[2] or "ms"]
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings of an index by their full names ("index.gc_deletes"), however they were nested."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    if prefix:
+        return found
+    return {name if name.startswith("index.") else f"index.{name}": value for name, value in found.items()}
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("not a URL of a server")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("no user in a URL")
+    if parts.port == 0:
+        raise ValueError("no port")
+    return url.rstrip("/")
+
+
+class OpenSearchOptions(ServerOptions):
+    """The options. The description of each is what its error says was expected."""
+
+    url: Annotated[
+        list[Annotated[str, AfterValidator(_checked_url)]],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    ] = Field(
+        min_length=1,
+        description='"https://host:9200", or a list of such for several nodes, without user and password',
+    )
+    index: str = Field(
+        pattern=r"^[^-_+.A-Z\\/*?\"<>| ,#:\x00-\x20][^A-Z\\/*?\"<>| ,#:\x00-\x20]{0,247}$",
+        description="the name of an index or an alias, in lower case",
+    )
+    key: TemplateText = Field(
+        default="{shard}:{id}",
+        description="a template for the documents' _id with {id}, and maybe {shard} and {tube}",
+    )
+    create: Literal["alias", "index", "never"] = Field(
+        default="alias",
+        description='what to create if it is missing: "alias" (with an index -000001), "index" or "never"',
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="a table of settings for an index that is created"
+    )
+    mappings: dict[str, Any] = Field(
+        default_factory=dict, description="a table, the mappings of an index that is created"
+    )
+    stamp: str = Field(
+        default="_pytube",
+        pattern=r"^[^\s.*\"\\]+$",
+        description="the name of the field that holds pytube's own stamp, without dots",
+    )
+    routing: Literal["id", "shard"] = Field(
+        default="id", description='"id", or "shard" to keep a shard\'s documents together'
+    )
+    refresh: Literal["no", "wait_for", "yes"] = Field(
+        default="no",
+        description='"no", "wait_for" or "yes": whether a write is searchable when it is answered',
+    )
+    tombstone_seconds: int = Field(
+        default=3600, ge=1, description="seconds for which a delete refuses late writes, 1 or more"
+    )
+    user: str | None = Field(default=None, min_length=1, description="a user's name")
+    password: SecretStr | None = Field(default=None, description="the user's password")
+    api_key: SecretStr | None = Field(default=None, description="an API key, as the server encodes it")
+    verify: bool = Field(default=True, description="true, or false to accept any certificate")
+    connect_timeout: float = Field(default=3.0, gt=0, description="seconds, above 0")
+    timeout: float = Field(default=30.0, gt=0, description="seconds for one request, above 0")
+    bulk_bytes: int = Field(
+        default=5 * 1024 * 1024, ge=1, description="bytes of one bulk request before compression, 1 or more"
+    )
+    compress: bool = Field(default=True, description="true to compress requests, or false")
+
+    def faults(self) -> Iterator[str]:
+        """What no field can check by itself. Messages have no values: some are secrets."""
+        yield from super().faults()
+        if (self.user is None) != (self.password is None):
+            yield "user and password go together"
+        if self.user is not None and self.api_key is not None:
+            yield "give a user or an api_key, not both"
+        kept = flat(self.settings).get("index.gc_deletes")
+        if kept is not None and seconds(str(kept)) < self.tombstone_seconds:
+            yield "settings: gc_deletes is shorter than tombstone_seconds; leave it out"
+        if self.mappings.get("enabled") is False:
+            yield 'mappings: enabled = false would hide the stamp; use dynamic = "false"'
+        if self.stamp in self.mappings.get("properties", {}):
+            yield "mappings: the field of the stamp is pytube's own; leave it out, or name another"
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 _JSON = "application/json"
 _LINES = "application/x-ndjson"
@@ -42,9 +137,8 @@ _LEVEL = 1
 _IN_LOOP = 64 * 1024
 """Bytes that are compressed within the event loop; more go to a thread."""
 
-MayBegin = Callable[[], bool]
-
-_may_begin: ContextVar[MayBegin] = ContextVar("may_begin")
+_DOWN = 30.0
+"""Seconds for which a node that could not be reached is asked last."""
 
 
 class Refused(Exception):
@@ -59,41 +153,34 @@ class Refused(Exception):
 class Client:
     """Requests to one cluster. A request is sent to one node, and to the next if that can't be reached."""
 
-    def __init__(self, options: OpenSearchOptions, names: Names | None = None) -> None:
-        """Nothing is connected yet.
-
-        Args:
-            options: of the sink.
-            names: looks names up, for several clients of one sink.
-
-        Raises:
-            ConfigError: a file of a certificate can't be read.
-        """
+    def __init__(self, options: OpenSearchOptions, resolver: Resolver | None = None) -> None:
+        """Nothing is connected yet; `ConfigError` when a file of a certificate can't be read."""
         self.where = ", ".join(options.url)
-        self._attempts = len(options.url)
-        self._timeout = options.timeout
         self._compress = options.compress
-        headers = {}
+        self._headers = {"accept": _JSON, "user-agent": "pytube"}
         if options.api_key is not None:
-            headers["authorization"] = f"ApiKey {options.api_key.get_secret_value()}"
-        auth = None
+            self._headers["authorization"] = f"ApiKey {options.api_key.get_secret_value()}"
         if options.user is not None and options.password is not None:
-            auth = (options.user, options.password.get_secret_value())
-        self._users = 0
-        self._retired = False
-        self._transport = AsyncOpenSearch(
-            options.url,
-            connection_class=_Connection,
-            serializer=_Json(),
-            # A second attempt of its own would come after `send_before`.
-            max_retries=0,
-            http_auth=auth,
-            headers=headers,
-            ssl_context=_ssl_context(options),
-            maxsize=options.pool_size,
-            connect_timeout=options.connect_timeout,
-            names=names or Names(options.connect_timeout),
-        ).transport
+            login = f"{options.user}:{options.password.get_secret_value()}"
+            self._headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        tls = None
+        if any(url.startswith("https:") for url in options.url):
+            files = options.ca_file, options.client_cert, options.client_key
+            tls = http.tls_context("opensearch", *files, verify=options.verify)
+        names = resolver or Resolver(options.connect_timeout)
+        self._nodes = [
+            http.Client(
+                url,
+                url,
+                resolve=lambda host, _: names.resolve(host),
+                tls=tls,
+                connections=options.pool_size,
+                connect_timeout=options.connect_timeout,
+                timeout=options.timeout,
+            )
+            for url in options.url
+        ]
+        self._down_until = dict.fromkeys(self._nodes, 0.0)
 
     async def request(
         self,
@@ -102,164 +189,55 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | bytes | None = None,
-        may_begin: MayBegin = lambda: True,
+        begin: Callable[[], None] = lambda: None,
     ) -> Any:
-        """The decoded answer.
+        """The decoded answer. A method that is repeatable by HTTP's rules may be sent twice.
 
-        Args:
-            method: of HTTP; one that is repeatable by HTTP's rules may be sent twice.
-            path: begins with a slash.
-            params: the query.
-            body: an object, or the lines of a bulk request.
-            may_begin: asked right before the first byte is sent; when it says no, none is.
+        `begin` as for `http.Client.request`.
 
         Raises:
             SinkUnavailable: nothing was sent.
             SinkTimeout: what the server did is not known.
             Refused: the server's error.
         """
-        headers = {"content-type": _LINES if isinstance(body, bytes) else _JSON, "accept": _JSON}
+        headers = {**self._headers, "content-type": _LINES if isinstance(body, bytes) else _JSON}
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         if data is not None and self._compress:
             data = await _compressed(data)
             headers["content-encoding"] = "gzip"
-        _may_begin.set(lambda: may_begin() and not self._retired)
-        left = self._attempts
-        while True:
-            left -= 1
+        # They take turns; those that are down come last.
+        self._nodes.append(self._nodes.pop(0))
+        nodes = sorted(self._nodes, key=lambda node: self._down_until[node] > clock.now())
+        for node in nodes:
             try:
-                return await self._transport.perform_request(
-                    method,
-                    path,
-                    params=dict(params or {}),
-                    body=data,
-                    headers=headers,
-                    # Without this, the transport would take the server's "timeout" out of the query.
-                    timeout=self._timeout,
+                answer = await node.request(
+                    method, path, headers=headers, params=params, body=data, begin=begin
                 )
-            except (NoConnection, SerializationError) as error:
-                cause = error.info if isinstance(error, NoConnection) else error
-                if not isinstance(cause, _NOT_SENT):
-                    raise SinkTimeout(f"{self.where}: no whole answer: {_words(cause)}") from error
-                if not left or isinstance(cause, _Lapsed):
-                    raise SinkUnavailable(f"{self.where}: nothing was sent: {_words(cause)}") from error
-            except TransportError as error:
-                raise _refused(error) from error
-
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[None]:
-        """Keep the connections open for requests that are under way when the client is retired."""
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._retired and not self._users:
-                await self.close()
-
-    async def retire(self) -> None:
-        """Begin no more requests, and close once the last one under way has ended."""
-        self._retired = True
-        if not self._users:
-            await self.close()
+            except http.Unreachable:
+                self._down_until[node] = clock.now() + _DOWN
+                if node is nodes[-1]:
+                    raise
+            else:
+                return self._decoded(answer)
+        raise AssertionError("there is a node")
 
     async def close(self) -> None:
-        """Close all connections."""
-        # The transport itself forgets connections to nodes that did not answer last time.
-        for connection in cast("list[_Connection]", self._transport.seed_connections):
-            await connection.close()
+        """Begin no more requests; connections are closed after the last one under way."""
+        for node in self._nodes:
+            await node.close()
 
-
-class _Lapsed(Exception):
-    """The request must not begin any more."""
-
-
-_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, _Lapsed)
-"""Errors that come before the first byte of a request."""
-
-
-class _Request(aiohttp.ClientRequest):
-    """A request that asks, once it has its connection, whether it may begin."""
-
-    async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        """Send it on `conn`."""
-        if not _may_begin.get()():
-            raise _Lapsed("the right to send had lapsed, or the sink was closed")
-        return await super().send(conn)
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Limits the time for connecting apart from that of the request: after it, nothing was sent."""
-
-    connect_timeout: float
-
-    async def connect(self, req: Any, traces: Any, timeout: aiohttp.ClientTimeout) -> Any:
-        """A connection for the request. `timeout` has nothing else that is for connecting."""
-        del timeout
-        return await super().connect(req, traces, aiohttp.ClientTimeout(sock_connect=self.connect_timeout))
-
-
-class Names(AbstractResolver):
-    """Looks names up in threads of its own, and not in those that all code of the process shares."""
-
-    def __init__(self, limit: float) -> None:
-        """`limit`: seconds for a lookup."""
-        self._resolver = Resolver(limit)
-
-    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_UNSPEC) -> list[ResolveResult]:
-        """All addresses, whatever the `family`: the connector has not chosen one."""
-        del family
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in await self._resolver.resolve(host)
-        ]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class _Connection(AIOHttpConnection):
-    """The client's connection to one node, without its log, which would hold bodies."""
-
-    def __init__(self, *args: Any, connect_timeout: float, names: Names, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._connect_timeout = connect_timeout
-        self._names = names
-
-    async def _create_aiohttp_session(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        connector = _Connector(limit=self._limit or 0, ssl=self._ssl_context or True, resolver=self._names)
-        connector.connect_timeout = self._connect_timeout
-        self.session = aiohttp.ClientSession(
-            connector=connector,
-            headers=self.headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=_Request,
-        )
-
-    def log_request_success(self, *_: Any, **__: Any) -> None:
-        """Say nothing."""
-
-    def log_request_fail(self, *_: Any, **__: Any) -> None:
-        """Say nothing: the error says it."""
-
-
-class _Json(JSONSerializer):
-    """Reads answers faster than the client's own; requests are encoded already."""
-
-    def loads(self, s: str) -> Any:
-        """The decoded answer."""
+    def _decoded(self, answer: http.Answer) -> Any:
         try:
-            return orjson.loads(s)
-        except ValueError as error:
-            raise SerializationError("the answer is no JSON", error) from error
+            found = orjson.loads(answer.body)
+        except ValueError:
+            if answer.status < 300:
+                raise SinkTimeout(f"{self.where} gave no whole answer: it is no JSON") from None
+            found = None
+        if answer.status < 300:
+            return found
+        error = found.get("error") if isinstance(found, dict) else None
+        error = error if isinstance(error, dict) else {}
+        raise Refused(answer.status, error.get("type") or "", "; ".join(_reasons(error)))
 
 
 async def _compressed(data: bytes) -> bytes:
@@ -268,41 +246,15 @@ async def _compressed(data: bytes) -> bytes:
     return await in_thread(zlib.compress, data, _LEVEL, _GZIP)
 
 
-def _ssl_context(options: OpenSearchOptions) -> ssl.SSLContext | None:
-    if not any(url.startswith("https:") for url in options.url):
-        return None
-    what = "ca_file"
-    try:
-        context = ssl.create_default_context(cafile=options.ca_file)
-        if not options.verify:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if options.client_cert is not None:
-            what = "client_cert"
-            context.load_cert_chain(options.client_cert, options.client_key, password=_no_password)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ConfigError(
-            f'sink "opensearch": option "{what}" can\'t be used: {reason}; '
-            "give a PEM file that this user can read"
-        ) from error
-    return context
-
-
-def _no_password() -> str:
-    # Without this, the library asks at the terminal, and the worker waits.
-    raise ValueError("the key is encrypted")
-
-
-def _refused(error: TransportError) -> Refused:
-    info = error.info if isinstance(error.info, dict) else {}
-    found = info.get("error")
-    found = found if isinstance(found, dict) else {}
-    return Refused(int(error.status_code), found.get("type") or "", found.get("reason") or "")
-
-
-def _words(error: object) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        found = error.certificate_error
-        why = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else str(found)
-        return f"its certificate is not trusted: {why.rstrip('.')}; check ca_file, and the name in url"
-    return str(error) or type(error).__name__
+def _reasons(found: dict[str, Any]) -> list[str]:
+    """Each reason that the server gives, once: those of several faults, and of what has caused them."""
+    reasons: list[str] = []
+    todo = [found]
+    while todo:
+        error = todo.pop(0)
+        reason = str(error.get("reason") or "")
+        if reason and not any(reason in other for other in reasons):
+            reasons.append(reason)
+        more = [*(error.get("root_cause") or ()), error.get("caused_by"), *(error.get("suppressed") or ())]
+        todo += [one for one in more if isinstance(one, dict)]
+    return reasons or [""]

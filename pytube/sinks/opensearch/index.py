@@ -1,17 +1,105 @@
-"""The index: created at open if it does not exist, else checked for what the sink relies on.
+"""The index: created if it does not exist, else checked for what the sink relies on. Nothing else makes one.
 
 Every request here is the same at OpenSearch and Elasticsearch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.sinks.opensearch.client import Client, Refused
-from pytube.sinks.opensearch.options import OpenSearchOptions, flat, seconds
-from pytube.sinks.opensearch.pair import Index, Pair, Targets, path_of, takes_no_writes
+from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused, flat, seconds
+
+# --- where documents go ---------------------------------------------------------------------------
+# The state of a reindex is in the cluster's aliases, and nowhere else. Without one, documents go through the
+# alias that is searched. While there is one, that alias takes no writes (`is_write_index: false`), and each
+# of the two indices has an alias to be written through. So the server itself refuses a worker that has not
+# noticed: there is no moment at which a write can miss one of the indices unseen.
+#
+# The names of the two hold the moment of the start, so that a write that was meant for an earlier reindex,
+# and comes late, finds no alias.
+
+BLUE = "--blue-"
+"""Of the index from which documents move."""
+GREEN = "--green-"
+"""Of the index that is filled."""
+_GENERATION = r"\d{14}"
+
+
+def path_of(name: str) -> str:
+    """The path of requests to an index or an alias, or to several, joined by commas."""
+    return "/" + quote(name, safe=",")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where documents go."""
+
+    name: str
+    """Of the index, or of an alias."""
+    is_alias: bool
+
+    @property
+    def path(self) -> str:
+        """Of requests."""
+        return path_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the sink searches, and what it writes to."""
+
+    searched: Index
+    written: tuple[Index, ...]
+    """Each gets every document: one index, or both of a reindex."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One reindex of the alias `index`."""
+
+    index: str
+    generation: str
+
+    @classmethod
+    def among(cls, index: str, aliases: Iterable[str]) -> Self | None:
+        """The reindex that the aliases of an index belong to; None when to none."""
+        pattern = re.compile(f"{re.escape(index)}(?:{BLUE}|{GREEN})({_GENERATION})")
+        found = next((match for name in aliases if (match := pattern.fullmatch(name))), None)
+        return None if found is None else cls(index, found[1])
+
+    @property
+    def blue(self) -> str:
+        """The alias of the old index."""
+        return f"{self.index}{BLUE}{self.generation}"
+
+    @property
+    def green(self) -> str:
+        """The alias of the new index."""
+        return f"{self.index}{GREEN}{self.generation}"
+
+    @property
+    def new_index(self) -> str:
+        """The name of the new index."""
+        return f"{self.index}-{self.generation}"
+
+    @property
+    def targets(self) -> Targets:
+        """While the reindex is under way."""
+        return Targets(Index(self.index, True), (Index(self.blue, True), Index(self.green, True)))
+
+
+def takes_no_writes(aliases: Mapping[str, Any], index: str) -> bool:
+    """Whether the alias `index` refuses writes."""
+    return aliases.get(index, {}).get("is_write_index") is False
+
+
+# --- the index ------------------------------------------------------------------------------------
+
 
 _FIRST = "-000001"
 _SERVERS_GC_DELETES = "60s"
@@ -39,11 +127,7 @@ async def ensure(client: Client, options: OpenSearchOptions) -> Targets:
     """
     found = await find(client, options)
     if found is None:
-        if options.create == "never":
-            raise SinkUnavailable(
-                f'sink "opensearch": there is no index or alias "{options.index}"; create it, or set '
-                'create = "alias"'
-            )
+        refuse_missing(options)
         await _create(client, options)
         found = await find(client, options)
         if found is None:
@@ -51,6 +135,25 @@ async def ensure(client: Client, options: OpenSearchOptions) -> Targets:
                 f'sink "opensearch": there is an index "{options.index}{_FIRST}", but no alias '
                 f'"{options.index}" for it; add the alias, or delete the index'
             )
+    return await inspect(client, options, found, mends=True)
+
+
+def refuse_missing(options: OpenSearchOptions) -> None:
+    """Raise `SinkUnavailable` if an index that is missing must not be created."""
+    if options.create == "never":
+        raise SinkUnavailable(
+            f'sink "opensearch": there is no index or alias "{options.index}"; create it, or set '
+            'create = "alias"'
+        )
+
+
+async def inspect(
+    client: Client, options: OpenSearchOptions, found: tuple[str, dict[str, Any]], *, mends: bool
+) -> Targets:
+    """Check what `find` has found; while it is reindexed, both indices. Raises as `ensure`.
+
+    `mends`: whether to map the stamp where it is not mapped; else that is passed over.
+    """
     targets = _targets(options, *found)
     checked = dict([found])
     if len(targets.written) > 1:
@@ -60,14 +163,17 @@ async def ensure(client: Client, options: OpenSearchOptions) -> Targets:
                 f'sink "opensearch": "{options.index}" is being reindexed, and one of the two indices is '
                 "gone; run `pytube reindex abandon`"
             )
-    for name, about in checked.items():
-        await _check_settings(client, options, name, about)
-        await _check_mapping(client, options, name, about)
+    faults = [fault for name, about in checked.items() for fault in _faults(options, name, about)]
+    if faults:
+        raise ConfigError(f'sink "opensearch": {"; ".join(faults)}')
+    if mends:
+        for name, about in checked.items():
+            await _mend(client, options, name, about)
     return targets
 
 
-async def look_up(client: Client, options: OpenSearchOptions) -> Targets:
-    """Where documents go now. Nothing is created or checked.
+async def look_up(client: Client, options: OpenSearchOptions, tube: str) -> Targets:
+    """Where documents of `tube` go now. Nothing is created or checked.
 
     Raises:
         SinkUnavailable: there is no such index now.
@@ -75,7 +181,10 @@ async def look_up(client: Client, options: OpenSearchOptions) -> Targets:
     """
     found = await find(client, options)
     if found is None:
-        raise SinkUnavailable(f'sink "opensearch": the index or alias "{options.index}" is gone')
+        raise SinkUnavailable(
+            f'sink "opensearch": the index or alias "{options.index}" is gone, and only a tube that is to be '
+            f"filled again gets a new one: restore it, or run `pytube backfill start --tube {tube}`"
+        )
     return _targets(options, *found)
 
 
@@ -134,6 +243,38 @@ async def find(client: Client, options: OpenSearchOptions) -> tuple[str, dict[st
     return name, about
 
 
+_ORIGIN = "pytube_origin"
+"""In `_meta` of an index that a reindex has filled: the mark of the one whose documents it took over."""
+
+
+_IDENTITY = "*.settings.index.uuid,*.settings.index.history.uuid,*.mappings._meta." + _ORIGIN
+
+
+def mark_of(about: Mapping[str, Any]) -> str:
+    """What tells the documents of an index from others; a reindex hands it on."""
+    origin = about.get("mappings", {}).get("_meta", {}).get(_ORIGIN)
+    settings = flat(about["settings"])
+    # A snapshot that is restored into an index leaves its uuid, and renews that of its history.
+    ids = [settings["index.uuid"], settings.get("index.history.uuid")]
+    return str(origin or ":".join(filter(None, ids)))
+
+
+async def read_mark(client: Client, options: OpenSearchOptions) -> str | None:
+    """The mark of the index, without the rest that `find` asks for; None when there is none."""
+    try:
+        found = await client.request("GET", path_of(options.index), params={"filter_path": _IDENTITY})
+    except Refused as error:
+        if error.status == 404:
+            return None
+        raise SinkUnavailable(f"{client.where}: the mark of the index can't be read: {error}") from error
+    return " ".join(sorted(map(mark_of, found.values()))) or None
+
+
+def handed_on(about: Mapping[str, Any]) -> dict[str, str]:
+    """What belongs in `_meta` of the index that takes over the documents of this one."""
+    return {_ORIGIN: mark_of(about)}
+
+
 async def describe(client: Client, names: str) -> dict[str, Any]:
     """The settings, mappings and aliases of each index of these names, joined by commas."""
     try:
@@ -181,44 +322,38 @@ async def create(
     await client.request("PUT", path_of(name), body=body)
 
 
-async def _check_settings(
-    client: Client, options: OpenSearchOptions, name: str, about: Mapping[str, Any]
-) -> None:
+def _faults(options: OpenSearchOptions, name: str, about: Mapping[str, Any]) -> Iterator[str]:
+    """All for which an index can't serve as it is."""
     kept = str(about.get("settings", {}).get("index.gc_deletes", _SERVERS_GC_DELETES))
-    if seconds(kept) >= options.tombstone_seconds:
-        return
-    wanted = f"{options.tombstone_seconds}s"
-    if not options.raise_gc_deletes:
-        raise ConfigError(
-            f'sink "opensearch": index "{name}" remembers deletes for {kept} (index.gc_deletes), and late '
-            f"writes have to be refused for {wanted}: set index.gc_deletes to {wanted}, or "
-            "raise_gc_deletes = true"
+    if seconds(kept) < options.tombstone_seconds:
+        yield (
+            f'index "{name}" remembers deletes for {kept} (index.gc_deletes), and late writes have to be '
+            f"refused for {options.tombstone_seconds}s: set index.gc_deletes to that"
         )
-    try:
-        await client.request("PUT", f"{path_of(name)}/_settings", body={"index.gc_deletes": wanted})
-    except Refused as error:
-        raise explain(client, f'set index.gc_deletes of "{name}"', error) from error
-
-
-async def _check_mapping(
-    client: Client, options: OpenSearchOptions, name: str, about: Mapping[str, Any]
-) -> None:
-    """Add the fields of the stamp that are not mapped; refuse those that are mapped in another way."""
-    mappings = about.get("mappings", {})
-    if mappings.get("enabled") in (False, "false"):
-        raise ConfigError(
-            f'sink "opensearch": index "{name}" has mappings with enabled = false, so that its documents '
-            'can\'t be scanned; create it again with dynamic = "false" instead'
+    if about.get("mappings", {}).get("enabled") in (False, "false"):
+        yield (
+            f'index "{name}" has mappings with enabled = false, so that its documents can\'t be scanned; '
+            'create it again with dynamic = "false" instead'
         )
-    there = mappings.get("properties", {}).get(options.stamp, {}).get("properties", {})
+    there = _stamp_fields(options, about)
     for field, wanted in STAMP.items():
         kind = there.get(field, wanted).get("type", "object")
         if kind != wanted["type"]:
-            raise ConfigError(
-                f'sink "opensearch": index "{name}" has the field {options.stamp}.{field} as {kind}, and it '
-                f"has to be {wanted['type']}: give another name as stamp, or create the index again"
+            yield (
+                f'index "{name}" has the field {options.stamp}.{field} as {kind}, and it has to be '
+                f"{wanted['type']}: give another name as stamp, or create the index again"
             )
-    if STAMP.keys() <= there.keys():
+
+
+def _stamp_fields(options: OpenSearchOptions, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = about.get("mappings", {}).get("properties", {})
+    found: Mapping[str, Any] = properties.get(options.stamp, {}).get("properties", {})
+    return found
+
+
+async def _mend(client: Client, options: OpenSearchOptions, name: str, about: Mapping[str, Any]) -> None:
+    """Add the fields of the stamp that are not mapped."""
+    if STAMP.keys() <= _stamp_fields(options, about).keys():
         return
     body = {"properties": {options.stamp: {"properties": STAMP}}}
     try:

@@ -1,7 +1,7 @@
 """Blue/green reindex: a new index beside the live one, until it takes its place or is deleted.
 
 Every change of what workers write and readers see is one request to `_aliases`, which the cluster makes as a
-whole. How workers notice, see `pair`.
+whole. How workers notice, see `index`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ from typing import Any
 
 from pytube.counts import say_count
 from pytube.errors import SinkUnavailable, UsageError
-from pytube.sinks.opensearch.client import Client, Refused
-from pytube.sinks.opensearch.index import create, describe, explain, find
-from pytube.sinks.opensearch.options import OpenSearchOptions
-from pytube.sinks.opensearch.pair import GREEN, Pair, path_of, takes_no_writes
-from pytube.sinks.reindexing import ReindexState
+from pytube.sinks.base import ReindexState
+from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
+from pytube.sinks.opensearch.index import (
+    GREEN,
+    Pair,
+    create,
+    describe,
+    explain,
+    find,
+    handed_on,
+    path_of,
+    takes_no_writes,
+)
 
 _META = "pytube_reindex"
 """What we keep among the new index's `_meta`, until the end."""
@@ -28,7 +36,12 @@ About = Mapping[str, Any]
 
 
 class IndexReindexer:
-    """The reindex of the alias that the options name."""
+    """Moves the alias that the options name to a new index, step by step.
+
+    All state is in the cluster. Each step that changes what workers write or readers see is one change there,
+    which is made as a whole or not at all. Methods raise `SinkUnavailable` and `SinkTimeout`, and
+    `UsageError` when the alias is not in the state that they need.
+    """
 
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
@@ -37,11 +50,16 @@ class IndexReindexer:
     # --- steps ----------------------------------------------------------------------------
 
     async def look(self) -> ReindexState | None:
-        """See `Reindexer.look`."""
+        """What is under way; None when nothing is."""
         return await self._state(*await self._find())
 
     async def begin(self, tube: str) -> ReindexState:
-        """Make the new index; have both written through aliases of their own; wait for the nodes."""
+        """Make the new index, and have every write from now on go to both; goes on with one that has begun.
+
+        Both are written through aliases of their own. It returns when all nodes know them: whatever a worker
+        writes to the old one alone was read from the source before. So a backfill that begins then misses
+        nothing.
+        """
         pair, name, about = await self._find()
         if pair is None:
             await self._delete_leftovers()
@@ -63,17 +81,17 @@ class IndexReindexer:
         return state
 
     async def record(self, backfills: Sequence[int]) -> None:
-        """Keep them in the new index itself, so that they go with it."""
+        """Keep the numbers of the backfills that fill the new index in it, so that they go with it."""
         pair, _, _ = await self._find()
         new, about = await self._new(pair)
         await self._put_meta(new, about, {**_meta(about)[_META], "backfills": list(backfills)})
 
     async def count(self, name: str) -> int:
-        """Those that can be searched after a refresh."""
+        """The documents of an index that can be searched after a refresh."""
         return await self._count(name, {"match_all": {}})
 
     async def switch(self, *, back: bool = False) -> None:
-        """Give all aliases of the one index to the other, with their filters and routings."""
+        """Have readers see the new index, or the old one again, by all aliases of the other, as they are."""
         pair, searched, about = await self._find()
         pair = _required(pair, self._options.index)
         other = await self._holder(pair.blue if back else pair.green)
@@ -87,7 +105,11 @@ class IndexReindexer:
         )
 
     async def finish(self, *, force: bool = False) -> None:
-        """Delete the old index, and let the alias take writes again."""
+        """Delete the old index, and let the alias take writes again.
+
+        Raises:
+            UsageError: writes that began before the reindex might still come; `force` does it all the same.
+        """
         pair, searched, about = await self._find()
         pair = _required(pair, self._options.index)
         if pair.green not in about["aliases"]:
@@ -112,7 +134,7 @@ class IndexReindexer:
         )
 
     async def abandon(self) -> bool:
-        """Delete the new index, and let the alias take writes again."""
+        """Delete the new index, and let the alias take writes again; False when there was none."""
         pair, searched, about = await self._find()
         if pair is None:
             return await self._delete_leftovers()
@@ -132,7 +154,7 @@ class IndexReindexer:
         return True
 
     def options_of(self, name: str) -> Mapping[str, object]:
-        """The index under its own name."""
+        """Options that, in place of the configured ones, make a sink of one index alone, to read it."""
         return {"index": name, "create": "never"}
 
     async def close(self) -> None:
@@ -222,8 +244,9 @@ class IndexReindexer:
     async def _create(self, pair: Pair, about: About, tube: str) -> None:
         """The new index with its own alias, which tells whose it is if nothing else is done."""
         aliases = {pair.green: _routing(about, pair.index)}
+        meta = {_META: {"tube": tube}, **handed_on(about)}
         try:
-            await create(self._connected(), self._options, pair.new_index, aliases, {_META: {"tube": tube}})
+            await create(self._connected(), self._options, pair.new_index, aliases, meta)
         except Refused as error:
             raise explain(self._connected(), f'create the index "{pair.new_index}"', error) from error
 

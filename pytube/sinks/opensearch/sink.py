@@ -8,16 +8,23 @@ from typing import Any, Self
 
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
-from pytube.sinks.base import PAGE, Stored
-from pytube.sinks.keys import KeyTemplate
-from pytube.sinks.opensearch.bulk import Lines, is_possible
-from pytube.sinks.opensearch.client import Client, Names, Refused
-from pytube.sinks.opensearch.delivery import Delivery, deliver
-from pytube.sinks.opensearch.index import delete, ensure, look_up
-from pytube.sinks.opensearch.options import OpenSearchOptions
-from pytube.sinks.opensearch.pair import Index, Targets
+from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
+from pytube.sinks.opensearch.bulk import Delivery, Lines, deliver, is_possible
+from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
+from pytube.sinks.opensearch.index import (
+    Index,
+    Targets,
+    delete,
+    ensure,
+    find,
+    inspect,
+    look_up,
+    read_mark,
+    refuse_missing,
+)
 from pytube.sinks.opensearch.reindex import IndexReindexer
-from pytube.sinks.trial import Trial, of_the_suite
+from pytube.sinks.registry import KeyTemplate
+from pytube.threads import Resolver
 
 
 class OpenSearchSink:
@@ -31,9 +38,13 @@ class OpenSearchSink:
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
         self._lines = Lines(options)
-        self._names = Names(options.connect_timeout)
+        self._resolver = Resolver(options.connect_timeout)
         self._opened: tuple[Client, Targets] | None = None
         self._looking = asyncio.Lock()
+        self._mark: str | None = None
+        """Of the index that was checked last."""
+        self._fault: str | None = None
+        """Why the index that has taken its place must not be written to; None while it may."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -42,37 +53,56 @@ class OpenSearchSink:
 
     async def open(self) -> None:
         """Find, create and check the index."""
+        await self._connect(makes=True)
+
+    async def open_existing(self) -> str | None:
+        """Find and check the index, and change nothing; why not, if there is none."""
+        await self._connect(makes=False)
+        if self._opened is not None:
+            return None
+        return f'sink "opensearch": there is no index or alias "{self._options.index}"'
+
+    async def _connect(self, *, makes: bool) -> None:
+        """Open, unless there is no index, and none is to be made."""
         if self._opened is not None:
             return
-        client = Client(self._options, self._names)
+        options = self._options
+        client = Client(options, self._resolver)
         try:
-            self._opened = client, await ensure(client, self._options)
+            if makes:
+                self._opened = client, await ensure(client, options)
+            elif (found := await find(client, options)) is not None:
+                self._opened = client, await inspect(client, options, found, mends=False)
+            else:
+                refuse_missing(options)
         except SinkTimeout as error:
             raise SinkUnavailable(str(error)) from error
         finally:
             if self._opened is None:
                 await client.close()
+        self._mark = self._fault = None
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, in bulk requests of at most `bulk_bytes`; during a reindex, to both indices."""
         client, targets = self._open()
-        async with client.use():
-            while True:
-                deliveries = [Delivery(client, index, self._options, batch) for index in targets.written]
-                results: Sequence[Result] | SinkError
-                try:
-                    results = await deliver(deliveries, self._lines)
-                except SinkError as error:
-                    results = error
-                found = None
-                if any(one.may_have_moved for one in deliveries):
-                    found = await self._look_again(client, targets)
-                if found is not None:
-                    targets = found  # what was taken already is recognized by its token
-                elif isinstance(results, SinkError):
-                    raise results
-                else:
-                    return results
+        if self._fault is not None:
+            raise SinkUnavailable(self._fault)
+        while True:
+            deliveries = [Delivery(client, index, self._options, batch) for index in targets.written]
+            results: Sequence[Result] | SinkError
+            try:
+                results = await deliver(deliveries, self._lines)
+            except SinkError as error:
+                results = error
+            found = None
+            if any(one.may_have_moved for one in deliveries):
+                found = await self._look_again(client, targets, batch.tube)
+            if found is not None:
+                targets = found  # what was taken already is recognized by its token
+            elif isinstance(results, SinkError):
+                raise results
+            else:
+                return results
 
     async def abandon(self, batch: Batch) -> None:
         """Return at once: a late write loses."""
@@ -81,11 +111,7 @@ class OpenSearchSink:
         """Begin no more requests; those under way end by themselves."""
         if self._opened is not None:
             (client, _), self._opened = self._opened, None
-            await client.retire()
-
-    def cannot_scan(self) -> str | None:
-        """Return None: it can."""
-        return None
+            await client.close()
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of the documents of that tube and shard with a lower stamp, in the order of their words.
@@ -112,22 +138,17 @@ class OpenSearchSink:
             },
             "sort": [{f"{stamp}.id": "asc"}],
         }
-        async with client.use():
-            # Asked each time: only a write would notice that a reindex is over.
-            for index in (await look_up(client, self._options)).written:
-                await self._refresh(client, index)
-                after: Mapping[str, Any] = {}
-                while True:
-                    hits = await self._page(client, index, where, {**search, **after})
-                    if hits:
-                        yield [_id(hit, f"{stamp}.text") for hit in hits]
-                    if len(hits) < PAGE:
-                        break
-                    after = {"search_after": hits[-1]["sort"]}
-
-    def cannot_read(self) -> str | None:
-        """Return None: it can."""
-        return None
+        # Asked each time: only a write would notice that a reindex is over.
+        for index in (await look_up(client, self._options, tube)).written:
+            await self._refresh(client, index)
+            after: Mapping[str, Any] = {}
+            while True:
+                hits = await self._page(client, index, where, {**search, **after})
+                if hits:
+                    yield [_id(hit, f"{stamp}.text") for hit in hits]
+                if len(hits) < PAGE:
+                    break
+                after = {"search_after": hits[-1]["sort"]}
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """Get them by their `_id`, which needs no refresh. The server does not show tombstones."""
@@ -141,13 +162,12 @@ class OpenSearchSink:
         by_shard = self._options.routing == "shard"
         wanted = [{"_id": names[at]} | ({"routing": str(keys[at][0])} if by_shard else {}) for at in possible]
         params = {"filter_path": "docs.found,docs._source,docs.error.type"}
-        async with client.use():
-            try:
-                answer = await client.request(
-                    "POST", f"{targets.searched.path}/_mget", params=params, body={"docs": wanted}
-                )
-            except Refused as error:
-                raise SinkUnavailable(f"{client.where} could not be read: {error}") from error
+        try:
+            answer = await client.request(
+                "POST", f"{targets.searched.path}/_mget", params=params, body={"docs": wanted}
+            )
+        except Refused as error:
+            raise SinkUnavailable(f"{client.where} could not be read: {error}") from error
         documents = answer.get("docs", [])
         if len(documents) != len(wanted):
             raise SinkUnavailable(f"{client.where} answered {len(documents)} of {len(wanted)} documents")
@@ -159,19 +179,49 @@ class OpenSearchSink:
                 found[keys[at]] = self._stored(document.get("_source", {}))
         return found
 
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The same: the index keeps the source text."""
-        return bodies
-
     def _stored(self, source: dict[str, Any]) -> Stored:
         stamp = source.pop(self._options.stamp, None)
         if not isinstance(stamp, dict) or "token" not in stamp:
             return Stored.decoded(source)  # by others
         return Stored.decoded(source, Token.parse(stamp["token"]), stamp.get("seq"))
 
-    def cannot_reindex(self) -> str | None:
-        """Return None; whether the alias can be moved, the server knows."""
-        return None
+    async def read_mark(self, tube: str) -> str | None:
+        """The uuid of the index; that of the first one, where a reindex has moved the alias since.
+
+        An index that has taken the place of another is checked before more is written to it.
+        """
+        client, targets = self._open()
+        mark = await read_mark(client, self._options)
+        if mark is None:
+            self._fault = None  # of an index that is gone: who sends finds that
+        elif mark != self._mark or self._fault is not None:
+            await self._inspect(client, targets, tube)
+            self._mark = mark
+        return mark
+
+    async def _inspect(self, client: Client, seen: Targets, tube: str) -> None:
+        """See whether more may be written, and do what `open` would."""
+        try:
+            found = await find(client, self._options)
+            if found is not None:
+                _refuse_index_for_alias(seen, tube, is_alias=found[0] != self._options.index)
+                await inspect(client, self._options, found, mends=True)
+        except ConfigError as error:  # of the index, not of the documents
+            self._fault = str(error)
+        else:
+            self._fault = None
+
+    async def write_mark(self, tube: str, mark: str) -> None:
+        """Create the index, which has its uuid by that."""
+        del tube, mark
+        client, _ = self._open()
+        try:
+            self._opened = client, await ensure(client, self._options)
+        except SinkTimeout as error:
+            raise SinkUnavailable(str(error)) from error
+        except (ConfigError, SinkUnavailable) as error:
+            self._fault = str(error)  # for who sends to tell: it is why there is no index
+            raise
 
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
@@ -199,16 +249,18 @@ class OpenSearchSink:
         notes = (of_the_suite("the mapping"), of_the_suite("the template of _id"))
         return Trial(lambda: type(self)(options), f"index {index}", erase, notes)
 
-    async def _look_again(self, client: Client, seen: Targets) -> Targets | None:
-        """Where documents go now; None when that is still where they went."""
+    async def _look_again(self, client: Client, seen: Targets, tube: str) -> Targets | None:
+        """Where documents of `tube` go now; None when that is still where they went."""
         async with self._looking:
             if self._open() == (client, seen):
                 try:
-                    self._opened = client, await look_up(client, self._options)
+                    found = await look_up(client, self._options, tube)
+                    _refuse_index_for_alias(seen, tube, is_alias=found.searched.is_alias)
                 except ConfigError as error:  # of the index, not of the documents
                     raise SinkUnavailable(str(error)) from error
-            _, found = self._open()
-            return None if found == seen else found
+                self._opened = client, found
+            _, now = self._open()
+            return None if now == seen else now
 
     def _open(self) -> tuple[Client, Targets]:
         if self._opened is None:
@@ -245,3 +297,12 @@ class OpenSearchSink:
 def _id(hit: Mapping[str, Any], text: str) -> Id:
     word: str = hit["sort"][0]
     return word if text in hit.get("fields", {}) else int(word)
+
+
+def _refuse_index_for_alias(seen: Targets, tube: str, *, is_alias: bool) -> None:
+    """Raise `ConfigError` if an index stands where there was an alias: none of ours, without our mappings."""
+    if seen.searched.is_alias and not is_alias:
+        raise ConfigError(
+            f'sink "opensearch": "{seen.searched.name}" was an alias, and is an index now that pytube has '
+            f"not made; delete it, and run `pytube backfill start --tube {tube}`"
+        )

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytube import logs
 from tests.crash.chaos.course import LONG, Run
 from tests.crash.chaos.invariants import Stopped, Violation
-from tests.crash.chaos.page import Outcome, report
+from tests.crash.chaos.page import Outcome, Records, report
 
 
 def main() -> int:
@@ -68,7 +68,21 @@ def _outcome(run: Run, started: datetime, seconds: float, violations: list[Viola
         faults=dict(run.monkey.counts),
         missing=run.monkey.missing,
         measures=run.measures,
+        records=_records(run),
         violations=violations,
+    )
+
+
+def _records(run: Run) -> Records:
+    consumer, writers = run.consumer, run.load.outboxes
+    return Records(
+        consumer.stashed,
+        consumer.found,
+        consumer.late,
+        consumer.repeats,
+        writers.committed,
+        writers.rolled_back,
+        writers.longest,
     )
 
 

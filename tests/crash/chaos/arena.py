@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +12,9 @@ from typing import Self
 import psycopg
 
 from pytube.embedded.kafka_real import RealKafka
-from pytube.embedded.ports import Port
 from pytube.embedded.postgres import Postgres
-from tests.crash.chaos import source
+from pytube.embedded.process import Port
+from tests.crash.chaos import outboxes, source
 from tests.helpers.database import INSTALL_SQL, psql_file
 from tests.helpers.proxy import Proxy
 
@@ -25,12 +26,12 @@ PREPARED = 10
 class Arena:
     """Postgres, a real broker, and for each worker a proxy before each server that it speaks to."""
 
-    def __init__(self, folder: Path, members: dict[str, str]) -> None:
+    def __init__(self, folder: Path, members: Iterable[str]) -> None:
         """Start it all.
 
         Args:
             folder: for everything that is written; the server's user can enter it.
-            members: the election of each worker, by its name.
+            members: the names of the workers.
         """
         self.folder = folder
         self.journals = folder / "journals"
@@ -39,12 +40,12 @@ class Arena:
         self.postgres = self._make_postgres(None, prepared=True)
         self._prepared = True
         self._stack.callback(self._close_postgres)
-        self._doors = {name: Port() for name, election in members.items() if election == "neli"}
+        self._doors = {name: Port() for name in members}
         self.kafka = RealKafka(folder / "kafka", [door.number for door in self._doors.values()])
         self._stack.enter_context(self.kafka)
         self.version = self._make_database()
         """Of Postgres."""
-        self.proxies = {(name, "postgres"): self._proxy(self.postgres.port) for name in members}
+        self.proxies = {(name, "postgres"): self._proxy(self.postgres.port) for name in self._doors}
         for name, door in self._doors.items():
             self.proxies[name, "kafka"] = self._proxy(self.kafka.behind(door.number), door)
 
@@ -73,6 +74,9 @@ class Arena:
             version = admin.execute("SHOW server_version").fetchone()
         psql_file(self.postgres, self.dsn, INSTALL_SQL)
         source.make(self.dsn)
+        with self.connect() as connection:
+            outboxes.make(connection)
+        outboxes.make_topics(self.kafka.bootstrap)
         return str(version[0]) if version else "unknown"
 
     def _proxy(self, upstream: int, door: Port | None = None) -> Proxy:
@@ -91,10 +95,9 @@ class Arena:
     def environment(self, name: str) -> dict[str, str]:
         """Where worker `name` finds its servers: behind its proxies."""
         port = self.proxies[name, "postgres"].port
-        kafka = self.proxies.get((name, "kafka"))
         return {
             "WORKER_DSN": self.dsn.replace(f":{self.postgres.port}/", f":{port}/"),
-            "WORKER_KAFKA": kafka.address if kafka is not None else "",
+            "WORKER_KAFKA": self.proxies[name, "kafka"].address,
         }
 
     def connect(self) -> psycopg.Connection:

@@ -14,6 +14,7 @@ from tests.crash.chaos import (
     faults_of_servers,
     faults_of_tubes,
     faults_of_workers,
+    outboxes,
     reader,
 )
 from tests.crash.chaos.arena import Arena
@@ -23,8 +24,9 @@ from tests.crash.chaos.ledger import Ledger
 from tests.crash.chaos.load import Load
 from tests.crash.chaos.measures import LagWatch, Measures, grown
 from tests.crash.chaos.monkey import CALM_LIMIT, Monkey, Scene
+from tests.crash.chaos.outboxes import OUTBOXES
 from tests.crash.chaos.quiet import Quiet
-from tests.crash.chaos.records import Window
+from tests.crash.chaos.records import Term, Window
 from tests.crash.chaos.sink import REQUEST_TIMEOUT
 from tests.crash.chaos.source import TUBES
 
@@ -71,6 +73,7 @@ class Run:
         self._stack.callback(self.load.close)
         scene = Scene(self.arena, self.crew, random.Random(seed))
         self.monkey = Monkey(scene, FAULTS, folder / "faults.jsonl")
+        self.consumer = outboxes.Consumer(self.arena.kafka.bootstrap)
         self._ledgers = {tube.name: Ledger() for tube in TUBES}
         self._quiet = Quiet(self.arena, self.crew, self._tick)
         self._began = time.monotonic()
@@ -80,19 +83,19 @@ class Run:
         self._stack.close()
 
     def go(self, seconds: float, leg: float) -> None:
-        """Run for so long, with a checkpoint after each leg.
+        """Run for so long once all workers are at work, with a checkpoint after each leg.
 
         Raises:
             Stopped: something is wrong; everything stays as it is, so that one can look.
         """
         self._began = time.monotonic()
-        end = self._began + seconds
         for name in MEMBERS:
             self.crew.start(name)
         self._quiet.until_led(FIRST_LIMIT)
         self._quiet.until_drained(FIRST_LIMIT)
         # Only now: the first rows waited for the first workers to start.
         self._stack.callback(LagWatch(self.arena, self.measures).close)
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._leg(min(leg, end - time.monotonic()))
             self._checkpoint()
@@ -149,18 +152,24 @@ class Run:
                 )
                 windows.append(window)
             violations = [wrong for window in windows for wrong in self._ledgers[window.tube].take(window)]
-            self._count(windows)
+            violations += self.consumer.take(connection, self.crew.overdue)
+            self._count(windows, {one.name: reader.terms(connection, one.name) for one in OUTBOXES})
             self._raise(violations + grown(self.measures.memory))
             reader.forget(connection)
+            outboxes.forget(connection)
+        self.crew.overdue.clear()
         self.arena.drop(aside)
         self.checkpoints += 1
         self._say(self._progress(windows, time.monotonic() - began))
         self.arena.switch_prepared()
 
-    def _count(self, windows: list[Window]) -> None:
-        self.measures.count_terms(windows)
+    def _count(self, windows: list[Window], of_outboxes: dict[str, list[Term]]) -> None:
+        terms = [*(window.terms for window in windows), *of_outboxes.values()]
+        self.measures.count_terms([one for several in terms for one in several])
         for window in windows:
             self.measures.saw(window)
+        for name, several in of_outboxes.items():
+            self.measures.saw_terms(several, self.crew.told[name])
         self.measures.remember(self.crew.memory())
         self.committed = self.load.committed
         self.starts = self.crew.starts
@@ -171,6 +180,7 @@ class Run:
             f"{(time.monotonic() - self._began) / 60:5.1f} min  checkpoint {self.checkpoints}: 0 violations; "
             f"{self.monkey.counts.total()} faults, {measures.terms} terms, "
             f"{sum(len(window.lines) for window in windows)} documents, "
-            f"{sum(len(window.pods) for window in windows)} touches; led after {measures.returns[-1]:.1f} s, "
+            f"{sum(len(window.pods) for window in windows)} touches, "
+            f"{self.consumer.stashed} records stashed so far; led after {measures.returns[-1]:.1f} s, "
             f"drained after {measures.drains[-1]:.1f} s, checked in {took:.1f} s"
         )

@@ -14,11 +14,13 @@ from uuid import uuid4
 
 import psutil
 
+from pytube.outbox.messages import OVERDUE
 from tests.crash.chaos.arena import Arena
 from tests.crash.chaos.invariants import Invariant, Violation
 from tests.crash.chaos.log import Log, is_grave, moment_of
+from tests.crash.chaos.outboxes import OUTBOXES
 from tests.crash.chaos.sink import CLIENT, FOLDER, REQUEST_TIMEOUT
-from tests.crash.chaos.source import BY_ELECTION
+from tests.crash.chaos.source import BY_ELECTION, TUBES
 from tests.helpers.armed import VARIABLE, module
 from tests.helpers.database import ROOT
 
@@ -34,13 +36,15 @@ START_LIMIT = 90.0
 """Seconds that a worker may take to start."""
 
 MEMBERS = {"neli-1": "neli", "neli-2": "neli", "neli-3": "neli", "lease-1": "lease", "lease-2": "lease"}
+NAMES = (*(tube.name for tube in TUBES), *(outbox.name for outbox in OUTBOXES))
+"""Of all that workers lead partitions of."""
 ELDERS = ("neli-1", "lease-1")
 """Never restarted, whatever else happens to them: they would show a leak."""
 
 
 def configuration(installation: str, election: str) -> str:
     """The file of the workers under one election."""
-    kafka = '[kafka]\nbootstrap_servers = "${WORKER_KAFKA}"' if election == "neli" else ""
+    outboxes = "".join(outbox.settings for outbox in OUTBOXES if outbox.election == election)
     tube = BY_ELECTION[election].name
     return f"""
 [postgres]
@@ -55,7 +59,8 @@ receive_deadline = {RECEIVE_DEADLINE}
 drain_limit = {DRAIN_LIMIT}
 meter_interval = 5.0
 
-{kafka}
+[kafka]
+bootstrap_servers = "${{WORKER_KAFKA}}"
 
 [tube.{tube}]
 keys_in_flight = 5000
@@ -68,6 +73,7 @@ concurrency = 8
 request_timeout = {REQUEST_TIMEOUT}
 batch_documents = 100
 sends = 2
+{outboxes}
 """
 
 
@@ -125,15 +131,17 @@ class Crew:
     arena: Arena
     members: dict[str, Member] = field(default_factory=dict)
     told: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By tube: when a worker said that it had begun which term."""
+    """By tube and outbox: when a worker said that it had begun which term."""
+    overdue: set[str] = field(default_factory=set)
+    """Outboxes of which a worker has said that the broker did not answer in time."""
     starts: int = 0
     _wrong: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         installation = f"chaos-{uuid4().hex[:8]}"
-        for election, tube in BY_ELECTION.items():
+        for election in BY_ELECTION:
             self._config(election).write_text(configuration(installation, election))
-            self.told[tube.name] = {}
+        self.told = {name: {} for name in NAMES}
         self.members = {
             name: Member(name, election, Log(self.arena.folder / f"{name}.log"))
             for name, election in MEMBERS.items()
@@ -215,6 +223,8 @@ class Crew:
             if entry.get("event") == "leader_acquired":
                 member.has_led = True
                 self.told[entry["tube"]][entry["leader_id"]] = moment_of(entry)
+            if OVERDUE.reason in json.dumps(entry):
+                self.overdue.add(entry.get("tube", ""))
             if is_grave(entry) and not member.excused:
                 self._wrong.append(f"{member.name} said {json.dumps(entry)[:2000]}")
 

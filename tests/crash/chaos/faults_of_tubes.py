@@ -8,11 +8,14 @@ from uuid import uuid4
 import psycopg
 
 from pytube.errors import PytubeError
+from pytube.outbox.admin import Outboxes
 from pytube.tubes.admin import Tubes
 from tests.crash.chaos.monkey import Course, Fault, NotNow, Scene
+from tests.crash.chaos.outboxes import OUTBOXES
 from tests.crash.chaos.source import EXTRAS, FAR, TUBES
 
 _MOST_PARTITIONS = 8
+_REPARTITIONED = [outbox.name for outbox in OUTBOXES]
 _LONGEST = 25.0
 _STATEMENTS = 25
 _TOUCH = "INSERT INTO items SELECT g, 1, 'late' FROM generate_series(%(first)s::bigint, %(first)s + 20) g"
@@ -20,13 +23,13 @@ _TOUCH = "INSERT INTO items SELECT g, 1, 'late' FROM generate_series(%(first)s::
 
 def repartition(scene: Scene) -> Course:
     """Another number of partitions, while writers and workers are at it."""
-    tube = scene.draw.choice(TUBES).name
+    tube = scene.draw.choice([*(one.name for one in TUBES), *_REPARTITIONED])
     with scene.alone("postgres", f"partitions of {tube}"):
         partitions = scene.draw.randint(1, _MOST_PARTITIONS)
         try:
             with scene.arena.connect() as connection:
                 connection.execute("SET lock_timeout = '10s'")
-                Tubes(connection).create(tube, partitions)
+                (Outboxes if tube in _REPARTITIONED else Tubes)(connection).create(tube, partitions)
             scene.tell(f"{tube} has {partitions}")
         except PytubeError as error:
             scene.tell(f"{tube} kept those it had: {error}")

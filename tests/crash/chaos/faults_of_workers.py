@@ -17,7 +17,8 @@ from tests.crash.chaos.crew import (
 )
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.monkey import Course, Fault, Scene
-from tests.helpers.armed import OF_TUBES, Action
+from tests.crash.chaos.outboxes import TRANSACTIONAL
+from tests.helpers.armed import OF_TRANSACTIONS, OF_TUBES, Action
 
 _LOOK = 0.2
 _TIMES = 8
@@ -114,7 +115,10 @@ def _end(scene: Scene, name: str) -> Course:
 def strike_at_a_point(scene: Scene) -> Course:
     """A start with a fault at some pass of some point, and what has to follow."""
     name = _mortal(scene)
-    point = scene.draw.choice([point for point in Point if point in OF_TUBES])
+    points = OF_TUBES | {Point.AFTER_HANDOVER}
+    if MEMBERS[name] == TRANSACTIONAL.election:
+        points |= OF_TRANSACTIONS
+    point = scene.draw.choice([point for point in Point if point in points])
     action = scene.draw.choice([Action.KILL, Action.STOP, Action.RAISE])
     nth = scene.draw.choice([1, 1, 2, 3, 5, 10, 30])
     with scene.alone(name):

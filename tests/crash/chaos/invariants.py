@@ -23,6 +23,12 @@ class Invariant(StrEnum):
     TRUSTED = "No send begins later than the receive deadline after the last renewal of its term before it."
     WAITED = "No term sends before each earlier one has released, or must have lost its right to send."
     PARKED = "Parked is exactly what the sink refused last."
+    DELIVERED = (
+        "Once all is quiet, Kafka has each record that was committed to an outbox, and nothing that was "
+        "rolled back. Of a key, what was committed before a record was stashed comes before it. What comes "
+        "again does so within the bounds of the mode; in transactions nothing comes again, or late."
+    )
+    SENDABLE = "No record of an outbox is parked."
     LED = "Each partition is led again, and its backlog gone, within a bound after the last fault."
     LIVING = "No worker ends, fails or logs an error without a fault that explains it."
     LEAN = "A worker that was never restarted does not grow."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line
+from pytube.sinks.jsonl import Line
 from tests.crash.chaos import of_queue, of_sends, of_terms
 from tests.crash.chaos.invariants import Invariant, Violation
 from tests.crash.chaos.records import Key, Window

@@ -1,16 +1,19 @@
-"""The load: writers of both tables, in all the ways that there are, that can be paused."""
+"""The load: writers of both tables, in all the ways that there are, and of outboxes; it can be paused."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from tests.crash.chaos.arena import Arena
+from tests.crash.chaos.outbox_load import OutboxWriters
 from tests.crash.chaos.source import EXTRAS, ITEMS
 
 WRITERS = 2
@@ -53,8 +56,13 @@ class Load:
         self._script = arena.folder / "pgbench.sql"
         self._script.write_text(PGBENCH)
         self.committed = 0
-        self._threads = [threading.Thread(target=self._write, args=(seed,)) for seed in range(WRITERS)]
-        self._threads.append(threading.Thread(target=self._keep_pgbench))
+        self.outboxes = OutboxWriters(arena.connect, self._go)
+        writers = [
+            *(partial(self._write, random.Random(seed)) for seed in range(WRITERS)),
+            self._run_pgbench,
+            *self.outboxes.writers,
+        ]
+        self._threads = [threading.Thread(target=self._keep, args=(writer,)) for writer in writers]
         self._busy = threading.Lock()
         self._at_work = 0
         self._changed = threading.Condition(self._busy)
@@ -93,17 +101,21 @@ class Load:
             self._at_work -= 1
             self._changed.notify_all()
 
-    def _write(self, seed: int) -> None:
-        draw = random.Random(seed)
+    def _keep(self, write: Callable[[], None]) -> None:
+        """Have a writer write, anew when its connection is lost."""
         while self._begin():
             try:
-                with suppress(psycopg.OperationalError), self._arena.connect() as connection:
-                    while self._go.is_set():
-                        self._one(connection, draw)
-                        self._over.wait(PAUSE)
+                with suppress(psycopg.OperationalError):
+                    write()
             finally:
                 self._end()
             self._over.wait(0.05)
+
+    def _write(self, draw: random.Random) -> None:
+        with self._arena.connect() as connection:
+            while self._go.is_set():
+                self._one(connection, draw)
+                self._over.wait(PAUSE)
 
     def _one(self, connection: psycopg.Connection[Any], draw: random.Random) -> None:
         (statement,) = draw.choices([kind for _, kind in _KINDS], [share for share, _ in _KINDS])
@@ -115,14 +127,6 @@ class Load:
                     connection.execute(_SINGLE, {"key": draw.randint(1, ITEMS)})
             connection.execute(statement, values)
             self.committed += 1
-
-    def _keep_pgbench(self) -> None:
-        while self._begin():
-            try:
-                self._run_pgbench()
-            finally:
-                self._end()
-            self._over.wait(0.5)
 
     def _run_pgbench(self) -> None:
         """Run pgbench until it ends, be it because its server does, or until the pause."""
@@ -139,3 +143,4 @@ class Load:
                 process.wait(0.1)
         process.terminate()
         process.wait()
+        self._over.wait(0.4)

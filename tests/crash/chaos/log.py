@@ -8,7 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pytube.errors import BrokerUnavailable, DatabaseUnavailable
+
 _TAIL = 1000
+_OF_SERVERS = tuple(f"{error.__name__}: " for error in (DatabaseUnavailable, BrokerUnavailable))
 
 
 @dataclass
@@ -45,8 +48,12 @@ def _entry(line: bytes) -> dict[str, Any]:
 def is_grave(entry: dict[str, Any]) -> bool:
     """Whether it tells of a fault of the program's.
 
-    The sentence with which a command ends is plain text, and goes with its exit code.
+    The sentence with which a command ends is plain text, and goes with its exit code. That several terms of a
+    partition have ended because a server was not there, with less than a minute from one to the next, is what
+    faults that follow each other bring about; whether it ends is seen by who leads when they are over.
     """
+    if entry.get("event") == "terms_fail" and entry.get("reason", "").startswith(_OF_SERVERS):
+        return False
     return entry.get("level") in ("error", "critical") or "Traceback" in entry.get("text", "")
 
 

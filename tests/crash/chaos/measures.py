@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from psycopg import sql
 from tests.crash.chaos.arena import Arena
 from tests.crash.chaos.crew import ELDERS
 from tests.crash.chaos.invariants import Invariant, Violation
-from tests.crash.chaos.records import Window
+from tests.crash.chaos.records import Term, Window
 from tests.crash.chaos.source import FAR, TUBES
 
 _INTERVAL = 0.5
@@ -54,15 +54,19 @@ class Measures:
             key = line.shard, line.id
             self.repeated += key in held and held[key] == line.doc
             held[key] = line.doc
-        by_id = {term.leader_id: term for term in window.terms}
-        for leader_id, moment in window.told.items():
+        self.saw_terms(window.terms, window.told)
+
+    def saw_terms(self, terms: Sequence[Term], told: Mapping[str, float]) -> None:
+        """Count how long partitions were without a leader, of terms that workers said to have begun."""
+        by_id = {term.leader_id: term for term in terms}
+        for leader_id, moment in told.items():
             term = by_id.get(leader_id)
             if term is None or leader_id in self._told:
                 continue
             self._told.add(leader_id)
             gone = [
                 earlier.renewed_at
-                for earlier in window.terms
+                for earlier in terms
                 if earlier.outcome == "superseded"
                 and earlier.epoch < term.epoch
                 and earlier.ended_at is not None
@@ -72,9 +76,8 @@ class Measures:
             if gone:
                 self.takeovers.append(moment - max(gone))
 
-    def count_terms(self, windows: list[Window]) -> None:
-        """Count the terms, of which every window has all."""
-        terms = [term for window in windows for term in window.terms]
+    def count_terms(self, terms: Sequence[Term]) -> None:
+        """Count the terms, of which the database has all."""
         self.terms = len(terms)
         outcomes = [term.outcome for term in terms]
         self.released = outcomes.count("released")

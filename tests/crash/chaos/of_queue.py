@@ -77,14 +77,22 @@ def unacknowledged(window: Window) -> Iterator[str]:
 
 
 def _missing(answers: list[_Answer], pod: Pod, since: Since | None, purged_at: float) -> str:
-    """What is wrong with the last answer before the purge; nothing when it will do.
+    """What is wrong with the last answer before the purge; nothing when it or an earlier one will do.
 
-    States only grow, so if any answer will do, the last one does.
+    Mostly the last one does, since states only grow. But a stopped worker notes what it was answered before
+    when it goes on, later than what its successor has noted of a newer state.
     """
     index = bisect_right(answers, purged_at, key=lambda answer: answer[0])
     if not index:
         return "no send of it was answered before"
-    answered, began, held = answers[index - 1]
+    lacks = (_lack(answer, pod, since) for answer in reversed(answers[:index]))
+    last = next(lacks)
+    return last if last and all(lacks) else ""
+
+
+def _lack(answer: _Answer, pod: Pod, since: Since | None) -> str:
+    """Why an answer will not do."""
+    answered, began, held = answer
     if began < pod.ts:
         return f"the last send answered before began at {began:.6f}, before the touch"
     reason = since.misses(held) if since is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import metadata
@@ -20,6 +20,21 @@ from tests.crash.chaos.measures import Measures
 from tests.crash.chaos.sink import REQUEST_TIMEOUT
 
 NOTES = Path(__file__).resolve().parent / "notes.md"
+
+
+@dataclass(frozen=True)
+class Records:
+    """What went through the outboxes."""
+
+    stashed: int
+    found: int
+    """At Kafka, with those that came again."""
+    late: int
+    repeats: Mapping[str, int]
+    """By outbox."""
+    long_committed: int
+    long_rolled_back: int
+    longest: float
 
 
 @dataclass
@@ -37,6 +52,7 @@ class Outcome:
     starts: int
     faults: dict[str, int]
     measures: Measures
+    records: Records
     violations: list[Violation] = field(default_factory=list)
     missing: Sequence[str] = ()
     """Faults that never struck."""
@@ -116,8 +132,9 @@ def _figures(outcome: Outcome) -> str:
             ["touches purged (pods)", f"{measures.purged:,}"],
             ["documents written to the sink", f"{measures.documents:,}"],
             ["of these, the same state of a row once more", f"{measures.repeated:,}"],
+            *_records(outcome.records),
             ["starts of workers", f"{outcome.starts:,}"],
-            ["terms", f"{measures.terms:,}"],
+            ["terms, of tubes and outboxes", f"{measures.terms:,}"],
             ["of these, handed over in order", f"{measures.released:,}"],
             ["of these, taken over from a worker that was gone", f"{measures.superseded:,}"],
             ["of these, ended by a repartition", f"{measures.repartitioned:,}"],
@@ -132,6 +149,20 @@ def _figures(outcome: Outcome) -> str:
             ["memory of any worker at a checkpoint: median, most", _memory_of_all(measures)],
         ],
     )
+
+
+def _records(records: Records) -> list[list[str]]:
+    again = [f"{outbox} {count:,}" for outbox, count in records.repeats.items()]
+    return [
+        ["records that were committed to outboxes", f"{records.stashed:,}"],
+        ["records found at Kafka", f"{records.found:,}"],
+        ["of these, one that had come before", ", ".join(again)],
+        ["of these, late: after one of a later term", f"{records.late:,}"],
+        [
+            "long transactions of outboxes: committed, rolled back, longest",
+            f"{records.long_committed:,}, {records.long_rolled_back:,}, {records.longest:.0f} s",
+        ],
+    ]
 
 
 def _memory(measures: Measures, name: str) -> str:

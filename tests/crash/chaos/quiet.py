@@ -9,10 +9,11 @@ from typing import Any
 
 import psycopg
 
-from tests.crash.chaos import reader
+from tests.crash.chaos import outboxes, reader
 from tests.crash.chaos.arena import Arena
-from tests.crash.chaos.crew import Crew
+from tests.crash.chaos.crew import NAMES, Crew
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
+from tests.crash.chaos.outboxes import OUTBOXES
 from tests.crash.chaos.sink import calls_of
 from tests.crash.chaos.source import TUBES
 
@@ -42,7 +43,7 @@ class Quiet:
 
     def until_drained(self, limit: float = DRAIN_LIMIT) -> float:
         """Seconds until no touch was left and no call under way. Raises `Stopped` as above."""
-        return self._wait(self._is_drained, limit, "the tubes are not empty")
+        return self._wait(self._is_drained, limit, "the tubes and outboxes are not empty")
 
     def _wait(self, done: Callable[[Conn], bool], limit: float, trouble: str) -> float:
         began = time.monotonic()
@@ -59,16 +60,16 @@ class Quiet:
 
     def _is_led(self, connection: Conn) -> bool:
         """Each partition has a leader that has just renewed its term, and has said that it works."""
-        for tube in TUBES:
+        for name in NAMES:
             rows = connection.execute(
                 "SELECT leader_id::text FROM tube_leaders(%s)"
                 " WHERE renewed_at > clock_timestamp() - interval '2 seconds'",
-                (tube.name,),
+                (name,),
             ).fetchall()
             wanted = connection.execute(
-                "SELECT partitions FROM tube_registry WHERE tube = %s", (tube.name,)
+                "SELECT partitions FROM tube_registry WHERE tube = %s", (name,)
             ).fetchone()
-            working = [row for row in rows if row[0] in self._crew.told[tube.name]]
+            working = [row for row in rows if row[0] in self._crew.told[name]]
             if wanted is None or len(working) != wanted[0]:
                 return False
         return True
@@ -80,7 +81,7 @@ class Quiet:
             calls = reader.read_calls(calls_of(tube.name, self._arena.journals))
             if any(call.ended is None and _is_alive(call.pid) for call in calls):
                 return False
-        return True
+        return outboxes.is_drained(connection)
 
     def _state(self) -> str:
         """What there is to see when a wait was in vain."""
@@ -93,7 +94,12 @@ class Quiet:
                 connection.execute(f"SELECT count(*), min(seq) FROM tube.{tube.name}").fetchone()
                 for tube in TUBES
             ]
-        return f"leaders {[tuple(map(str, row)) for row in leaders]}, pods left {left}"
+            records = {
+                outbox.name: connection.execute(outboxes.LEFT.format(outbox.table)).fetchone()
+                for outbox in OUTBOXES
+            }
+        shown = [tuple(map(str, row)) for row in leaders]
+        return f"leaders {shown}, pods left {left}, records left {records}"
 
 
 def _is_alive(pid: int) -> bool:

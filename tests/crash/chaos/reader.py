@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line, Replay
+from pytube.sinks.jsonl import Line, Replay
 from tests.crash.chaos.records import Call, Change, Key, Pod, Purge, Term, Window
 from tests.crash.chaos.sink import calls_of, lines_of
 from tests.crash.chaos.source import PREDICATE, Tube
@@ -54,7 +54,7 @@ def read(
         pods=_pods(conn, tube),
         purges=_purges(conn, tube),
         changes=list(_changes(conn, tube)),
-        terms=[Term(*row) for row in conn.execute(_TERMS, (tube.name,))],
+        terms=terms(conn, tube.name),
         renewals=_renewals(conn),
         told=told,
         parked=_parked(conn, tube),
@@ -62,6 +62,11 @@ def read(
         follows_all=tube.predicate is None,
         left=left[0] if left else -1,
     )
+
+
+def terms(conn: Conn, name: str) -> list[Term]:
+    """All that there ever were, of a tube or an outbox."""
+    return [Term(*row) for row in conn.execute(_TERMS, (name,))]
 
 
 def forget(conn: Conn) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytube.model import Token
-from pytube.sinks.jsonl_replay import Line
+from pytube.sinks.jsonl import Line
 
 Key = tuple[int, int]
 """`(shard, id)`."""

@@ -33,15 +33,15 @@ SEEDS = [
         "rows_come_unseen",
         "rows of a partition that is attached are missed",
         _STORE,
-        "FOREACH rel IN ARRAY come LOOP",
-        "FOREACH rel IN ARRAY come[2:] LOOP",
+        "SELECT c INTO rel FROM unnest(come) AS c WHERE NOT",
+        "SELECT c INTO rel FROM unnest(come[2:]) AS c WHERE NOT",
     ),
     _seed(
         "rows_go_unseen",
         "documents of a partition that is detached stay",
         _STORE,
-        "            PERFORM tube_private_as_agreed(att, rel, NULL, 'D');\n",
-        "        NULL;\n",
+        "FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)",
+        "FROM unnest('{}'::oid[]) AS m (rel)",
     ),
     _seed(
         "all_leave_the_filter",
@@ -54,7 +54,7 @@ SEEDS = [
         "some_leave_the_filter",
         "of many rows, those that leave the predicate or their key stay",
         _BODY,
-        'SELECT <id> AS id, 1 AS side FROM old_table AS "the row" WHERE (<passes>)\n'
+        "SELECT <id> AS id, 1 AS side FROM old_table AS r WHERE <passes>\n"
         "                UNION ALL SELECT <id>, 2",
         "SELECT <id> AS id, 2 AS side",
     ),
@@ -62,22 +62,24 @@ SEEDS = [
         "one_key_of_two",
         "of a row whose key has changed, one document is not brought up to date",
         _BODY,
-        "WHEN o.ids OPERATOR(pg_catalog.=) n.ids<of_one>",
-        "WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids)<of_one>",
+        "CASE WHEN o.ids OPERATOR(pg_catalog.=) n.ids THEN",
+        "CASE WHEN pg_catalog.cardinality(o.ids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(n.ids) THEN",
     ),
     _seed(
         "columns_hide_the_filter",
         "a row that enters or leaves the predicate is missed where columns are given",
         _BODY,
-        "'old_image', ', ARRAY(SELECT ROW(<id>, (<passes>) IS TRUE, <values>)",
-        "'old_image', ', ARRAY(SELECT ROW(<id>, <values>)",
+        "<passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))\n                "
+        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, ",
+        "<image>) FROM old_table AS r LIMIT <few>)))\n                "
+        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, ",
     ),
     _seed(
         "ops_are_swapped",
         "what is gone counts as entered",
         _BODY,
-        " " * 24 + "SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'D'",
-        " " * 24 + "SELECT x.id, CASE WHEN pg_catalog.bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN 'I'",
+        "bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN ''D'",
+        "bit_or(x.side) OPERATOR(pg_catalog.=) 1 THEN ''I'",
     ),
     _seed(
         "the_first_id_is_left_out",
@@ -90,7 +92,7 @@ SEEDS = [
         "an_old_filter_stays",
         "a changed predicate is not what writers go by",
         "sql/tubes/tubes.sql",
-        "        PERFORM tube_private_bring_in_line(att, 'ordered');\n",
+        "        PERFORM tube_private_bring_in_line(att, 'predicate');\n",
         "        NULL;\n",
     ),
     _seed(

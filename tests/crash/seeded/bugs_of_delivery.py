@@ -8,10 +8,10 @@ SEEDS = [
     Seed(
         "purge_before_acknowledge",
         "pods are deleted as soon as they are marked",
-        "pytube/worker/partition_worker.py",
-        "            control = self._hold(pods)\n",
-        "            control = self._hold(pods)\n"
-        "            await self._source.purge([pod.seq for pod in pods])\n",
+        "pytube/worker/tube_worker.py",
+        "        control = self.machine.add(items)\n",
+        "        control = self.machine.add(items)\n"
+        "        await self._source.purge([pod.seq for pod in items])\n",
         ("unit/test_partition_worker.py::test_nothing_is_purged_before_it_is_acknowledged",),
     ),
     Seed(
@@ -111,7 +111,7 @@ SEEDS = [
     Seed(
         "done_before_park",
         "a rejected key is purged, and not set aside when the process dies then",
-        "pytube/worker/partition_worker.py",
+        "pytube/worker/tube_worker.py",
         "        await fault(Point.BEFORE_PARK)\n",
         "        self._finish(flight, by_shard(letter.key for letter in dead))\n        return\n",
         ("unit/test_partition_worker_troubles.py::test_a_rejected_key_is_parked_before_its_pod_is_purged",),
@@ -119,7 +119,7 @@ SEEDS = [
     Seed(
         "drain_purges_for_another_term",
         "a worker that the sink has fenced purges and gives back all the same",
-        "pytube/worker/partition_worker.py",
+        "pytube/worker/tube_worker.py",
         "            if isinstance(failure, NotLeader):\n                raise failure\n",
         "            del failure\n",
         (
@@ -137,18 +137,47 @@ SEEDS = [
     Seed(
         "unsent_is_forgotten",
         "what could not be sent is never sent again",
-        "pytube/worker/partition_worker.py",
-        "            retries.push(flight, keys)\n",
-        "            del keys\n",
+        "pytube/worker/tube_worker.py",
+        "                self.machine.put_back(flight, by_shard(keys))\n",
+        "                del keys\n",
         ("unit/test_partition_worker_retries.py::test_a_source_that_cannot_be_read_is_waited_for",),
     ),
     Seed(
         "answers_wait_for_a_sink_that_is_down",
         "what was answered is not done while the rest of its delivery waits for the sink",
         "pytube/worker/delivery.py",
-        " or (index and not self.sink_breaker.is_closed)",
-        "",
+        "probes=probes and not index)\n",
+        "probes=True)\n",
         ("unit/test_delivery.py::test_what_was_answered_is_not_kept_back_by_a_circuit_that_opened_since",),
+    ),
+    Seed(
+        "unsent_is_done",
+        "pods are purged whose documents nobody has sent",
+        "pytube/worker/tube_worker.py",
+        "                self.machine.put_back(flight, by_shard(keys))\n",
+        "                self._finish(flight, by_shard(keys))\n",
+        ("unit/test_partition_worker_troubles.py",),
+    ),
+    Seed(
+        "read_before_it_may_be_sent",
+        "after an outage, rows are sent as they were before it",
+        "pytube/worker/delivery.py",
+        "            if not (probes or self.is_up):",
+        "            if groups is None:",
+        ("unit/test_delivery.py::test_what_does_not_probe_reads_nothing_while_the_sink_is_down",),
+    ),
+    Seed(
+        "waiting_keys_are_read_at_the_gate",
+        "what waits for a slow sink takes up no touches, and is sent again",
+        "pytube/worker/tube_worker.py",
+        "        if self._deliverer.held_up[pod_class]:\n",
+        "        if self._deliverer.held_up is None:\n",
+        (
+            (
+                "unit/test_partition_worker_troubles.py"
+                "::test_while_one_waits_at_the_gate_others_take_up_touches_before_they_are_read"
+            ),
+        ),
     ),
     Seed(
         "slow_rows_of_others",
@@ -162,16 +191,16 @@ SEEDS = [
         "put_off_is_sent_at_once",
         "a sink that asks for a pause is given none",
         "pytube/pipeline/retry_queue.py",
-        "        if not self._groups or self._groups[0][0] > now:\n",
-        "        if not self._groups:\n",
+        "        if not groups or groups[0][0] > now:\n",
+        "        if not groups:\n",
         ("unit/test_retry_queue.py",),
     ),
     Seed(
         "attempts_of_earlier_flights_count",
         "a document is parked for failures that it had weeks ago",
-        "pytube/worker/partition_worker.py",
-        "            retries.forget((shard, key) for shard, ids in groups.items() for key in ids)\n",
-        "            pass\n",
+        "pytube/worker/tube_worker.py",
+        "        self._retries.forget((shard, key) for shard, ids in groups.items() for key in ids)\n",
+        "        pass\n",
         ("unit/test_partition_worker_retries.py",),
     ),
 ]

@@ -50,10 +50,18 @@ SEEDS = [
     Seed(
         "outage_told_with_each_failure",
         "a sink that is down is told with each try",
-        "pytube/worker/delivery.py",
-        "            self._closed.clear()\n            self._on_open(reason)\n",
-        "            self._closed.clear()\n        self._on_open(reason)\n",
-        ("unit/test_circuit_breaker.py",),
+        "pytube/worker/active_term.py",
+        "        if what not in self._down_since:\n",
+        "        if event.reason:\n",
+        ("unit/test_active_term.py",),
+    ),
+    Seed(
+        "first_reason_stays",
+        "while a sink is down, everybody is told why it went down, and not why it is down now",
+        "pytube/sources/terms.py",
+        "            _, since = self._since[what]\n",
+        "            reason, since = self._since[what]\n",
+        ("unit/test_active_term.py",),
     ),
     Seed(
         "put_off_is_done",

@@ -9,9 +9,9 @@ SEEDS = [
         "record_purged_before_delivery",
         "records are deleted as soon as they are marked",
         "pytube/worker/outbox_worker.py",
-        "        self.machine.add(records)\n",
-        "        self.machine.add(records)\n"
-        "        self._done |= {record.id: record.created for record in records}\n",
+        "        self.machine.add(items)\n",
+        "        self.machine.add(items)\n"
+        "        self._done |= {record.id: record.created for record in items}\n",
         ("unit/test_outbox_worker.py::test_nothing_is_purged_before_kafka_has_it",),
     ),
     Seed(
@@ -58,7 +58,7 @@ SEEDS = [
         "receipt_without_what_was_replaced",
         "after a crash a record follows the newer one that had replaced it, and stays",
         "pytube/outbox/records.py",
-        "        return [record.id for record in self.records()] + self.replaced\n",
+        "        return [record.id for record in self.records()] + [record.id for record in self.replaced]\n",
         "        return [record.id for record in self.records()]\n",
         ("unit/test_outbox_transactions.py::test_the_receipt_has_what_compaction_has_replaced",),
     ),
@@ -81,7 +81,7 @@ SEEDS = [
     Seed(
         "receipts_of_released_terms_do_not_count",
         "after a lost session, what was committed and not purged is sent twice",
-        "pytube/outbox/source_queries.py",
+        "pytube/outbox/source.py",
         "WHERE t.ended_at IS NOT NULL\n",
         "WHERE t.outcome <> 'released'\n",
         (
@@ -94,6 +94,14 @@ SEEDS = [
         "pytube/outbox/transactions.py",
         "(term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):\n",
         "(term := dict((known, one) for (known, _), one in terms.items()).get(name)):\n",
+        ("unit/test_outbox_transactions.py",),
+    ),
+    Seed(
+        "receipt_counts_until_its_term_was_over",
+        "after a failover that lost commits, records are deleted whose ids the receipt has",
+        "pytube/outbox/transactions.py",
+        "Sent(ids, min(until, term.until))",
+        "Sent(ids, term.until)",
         ("unit/test_outbox_transactions.py",),
     ),
     Seed(
@@ -127,6 +135,31 @@ SEEDS = [
         "            self._floor.advance(last, seq, max(seq, provisional))\n",
         "            self._floor.advance(last, 1 << 62, 1 << 62)\n",
         ("unit/test_outbox_source.py",),
+    ),
+    Seed(
+        "marks_follow_the_provisional_floor",
+        "a record overtakes an earlier one of its key, whose transaction was open for long",
+        "sql/outbox/records.sql",
+        "THEN $5 ELSE $2 END)'",
+        "THEN $2 ELSE $2 END)'",
+        ("isolation/test_outbox_long_writers.py",),
+    ),
+    Seed(
+        "marks_of_the_long_run_follow_the_provisional_floor",
+        "as above, among random faults",
+        "sql/outbox/records.sql",
+        "THEN $5 ELSE $2 END)'",
+        "THEN $2 ELSE $2 END)'",
+        ("crash/test_chaos_run.py",),
+        slow=True,
+    ),
+    Seed(
+        "long_writers_are_not_told",
+        "as above: the mark does not learn whose records its floor has passed",
+        "pytube/outbox/source.py",
+        "settled.provisional_version, settled.long_writer_xids\n",
+        "settled.provisional_version, []\n",
+        ("isolation/test_outbox_long_writers.py",),
     ),
     Seed(
         "records_without_a_fence",

@@ -13,6 +13,7 @@ from tests.helpers.forked import PRELOADED, Zygote
 
 _NEEDED = ("pytube", "sql", "migrations", "tests")
 _TIMEOUT = 110
+_LONG_TIMEOUT = 200
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ def _zygote() -> Zygote:
     return Zygote(("pytest", "hypothesis", "pytest_asyncio.plugin", *PRELOADED), forgets=("pytube", "tests"))
 
 
-def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
-    """Run the tests of a copy; those that failed, and the output."""
+def failures(tree: Path, tests: tuple[str, ...], *, long: bool = False) -> tuple[list[str], str]:
+    """Run the tests of a copy, `long`: also those of `make soak`; those that failed, and the output."""
     log = tree / "output"
     with log.open("wb") as output:
         run = _zygote().start(
             "pytest",
             [
                 *("-x", "-q", "-rf", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
+                *(("-m", "soak or not soak") if long else ()),
                 *(f"tests/{test}" for test in tests),
             ],
             # What a run of tests side by side sets is about this process. Where CI is set, Hypothesis draws
@@ -77,7 +79,7 @@ def failures(tree: Path, tests: tuple[str, ...]) -> tuple[list[str], str]:
             folder=tree,
         )
         try:
-            code = run.wait(_TIMEOUT)
+            code = run.wait(_LONG_TIMEOUT if long else _TIMEOUT)
         finally:
             run.kill()
     said = log.read_text()

@@ -1,0 +1,317 @@
+"""The demonstration of a tube: pgbench's tables, their copy, a worker that is killed, and the comparison."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytube.demo.copies import Feed, SinkType, check, running
+from pytube.demo.screen import WORKERS, Acts, Latency, Screen, Takeover, Watch, verdict, wrong_exits
+from pytube.demo.source import (
+    ACCOUNT_SHARDS,
+    CLIENTS,
+    RATE,
+    TELLER_SHARD,
+    TUBE,
+    Arrival,
+    Commit,
+    Key,
+    Load,
+    Probe,
+    Source,
+)
+from pytube.demo.stage import (
+    PARTITIONS,
+    Broker,
+    Election,
+    Folder,
+    Servers,
+    Serving,
+    Workers,
+    on_stage,
+    running_servers,
+)
+
+# Seconds; a demonstration that is well comes near none of them.
+_FILL_LIMIT = 240.0
+_DRAIN_LIMIT = 60.0
+_SHOWN = 3
+_LONGEST = 300
+
+
+def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, directory: Path | None) -> int:
+    """See `pytube.demo.main`."""
+    check(sink)
+    broker: Broker | None = kafka if election == "neli" else None
+    if sink == "kafka":
+        broker = "real"
+
+    def play(folder: Folder, screen: Screen) -> int:
+        with ExitStack() as stack:
+            servers = stack.enter_context(running_servers(folder.path, broker))
+            screen.step(f"{servers.names}; election: {election}")
+            copy = stack.enter_context(running(sink, folder.path, servers.bootstrap))
+            screen.step(f"the copy is in {copy.name}")
+            found = Story(folder, servers, election, Feed(copy, folder.path), screen, stack).play(seconds)
+            screen.step("done")
+        return report(found, directory=folder.path, screen=screen)
+
+    return on_stage(directory, play)
+
+
+class Story:
+    """One demonstration. What it starts is ended when the stack that it is given is closed."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        servers: Servers,
+        election: Election,
+        feed: Feed,
+        screen: Screen,
+        stack: ExitStack,
+    ) -> None:
+        """Make the source and the configurations."""
+        self._screen, self._stack, self._feed = screen, stack, feed
+        self._pgbench = servers.postgres.bin("pgbench")
+        self._load_log = folder.path / "pgbench.log"
+        self._source = Source(servers.dsn, self._pgbench, folder.path / "pgbench-init.log")
+        stack.callback(self._source.close)
+
+        def of_worker(name: str) -> Mapping[str, object]:
+            of_file = {"client": name} if feed.copy.options["type"] == "jsonl" else {}
+            return feed.copy.options | of_file
+
+        serving = Serving(
+            ("--tube", TUBE), f'tube."{TUBE}".sink', of_worker, feed.copy.session_timeout, 0.2, "json"
+        )
+        self._workers = Workers(folder, servers, election, serving)
+        stack.callback(self._workers.close)
+        self._watch = Watch(self._source, feed.poll, lambda: feed.documents, screen)
+        self._watch.checks.append(self._workers.check)
+        self._acts = Acts(screen, self._watch, self._workers, self._source, feed.first_after)
+        self._probe = Probe(servers.dsn)
+        stack.callback(self._probe.close)
+
+    def play(self, seconds: float) -> Findings:
+        """Everything, with load for `seconds` or as long as the take-over needs."""
+        self._prepare()
+        load = self._start_load()
+        begun = time.monotonic()
+        self._acts.load_until(begun + seconds / 2)
+        # The one that the probe's row depends on, so that the take-over shows in the latencies.
+        leaders = {leader.partition: leader.client for leader in self._source.leaders()}
+        takeover = self._acts.take_over(leaders[TELLER_SHARD % PARTITIONS])
+        self._acts.load_until(max(begun + seconds, time.monotonic() + seconds / 8))
+        transactions = self._stop_load(load)
+        lasted = time.monotonic() - begun
+        self._acts.drain(_DRAIN_LIMIT, "the tube was not drained")
+        self._screen.step("the tube is empty; the workers are stopped, and every row is compared")
+        return self._judge(takeover, transactions, lasted)
+
+    def _prepare(self) -> None:
+        self._source.attach()
+        self._screen.step(f"our SQL is installed; the tube {TUBE} has {PARTITIONS} partitions")
+        self._screen.step(
+            f"attached: pgbench_accounts over {ACCOUNT_SHARDS} shards, tellers and branches in one each"
+        )
+        self._source.fill()
+        self._screen.step(f"pgbench has filled its tables: {self._source.rows:,} rows, all touched")
+        self._acts.begin(PARTITIONS)
+        self._acts.drain(_FILL_LIMIT, "the rows that pgbench had filled in were not all delivered")
+        self._screen.step("all rows are delivered; from here on it is live")
+
+    def _start_load(self) -> Load:
+        load = Load(self._pgbench, self._source.dsn, self._load_log)
+        self._stack.callback(load.close)
+        self._probe.start()
+        self._watch.checks += [load.check, self._probe.check]
+        self._screen.step(
+            f"the load starts: {CLIENTS} clients of pgbench, {RATE} transactions per second, and a probe"
+        )
+        return load
+
+    def _stop_load(self, load: Load) -> int:
+        self._watch.checks = [self._workers.check]
+        transactions = load.finish()
+        self._probe.close()
+        self._probe.check()
+        self._screen.step("the load is over; what waits is delivered")
+        return transactions
+
+    def _judge(self, takeover: Takeover, transactions: int, lasted: float) -> Findings:
+        exits = self._workers.stop()
+        while self._feed.poll():
+            pass  # what came in the end
+        feed, commits = self._feed, self._probe.commits
+        sample = latencies(commits, feed.arrivals)
+        before = [
+            took for commit, took in zip(commits, sample, strict=False) if commit.at + took < takeover.at
+        ]
+        return Findings(
+            comparison=compare(self._source.documents(), feed.copy.documents()),
+            transactions=transactions,
+            load_seconds=lasted,
+            touches=self._source.figures().touches,
+            documents=feed.documents,
+            remarks=feed.copy.remarks(),
+            parked=self._source.parked(),
+            takeover=takeover,
+            before=Latency.of(before),
+            overall=Latency.of(sample),
+            unseen=len(commits) - len(sample),
+            delivered=feed.by_client,
+            exits=exits,
+        )
+
+
+# --- source against sink --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Every row of the source compared with the sink, both ways, and what differs."""
+
+    rows: int = 0
+    missing: int = 0
+    """In the source, not at the sink."""
+    extra: int = 0
+    """At the sink, not in the source."""
+    different: int = 0
+    examples: list[str] = field(default_factory=list)
+    """The first few of each kind, a sentence each."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row is at the sink as in the source, and nothing else is."""
+        return not (self.missing or self.extra or self.different)
+
+
+def compare(source: Iterable[tuple[Key, Any]], sink: Mapping[Key, Any]) -> Comparison:
+    """Compare decoded documents: every row of the source, once, and what the sink holds."""
+    found = Comparison()
+    seen = set()
+    for key, document in source:
+        found.rows += 1
+        seen.add(key)
+        if key not in sink:
+            found.missing += 1
+            _show(found, found.missing, f"missing at the sink: {_name(key)}: {_text(document)}")
+        elif sink[key] != document:
+            found.different += 1
+            text = f"different: {_name(key)}: source {_text(document)}, sink {_text(sink[key])}"
+            _show(found, found.different, text)
+    for key, document in sink.items():
+        if key not in seen:
+            found.extra += 1
+            _show(found, found.extra, f"only at the sink: {_name(key)}: {_text(document)}")
+    return found
+
+
+def _show(found: Comparison, count: int, text: str) -> None:
+    if count <= _SHOWN:
+        found.examples.append(text)
+
+
+def _name(key: Key) -> str:
+    return f"shard {key[0]} id {key[1]}"
+
+
+def _text(document: Any) -> str:
+    text = json.dumps(document)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def latencies(commits: Sequence[Commit], arrivals: Iterable[Arrival]) -> list[float]:
+    """For each commit, in order, the seconds until the sink had its number or a later one.
+
+    Deliveries coalesce, so not every number comes by itself. Commits that never came are left out.
+    """
+    result: list[float] = []
+    for number, at in arrivals:
+        while len(result) < len(commits) and commits[len(result)].number <= number:
+            # The document may be there before the writer hears of its own commit.
+            result.append(max(0.0, at - commits[len(result)].at))
+    return result
+
+
+# --- findings and report ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that the demonstration saw."""
+
+    comparison: Comparison
+    transactions: int
+    """Of the load."""
+    load_seconds: float
+    touches: int
+    documents: int
+    remarks: Mapping[str, str]
+    """What else was seen of the sink."""
+    parked: int
+    takeover: Takeover
+    before: Latency
+    """Before the kill."""
+    overall: Latency
+    unseen: int
+    """Numbers of the probe that never came to the sink."""
+    delivered: Mapping[str, int]
+    """Documents by worker."""
+    exits: Mapping[str, int]
+    """Exit codes by worker, after SIGTERM."""
+
+
+def problems(found: Findings) -> list[str]:
+    """What was not as it should be, a sentence each; empty when all was."""
+    result: list[str] = []
+    comparison = found.comparison
+    if not comparison.rows:
+        result.append("the source has no rows, so nothing was compared")
+    if not comparison.equal:
+        result.append(
+            f"the sink is not equal to the source: {comparison.missing:,} rows are missing there, "
+            f"{comparison.extra:,} are there only, {comparison.different:,} are different"
+        )
+    if found.parked:
+        result.append(f"{found.parked:,} documents were set aside with an error")
+    if found.unseen:
+        result.append(f"{found.unseen:,} numbers of the probe never came to the sink")
+    if not found.transactions:
+        result.append("the load did no transaction")
+    idle = [name for name in WORKERS if not found.delivered.get(name)]
+    result += [f"the worker {name} has delivered nothing" for name in idle]
+    return result + wrong_exits(found.exits)
+
+
+def report(found: Findings, *, directory: Path, screen: Screen) -> int:
+    """Print the findings and the verdict; the exit code."""
+    screen.heading("What was seen")
+    screen.facts(_facts(found))
+    well = f"EQUAL: all {found.comparison.rows:,} rows of the source are at the sink, and nothing else is."
+    return verdict(screen, directory, problems(found), well, found.comparison.examples)
+
+
+def _facts(found: Findings) -> dict[str, str]:
+    rate = found.transactions / max(found.load_seconds, 0.001)
+    return {
+        "rows compared": f"{found.comparison.rows:,}",
+        "load": f"{found.transactions:,} transactions of pgbench, {rate:,.0f} per second",
+        "touches": f"{found.touches:,}",
+        "documents": f"{found.documents:,}: "
+        + ", ".join(f"{name} wrote {found.delivered.get(name, 0):,}" for name in WORKERS),
+        **found.remarks,
+        "take-over": str(found.takeover),
+        "latency before the kill": _from_commit(found.before),
+        "latency overall": _from_commit(found.overall),
+    }
+
+
+def _from_commit(latency: Latency) -> str:
+    return f"{latency} from commit to sink ({latency.count:,} probes)" if latency.count else str(latency)

@@ -1,0 +1,404 @@
+"""The doctor's look at tubes and outboxes: are they there, their documents, ids, rights and indexes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors, sql
+
+from pytube.config import Config
+from pytube.counts import name_partitions, say_count
+from pytube.db.connect import connect_sync
+from pytube.db.errors import describe, is_connection_lost
+from pytube.db.session import Session
+from pytube.enrich.check import SETTINGS, Report, check_enriching
+from pytube.errors import PytubeError
+from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
+from pytube.sources.terms import Shards, shards_of, shared_shards
+from pytube.tubes.queries import within
+
+_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+
+_SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
+
+_SPREAD = "SELECT tube, partitions, shard, shards FROM {s}.tube_list() WHERE tbl IS NOT NULL ORDER BY tube"
+
+_UNCAPTURED = """
+    SELECT a.tbl::text, c.relowner::regrole::text, a.tube
+    FROM {s}.tube_attachment AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+    WHERE NOT EXISTS (
+        SELECT FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+        WHERE t.tgrelid = a.tbl AND p.proname = a.trigger_function AND p.proowner = c.relowner)
+    ORDER BY 1, 3
+"""
+
+
+def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | None:
+    """The tubes that are there, with their numbers of partitions; None when we may not look."""
+    try:
+        return dict(connection.execute(within(_TUBES, schema)).fetchall())
+    except psycopg.errors.InsufficientPrivilege:
+        return None
+
+
+def check_shards(config: Config) -> Iterator[Check]:
+    """Whether hosts have shards of one tube in common."""
+    shards: dict[str | None, Shards] = {}
+    for host in config.hosts:
+        with suppress(PytubeError, psycopg.Error):  # told of where the host was looked at
+            shards[host] = _read_shards(config.of_host(host))
+    shared = list(shared_shards(shards))
+    for one in shared:
+        finding, _, remedy = one.finding.rpartition("; ")
+        yield fail(f"shards of {one.tube}", finding, remedy)
+    unknown = ", ".join(str(host) for host in config.hosts if host not in shards)
+    if unknown:
+        yield warn("shards", f"those of {unknown} were not looked at", "see above, and run doctor again")
+    elif not shared:
+        yield ok("shards", "no tube has one on two hosts")
+
+
+def _read_shards(config: Config) -> Shards:
+    schema = config.postgres.schema_name
+    with connect_sync(config.postgres.only_dsn, schema, application_name="pytube doctor") as connection:
+        return shards_of(connection.execute(within(_SHARDS, schema)).fetchall())
+
+
+def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check]:
+    """Whether the tubes of the configuration are there, and which others."""
+    for name in config.tubes:
+        if name in partitions:
+            yield ok(f"tube {name}", say_count(partitions[name], "partition"))
+        else:
+            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+    for name, number in partitions.items():
+        if not is_expected(config, name):
+            yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
+
+
+def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
+    try:
+        samples = list(sample_ids(connection, schema))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        return
+    for sample in samples:
+        yield _check_sample(sample)
+    if not samples:
+        yield ok("ids", "an index proves them unique in each attached table")
+
+
+def _check_sample(sample: Sample) -> Check:
+    subject, column = f"ids of {sample.table}", sample.column
+    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
+    looked += "all" if sample.is_whole else "not all"
+    if sample.trouble is not None:
+        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
+        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
+    if sample.repeated:
+        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
+        return fail(
+            subject,
+            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
+            "of rows with one id, any one becomes the document",
+            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
+        )
+    finding = f"no index proves {column} unique; no value stands twice in {looked}"
+    if sample.is_key:
+        return ok(subject, finding)
+    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
+
+
+def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether trigger functions have the rights of their tables' owners, and of nobody who was one."""
+    try:
+        rows = connection.execute(within(_UNCAPTURED, schema)).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("owners", "of attached tables were not looked at", "see above: rights")
+        return
+    for table, owner, tube in rows:
+        yield fail(
+            f"owner of {table}",
+            f"is {owner}, who has not agreed to be captured by tube {tube}: its writes are missed",
+            f"run as {owner}, or as a role with its rights: SELECT {schema}.tube_sync();",
+        )
+    if not rows:
+        yield ok("owners", "of attached tables have agreed to be captured")
+
+
+def check_reach(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+    """Whether each partition of a tube has a shard of an attached table: shard modulo partitions."""
+    try:
+        rows = connection.execute(within(_SPREAD, schema)).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("partitions", "whether each has a shard was not looked at", "see above: rights")
+        return
+    reached: dict[tuple[str, int], set[int]] = {}
+    for tube, partitions, first, shards in rows:
+        ours = range(first, first + min(shards, partitions))
+        reached.setdefault((tube, partitions), set()).update(shard % partitions for shard in ours)
+    idle = {
+        key: sorted({*range(key[1])} - numbers) for key, numbers in reached.items() if len(numbers) < key[1]
+    }
+    for (tube, partitions), missing in idle.items():
+        fit = partitions - len(missing)
+        check = warn(
+            f"partitions of {tube}",
+            f"no shard of its tables is in {name_partitions(missing)} of {partitions}, so nothing comes "
+            "there, and who leads that has nothing to do",
+            f"have fewer partitions: pytube tube create {tube} --partitions {fit}; or spread a table over "
+            f"more shards: pytube tube attach {tube} TABLE --shards {partitions} --force, then backfill it",
+        )
+        yield judged(check, config, tube)
+    if not idle:
+        yield ok("partitions", "each has a shard of an attached table, where there are tables")
+
+
+# --- what documents are made of ---------------------------------------------------------
+
+
+def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
+    """Prepare what reads the documents of these tubes, with the worker's role and kind of session."""
+    try:
+        reports = asyncio.run(_read_reports(config, tubes))
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("enriching", "was not looked at: the registry can't be read", "see above: rights")
+        return
+    except (PytubeError, psycopg.Error) as error:
+        text = describe(error) if isinstance(error, psycopg.Error) else str(error)
+        yield fail("enriching", f"was not looked at: {text}", "mend that, and run doctor again")
+        return
+    for tube, report in reports.items():
+        subject = f"enriching of {tube}"
+        for fault in report.faults:
+            yield (fail if fault.is_certain else warn)(subject, fault.finding, fault.remedy)
+        if not report.faults:
+            names = ", ".join(report.tables) or "no table, as none is attached"
+            yield ok(subject, f"prepared as {report.role} for {names}; no row was read")
+
+
+async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Report]:
+    dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
+    session = await Session.open(dsn, schema, "pytube doctor", settings=SETTINGS)
+    try:
+        return {
+            name: await check_enriching(session.connection, name, config.tubes[name].enrich) for name in tubes
+        }
+    finally:
+        await session.close()
+
+
+# --- ids --------------------------------------------------------------------------------------
+
+PAGES = 2000
+"""Pages of a table that are read, about; 16 MB."""
+LIMIT = 5.0
+"""Seconds that the sample of one table may take."""
+_TOTAL = 30.0
+"""Seconds that all of them may take."""
+
+# Rows that do not belong to the tube may have the same ids: no document is made of them.
+_UNPROVEN = """
+    SELECT DISTINCT n.nspname, c.relname,
+        pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS shown,
+        k.name::text, k.is_key, l.predicate
+    FROM {s}.tube_list() AS l CROSS JOIN LATERAL {s}.tube_id_column(l.tbl, l.id_col) AS k
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE l.root AND NOT k.is_unique
+    ORDER BY 1, 2, 4
+"""
+
+# A size waits for who has locked the table.
+_SIZE = """
+    SELECT (pg_catalog.pg_relation_size(t.oid)
+            + (SELECT coalesce(sum(pg_catalog.pg_relation_size(p.relid)), 0)
+                FROM pg_catalog.pg_partition_tree(t.oid) AS p WHERE p.relid <> t.oid)
+        ) / current_setting('block_size')::integer
+    FROM (SELECT {name}::regclass) AS t (oid)
+"""
+
+_SAMPLE = """
+    WITH looked_at AS MATERIALIZED (
+        SELECT r.{id} AS id FROM {table} AS r TABLESAMPLE SYSTEM ({percent})
+        WHERE r.{id} IS NOT NULL{condition}
+    ), repeated AS MATERIALIZED (
+        SELECT id FROM looked_at GROUP BY id HAVING count(*) > 1
+    )
+    SELECT (SELECT count(*) FROM looked_at), (SELECT count(*) FROM repeated),
+        ARRAY(SELECT left(id::text, 40) FROM repeated ORDER BY id LIMIT 3)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was found in one attached table; `trouble` says why it was not looked at."""
+
+    table: str
+    column: str
+    is_key: bool
+    """Whether the column may be taken for unique, as that of a partitioned table's primary key."""
+    rows: int = 0
+    """How many were looked at."""
+    is_whole: bool = False
+    """Whether these are all."""
+    repeated: int = 0
+    """Ids that stand more than once among them."""
+    examples: Sequence[str] = ()
+    trouble: str | None = None
+
+
+def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
+    """Look for ids that stand more than once, with the rights of this session, in bounded time.
+
+    Only root tables whose id column no index proves unique are looked at.
+
+    Args:
+        connection: autocommit.
+        schema: where our SQL is.
+
+    Raises:
+        psycopg.Error: the tables to look at could not be listed.
+    """
+    ends = time.monotonic() + _TOTAL
+    tables = _fetch(connection, within(_UNPROVEN, schema), LIMIT)
+    for folder, table, shown, column, is_key, predicate in tables:
+        # The predicate comes from the registry, where it was checked.
+        condition = "" if predicate is None else f" AND ({predicate}\n)"
+        until = min(time.monotonic() + LIMIT, ends)
+        try:
+            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=shown), until - time.monotonic())
+            percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
+            query = sql.SQL(_SAMPLE).format(
+                id=sql.Identifier(column),
+                table=sql.Identifier(folder, table),
+                percent=percent,
+                condition=sql.SQL(condition),
+            )
+            ((rows, repeated, examples),) = _fetch(connection, query, until - time.monotonic())
+        except psycopg.Error as error:
+            if is_connection_lost(error):
+                raise
+            yield Sample(shown, column, is_key, trouble=_trouble(error))
+        else:
+            yield Sample(shown, column, is_key, rows, percent == 100.0, repeated, examples)
+
+
+def _fetch(connection: psycopg.Connection, query: sql.Composed, seconds: float) -> list[tuple[Any, ...]]:
+    """The rows of a query, which may take so many seconds; a policy that hides rows makes it fail."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION READ ONLY")
+        connection.execute("SET LOCAL row_security = off")
+        milliseconds = max(1, int(seconds * 1000))
+        connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{milliseconds}ms"])
+        return connection.execute(query).fetchall()
+
+
+def _trouble(error: psycopg.Error) -> str:
+    if isinstance(error, errors.QueryCanceled):
+        return f"that took longer than {LIMIT:g} s, or than {_TOTAL:g} s for all tables"
+    return describe(error)
+
+
+# --- outboxes ---------------------------------------------------------------------------------------
+
+_PARTITIONS: Final = "SELECT outbox, partitions FROM {s}.outbox_list()"
+
+# A worker marks and deletes records with its own rights.
+_OUTBOXES: Final = """
+    SELECT l.outbox, l.partitions, l.adopted, l.wakes,
+        coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), ''),
+        array_remove(ARRAY[
+            CASE WHEN NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                THEN format('USAGE ON SCHEMA %%I', n.nspname) END,
+            CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+                THEN format('SELECT ON %%I.%%I', n.nspname, c.relname) END,
+            CASE WHEN NOT pg_catalog.has_column_privilege(c.oid, 'leader_id', 'UPDATE')
+                THEN format('UPDATE (leader_id) ON %%I.%%I', n.nspname, c.relname) END,
+            CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'DELETE')
+                THEN format('DELETE ON %%I.%%I', n.nspname, c.relname) END], NULL),
+        c.relrowsecurity,
+        l.partitions = 1 OR EXISTS (
+            SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
+            WHERE i.indrelid = l.tbl AND i.indisvalid
+                AND x.relname ~ format('_%%s_p%%s_idx$', left(md5('outbox ' || l.outbox), 8), l.partitions))
+    FROM {s}.outbox_list() AS l
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY l.outbox
+"""
+
+
+def read_outboxes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+    """The outboxes that are there, with their numbers of partitions; none when we may not look."""
+    try:
+        return dict(connection.execute(within(_PARTITIONS, schema)).fetchall())
+    except psycopg.errors.InsufficientPrivilege:
+        return {}
+
+
+def check_outboxes(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+    """A finding for each outbox that is there, or should be, and more where something is wrong."""
+    try:
+        rows = connection.execute(within(_OUTBOXES, schema), {}).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        yield warn("outboxes", "were not looked at", f"grant this role EXECUTE on {schema}.outbox_list")
+        return
+    for row in rows:
+        for check in _check(*row):
+            yield judged(check, config, row[0])
+    there = {row[0] for row in rows}
+    for name in config.outboxes:
+        if name not in there:
+            yield fail(f"outbox {name}", "is not in the database", f"pytube outbox create {name}")
+
+
+def _check(
+    outbox: str,
+    partitions: int,
+    adopted: bool,
+    wakes: bool,
+    table: str,
+    lacking: list[str],
+    row_security: bool | None,
+    indexed: bool,
+) -> Iterator[Check]:
+    subject = f"outbox {outbox}"
+    if not table:
+        yield fail(subject, "its table was dropped", f"pytube outbox drop {outbox}")
+        return
+    whose = "adopted" if adopted else "its own"
+    yield ok(subject, f"{say_count(partitions, 'partition')}, table {table} ({whose})")
+    if lacking:
+        yield fail(
+            subject,
+            f"this role may not do what a worker does with {table}",
+            f"as its owner, grant the worker's role: {', '.join(lacking)}"
+            if adopted
+            else "grant this role tube_worker, or the role of this installation that stands for it",
+        )
+    if row_security:
+        yield fail(
+            subject,
+            f"row-level security of {table} could hide records",
+            f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY",
+        )
+    if not indexed:
+        yield warn(
+            subject,
+            f"it has no index for its {partitions} partitions, so each mark reads the records of all",
+            f"pytube outbox adopt {outbox} {table}" if adopted else f"pytube outbox create {outbox}",
+        )
+    if not wakes:
+        yield warn(
+            subject,
+            f"writers of {table} do not wake workers, which poll",
+            f"pytube outbox adopt {outbox} {table} --wake",
+        )

@@ -1,0 +1,442 @@
+"""What is wrong in a sample of the fleet, for `status`, `doctor`, `top` and the pages. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import groupby
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from pytube.clock import for_people
+from pytube.counts import name_partitions, printable, say_count
+from pytube.health.findings import Level
+from pytube.health.fleet import (
+    FleetSample,
+    Hindrance,
+    HostSample,
+    Partition,
+    Queue,
+    Unreachable,
+    Worker,
+    place,
+)
+
+_PATIENCE: Final = 10.0
+"""Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
+_MANY: Final = 1000
+"""From so many pods on the number is an estimate."""
+_WORDS: Final = {"slow": "sink slow for", "locked": "waits for a lock for"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps documents or records from being delivered, or makes a copy doubtful."""
+
+    level: Level
+    subject: str
+    """As the doctor names it."""
+    finding: str
+    remedy: str
+    host: str | None = None
+    name: str | None = None
+    """The tube or outbox; None: the finding names them."""
+    partitions: tuple[int, ...] = ()
+    """Which of them; none: it is of the whole tube or outbox, and the line says the remedy, too."""
+
+    def __str__(self) -> str:
+        """A line for people."""
+        if self.name is None:
+            return self.finding
+        if not self.partitions:
+            return f"{place(self.host)}{self.name}: {self.finding}: {self.remedy}"
+        return f"{place(self.host)}{self.name} {name_partitions(self.partitions)}: {self.finding}"
+
+
+def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) -> list[str]:
+    """A line for each host that was not read, and for each trouble of these partitions; None: of all."""
+    found = troubles(sample.hosts)
+    if partitions is not None:
+        tubes = {(one.host, one.name) for one in partitions}
+        numbers = {one.key for one in partitions}
+        kafka = [one for one in sample.kafka if (one.host, one.tube) in tubes]
+        found = [
+            *_of_kafka(sample.partitions, kafka),
+            *(
+                one
+                for one in found
+                if (one.host, one.name) in tubes
+                and (not one.partitions or any((one.host, one.name, n) in numbers for n in one.partitions))
+            ),
+        ]
+    return [*down_lines(sample), *(printable(str(one)) for one in found)]
+
+
+def down_lines(sample: FleetSample) -> list[str]:
+    """A line for each host that was not read."""
+    down = sample.down.items()
+    return [
+        printable(f"{'The database' if host is None else f'host {host}'} was not read: {why}")
+        for host, why in down
+    ]
+
+
+def kafka_lines(sample: FleetSample) -> list[str]:
+    """A line for each Kafka cluster that a worker can't reach, and what waits for it."""
+    return [printable(one.finding) for one in _of_kafka(sample.partitions, sample.kafka)]
+
+
+def troubles(
+    hosts: Sequence[HostSample], waited: Mapping[tuple[str, int], float] | None = None
+) -> list[Trouble]:
+    """What is wrong.
+
+    Args:
+        hosts: what was read of each.
+        waited: for how many seconds something has waited in partitions while nobody led them, by name and
+            number; None: for as long as there has been something.
+    """
+    partitions = [one for host in hosts for one in host.partitions]
+    kafka = [one for host in hosts for one in host.kafka]
+    found = list(_of_kafka(partitions, kafka))
+    for (host, name), group in groupby(partitions, lambda one: (one.host, one.name)):
+        rows = list(group)
+        missed = {one.use for one in kafka if (one.host, one.tube) == (host, name)}
+        found += _of_queue(rows, missed, waited)
+        found += _alike(
+            host, name, ((row.partition, one) for row in rows for one in _of_partition(row, missed))
+        )
+    for sample in hosts:
+        for name, slowed in groupby(sample.hindered, lambda one: one.tube):
+            found += _alike(sample.host, name, ((one.partition, _hindrance(one)) for one in slowed))
+        found += (
+            Trouble(
+                Level.FAIL if one.is_certain else Level.WARN,
+                f"{'copy' if one.kind == 'tube' else 'messages'} of {one.tube}",
+                one.finding,
+                one.remedy,
+                sample.host,
+                one.tube,
+            )
+            for one in sample.verification.unverified
+        )
+    return found
+
+
+# --- of single partitions -------------------------------------------------------------------------
+
+
+class _Of(NamedTuple):
+    """What is wrong with one partition."""
+
+    level: Level
+    reason: str
+    remedy: str
+    what: str = ""
+    """Ends in the seconds."""
+    seconds: float | None = None
+
+
+def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
+    """Partitions of one tube or outbox that have the same trouble share it; it is as old as the oldest."""
+    found: dict[_Of, list[tuple[int, float | None]]] = {}
+    for partition, one in each:
+        found.setdefault(one._replace(seconds=None), []).append((partition, one.seconds))
+    for one, several in found.items():
+        partitions = tuple(sorted(partition for partition, _ in several))
+        known = [seconds for _, seconds in several if seconds is not None]
+        what = f"{one.what} {for_people(max(known))}" if known else one.what
+        finding = f"{what}: {one.reason}" if what else one.reason
+        subject = f"{name_partitions(partitions)} of {name}"
+        yield Trouble(one.level, subject, finding, one.remedy, host, name, partitions)
+
+
+def _of_partition(row: Partition, missed: Collection[str]) -> Iterator[_Of]:
+    """`missed`: what for its workers need Kafka, and can't reach it: another line tells of that."""
+    if row.state == "lost" and "election" not in missed:
+        reason = f"its leader {row.leader} renews its term no more"
+        yield _Of(Level.FAIL, reason, _start([row]), "lost for", row.renewed_ago)
+    if "delivery" not in missed:
+        if row.sink_down is not None:
+            remedy = _after_outage("sink", row)
+            yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
+        for topic in row.resting:
+            remedy = (
+                "bring Kafka up, or correct what the reason names; or set its records aside: "
+                f"pytube outbox park {row.name} --topic {topic.topic}"
+            )
+            yield _Of(Level.FAIL, str(topic), remedy)
+    if row.source_down is not None:
+        remedy = _after_outage("source", row)
+        yield _Of(Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for)
+    if row.failing is not None:
+        remedy = "see the log of the worker; mend that, or report it if it is a fault of pytube"
+        what = f"{row.failing_terms} terms have failed in a row, for"
+        yield _Of(Level.FAIL, row.failing, remedy, what, row.failing_for)
+    if row.problem is not None:
+        yield _Of(Level.WARN, row.problem, "see the rights of this role", "not looked at")
+
+
+def _after_outage(what: str, row: Partition) -> str:
+    """What to do about a sink or a source that is down; the worker tries again by itself."""
+    if row.kind == "outbox":
+        return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
+    if what == "source":
+        return (
+            "do what the reason says: as a rule a GRANT, or a query to be corrected in the configuration, "
+            "and the workers restarted"
+        )
+    return (
+        "bring the sink up, or correct what the reason names; after a change of the configuration restart "
+        f"the workers; to try the sink: pytube sink check --tube {row.name}"
+    )
+
+
+def _hindrance(one: Hindrance) -> _Of:
+    remedy = "do what it says; the worker goes on by itself"
+    return _Of(Level.WARN, one.reason, remedy, _WORDS[one.what], one.seconds)
+
+
+# --- of a tube or an outbox -----------------------------------------------------------------------
+
+
+def _of_queue(
+    rows: Sequence[Partition], missed: Collection[str], waited: Mapping[tuple[str, int], float] | None
+) -> Iterator[Trouble]:
+    """Of all partitions of one tube or outbox."""
+    host, name, kind = rows[0].host, rows[0].name, rows[0].kind
+    emptied = next((row.sink_emptied_for for row in rows if row.sink_emptied_for is not None), None)
+    if emptied is not None:
+        yield Trouble(
+            Level.FAIL,
+            f"documents of {name}",
+            f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
+            f"pytube backfill start --tube {name} fills it again (with --supersede where a backfill is under "
+            "way that began before); if it may be complete all the same: "
+            f"pytube verify --tube {name}",
+            host,
+            name,
+        )
+    yield from _pauses(rows)
+    parked = [row for row in rows if row.parked is not None and row.parked.number]
+    if parked:
+        count = sum(row.parked.number for row in parked if row.parked is not None)
+        error = next((f", one of them: {row.parked_error}" for row in parked if row.parked_error), "")
+        what, remedy = (
+            "records are",
+            f"pytube outbox parked {name} shows why; then: pytube outbox retry {name} --all",
+        )
+        if kind == "tube":
+            what = say_count(count, "document")
+            remedy = f"pytube park list --tube {name} shows why; then: pytube park retry --tube {name}"
+        yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
+    if "election" not in missed:
+        yield from _unled(rows, waited)
+
+
+def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
+    paused: dict[tuple[str, str, str | None], list[int]] = {}
+    for row in rows:
+        if row.paused is not None:
+            pause = row.paused_kind or "operator"
+            paused.setdefault((pause, row.paused, row.paused_until), []).append(row.partition)
+    host, name, kind = rows[0].host, rows[0].name, rows[0].kind
+    for (pause, reason, until), numbers in paused.items():
+        some = () if len(numbers) == len(rows) else tuple(numbers)
+        subject = f"{name_partitions(some)} of {name}" if some else f"{kind} {name}"
+        if pause == "operator":
+            end = "until it is resumed" if until is None else f"until {until}"
+            finding, remedy = f"paused {end}: {reason}", f"pytube resume --tube {name}"
+            yield Trouble(Level.WARN, subject, finding, remedy, host, name, some)
+        else:
+            finding = f"stopped, by {reason}"
+            yield Trouble(Level.FAIL, subject, finding, _after_stop(pause, name), host, name, some)
+
+
+def _after_stop(pause: str, name: str) -> str:
+    if pause == "park_limit":
+        return (
+            f"mend the cause, retry or drop what is parked (pytube park list --tube {name}), then: "
+            f"pytube resume --tube {name}"
+        )
+    return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume --tube {name}"
+
+
+def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
+    """Partitions that nobody leads: those where something waits for long, and the others."""
+
+    def is_late(row: Partition) -> bool:
+        seconds = oldest(row) if waited is None else waited.get((row.name, row.partition))
+        return row.paused is None and (seconds or 0.0) > _PATIENCE
+
+    free = [row for row in rows if row.leader is None]
+    late = [row for row in free if is_late(row)]
+    host, name = rows[0].host, rows[0].name
+    if late:
+        noun = "pods" if late[0].kind == "tube" else "records"
+        waiting = sum(one.number for row in late for one in (row.waiting, row.backfill) if one is not None)
+        number = f"about {waiting}" if waiting >= _MANY else waiting
+        age = for_people(max(oldest(row) or 0 for row in late))
+        finding = f"nobody leads {_which(late)}; {noun} that wait there: {number}, the oldest for {age}"
+        yield Trouble(Level.FAIL, f"leaders of {name}", finding, _start(late), host, name)
+    if others := [row for row in free if row not in late]:
+        finding = f"nobody leads {_which(others)}"
+        problem = next((row.problem for row in others if row.problem is not None), None)
+        if problem is not None:
+            finding += f"; what waits there was not looked at: {problem}"
+        elif all(row.paused is None for row in others):
+            finding += f"; nothing has waited there for more than {_PATIENCE:.0f} s"
+        yield Trouble(Level.WARN, f"leaders of {name}", finding, _start(others), host, name)
+
+
+def oldest(row: Partition) -> float | None:
+    """Age of the first pod or record that waits."""
+    return max((lag for lag in (row.lag, row.backfill_lag) if lag is not None), default=None)
+
+
+def _which(rows: Collection[Partition]) -> str:
+    return name_partitions(row.partition for row in rows)
+
+
+def _start(rows: Sequence[Partition]) -> str:
+    return f"start a worker: pytube worker --{rows[0].kind} {rows[0].name}; if one runs, see its log"
+
+
+# --- of Kafka -------------------------------------------------------------------------------------
+
+
+def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> Iterator[Trouble]:
+    """One for each cluster that a worker can't reach, with what waits for it. Kafka is not asked."""
+    unled = {(one.host, one.name) for one in partitions if not one.is_led}
+    remedy = (
+        "bring it up, or see from the workers' machines why they can't reach it; they go on by themselves"
+    )
+    for servers in dict.fromkeys(one.bootstrap_servers for one in kafka):
+        found = [one for one in kafka if one.bootstrap_servers == servers]
+        since = min(one.since for one in found).astimezone(UTC)
+        last = max(found, key=lambda one: one.seen_at)
+        workers = ", ".join(sorted({one.client_id for one in found}))
+        sentence = f"Kafka at {servers} can't be reached by {workers} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        sentence += f": {last.reason}"
+        for what, of in (
+            ("nobody can be elected for partitions of", _need(found, "election") & unled),
+            ("nothing is delivered there for", _need(found, "delivery")),
+        ):
+            if of:
+                names = ", ".join(sorted(name if host is None else f"{host}:{name}" for host, name in of))
+                sentence += f"; {what}: {names}"
+        yield Trouble(Level.FAIL, "Kafka", printable(sentence), remedy)
+
+
+def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
+    """Host and name of each tube and outbox that needs for `use` what can't be reached."""
+    return {(one.host, one.tube) for one in found if one.use == use}
+
+
+# --- what does not fit together -------------------------------------------------------------------
+# A moment of it is normal while workers start, stop or hand over; what stays for longer is a fault.
+
+FRESH: Final = 30.0
+"""Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One thing that does not fit."""
+
+    subject: str
+    """Partition, tube or worker."""
+    finding: str
+    host: str | None = None
+
+    def __str__(self) -> str:
+        """A line for people."""
+        return f"{place(self.host)}{self.subject}: {self.finding}"
+
+
+def disagreements(sample: FleetSample, version: str) -> list[Disagreement]:
+    """What does not fit; `version`: of this pytube, which workers should have."""
+    found: list[Disagreement] = []
+    for host in sample.hosts:
+        queues = [queue for queue in sample.queues if queue.host == host.host]
+        workers = host.workers
+        for queue in queues:
+            found += _elections(queue, host)
+            found += _free(queue, host)
+            found += _shares(queue, host)
+        found += _silent(workers)
+        found += _versions(host, version)
+    return found
+
+
+def _candidates(queue: Queue, host: HostSample) -> frozenset[UUID]:
+    """The processes that take part in the lease election of a queue now."""
+    return frozenset(
+        one.instance_id for one in host.candidacies if one.tube == queue.name and one.seen_ago < FRESH
+    )
+
+
+def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    kinds = {one.election for one in queue.partitions if one.is_led}
+    if _candidates(queue, host):
+        kinds.add("lease")
+    if len(kinds) > 1:
+        yield Disagreement(
+            f"{queue.kind} {queue.name}",
+            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
+            "give all of them the same `worker.election` and the same Kafka",
+            queue.host,
+        )
+
+
+def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
+    if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
+        return  # of Kafka another line tells
+    for one in queue.partitions:
+        if not one.is_led:
+            yield Disagreement(
+                f"{queue.name} partition {one.partition}",
+                f"nobody leads it, though workers that serve {queue.name} are there: {len(there)}; "
+                "if it stays so, see their logs",
+                queue.host,
+            )
+
+
+def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+    """Under the lease election only: who shares what under neli, the broker alone knows."""
+    candidates = _candidates(queue, host)
+    if not candidates:
+        return
+    share = -(-len(queue.partitions) // len(candidates))
+    labels = {one.instance_id: one.client_id for one in host.candidacies}
+    for instance_id in sorted(candidates):
+        led = sum(one.is_led and one.instance_id == instance_id for one in queue.partitions)
+        if led > share:
+            yield Disagreement(
+                f"worker {labels[instance_id]}",
+                f"leads {led} partitions of {queue.name}, and its share is {share}",
+                queue.host,
+            )
+
+
+def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
+    for worker in workers:
+        if worker.seen_ago is not None and worker.seen_ago >= FRESH:
+            yield Disagreement(
+                f"worker {worker.client_id}",
+                f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
+                worker.host,
+            )
+
+
+def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
+    others = Counter(one.version for one in host.processes if one.version != version)
+    for other, count in sorted(others.items(), key=str):
+        yield Disagreement(
+            "workers",
+            f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
+            host.host,
+        )

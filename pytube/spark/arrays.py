@@ -1,0 +1,229 @@
+"""Columns of Arrow as arrays of numpy, and back, by their buffers; uuids and texts as arrays.
+
+pyarrow's own conversions import pandas if it is installed. Tasks don't need pandas, and the import takes
+half a second in each new worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pytube.errors import UsageError
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Strings: TypeAlias = npt.NDArray[np.bytes_]
+"""Strings of bytes of one width; shorter ones are padded with zeros."""
+
+# --- columns of Arrow -------------------------------------------------------------------------------
+
+
+def numbers(column: pa.Array[Any]) -> Ints:
+    """Whole numbers, none NULL, without a copy."""
+    return cast("Ints", np.from_dlpack(column))
+
+
+def read_shards(column: pa.Array[Any]) -> Ints:
+    """A column of shards; raises `UsageError` if one is NULL."""
+    if column.null_count:
+        raise UsageError("a shard is NULL")
+    return numbers(column).astype(np.int64, copy=False)
+
+
+def pieces(column: pa.Array[Any], kind: type[np.integer[Any]]) -> tuple[Ints, npt.NDArray[Any]]:
+    """The numbers that a column of bytes holds, without a copy.
+
+    Args:
+        column: of bytes or texts, none NULL.
+        kind: the type of the numbers.
+
+    Returns:
+        Where each row begins, and where the last one ends; and the numbers of all rows.
+    """
+    _, places, data = column.buffers()
+    if not len(column) or places is None or data is None:
+        return np.zeros(len(column) + 1, np.int64), np.empty(0, kind)
+    is_large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    width = np.dtype(np.int64 if is_large else np.int32)
+    edges = np.frombuffer(memoryview(places), width, len(column) + 1, column.offset * width.itemsize)
+    first, last = int(edges[0]), int(edges[-1])
+    size = np.dtype(kind).itemsize
+    begins = (edges - first).astype(np.int64) // size
+    return begins, np.frombuffer(memoryview(data), kind, (last - first) // size, first)
+
+
+def runs(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of equal values begins and ends."""
+    edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+    return pairwise(edges if len(values) else ())
+
+
+def of_numbers(values: Sequence[int], kind: type[np.integer[Any]]) -> pa.Array[Any]:
+    """A column of whole numbers."""
+    array = np.array(values, kind)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, _buffer(array)])
+
+
+def of_bytes(values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array[Any]:
+    """A column of `kind`, binary or string; None is NULL."""
+    edges = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=edges[1:])
+    there = np.packbits([value is not None for value in values], bitorder="little")
+    data = pa.py_buffer(b"".join(value or b"" for value in values))
+    return pa.Array.from_buffers(kind, len(values), [_buffer(there), _buffer(edges), data])
+
+
+def _buffer(array: npt.NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(array.data)
+
+
+# --- texts ------------------------------------------------------------------------------------------
+# A text is held at the least of `WIDTHS` that it fits into, so that a few long texts don't make all others
+# long. The same text always has the same width. No text of Postgres has a zero, so the
+# padding is unambiguous.
+
+MOST = 1 << 16
+"""Bytes of a text at most. Postgres takes longer texts, but a task holds thousands of texts at a time."""
+TOO_LONG = f" bytes, and {MOST} is the most; touch it by SQL, which takes longer ones"
+"""The end of the message about a longer text."""
+WIDTHS = tuple(1 << power for power in range(5, 17))
+_SHOWN = 60
+
+
+def read_texts(column: pa.Array[Any]) -> Iterator[tuple[slice | Ints, Strings]]:
+    """Yield the texts of a column, none NULL, with their rows, one array for each width.
+
+    Raises:
+        UsageError: a value can't be a text of Postgres, or is too long. The message names the first.
+    """
+    edges, data = pieces(column, np.uint8)
+    lengths = np.diff(edges)
+    _check_texts(edges, data)
+    below = -1
+    for width in WIDTHS:
+        here = (lengths > below) & (lengths <= width)
+        if here.all():
+            yield slice(None), _padded(lengths, data, width)
+            return
+        if here.any():
+            yield np.flatnonzero(here), _padded(lengths[here], data[np.repeat(here, lengths)], width)
+        below = width
+
+
+def shards_of_texts(texts: Sequence[bytes], shard: int, shards: int) -> Ints:
+    """`pytube.model.shard_of` of many texts: by the first 32 bits of their md5."""
+    firsts = [hashlib.md5(text, usedforsecurity=False).digest()[:4] for text in texts]
+    return shard + np.frombuffer(b"".join(firsts), ">u4").astype(np.int64) % shards
+
+
+def shown(value: bytes) -> str:
+    """A value for a message, shortened if it is long."""
+    try:
+        text = repr(value.decode())
+    except UnicodeDecodeError:
+        text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _padded(lengths: Ints, data: Bytes, width: int) -> Strings:
+    rows = np.zeros((len(lengths), width), np.uint8)
+    rows[np.arange(width) < lengths[:, None]] = data
+    return rows.view(f"S{width}").reshape(-1)
+
+
+def _check_texts(edges: Ints, data: Bytes) -> None:
+    """Refuse texts that can't be keys. Checks all bytes at once, and single texts only after an error."""
+    lengths = np.diff(edges)
+    if (lengths > MOST).any():
+        raise UsageError(f"an id has {lengths[lengths > MOST][0]}{TOO_LONG}")
+    if not data.all():
+        row = int(np.searchsorted(edges, np.flatnonzero(data == 0)[0], side="right")) - 1
+        text = shown(data[edges[row] : edges[row + 1]].tobytes())
+        raise UsageError(f"an id has a NUL character: {text}; no text of Postgres has one")
+    if (data >= 0x80).any() and not _is_utf8(edges, data):
+        texts = (data[first:last].tobytes() for first, last in pairwise(edges))
+        wrong = next(text for text in texts if not _decodes(text))
+        raise UsageError(f"an id is not UTF-8: {shown(wrong)}; decode it before")
+
+
+def _is_utf8(edges: Ints, data: Bytes) -> bool:
+    begins = edges[:-1][edges[:-1] < edges[1:]]
+    # Joined with the next text, a text that ends within a character would decode.
+    return not ((data[begins] & 0xC0) == 0x80).any() and _decodes(data.tobytes())
+
+
+def _decodes(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- uuids ------------------------------------------------------------------------------------------
+
+UUID_WIDTH = 16
+UUID_EXAMPLE = "6ecd8c99-4036-403d-bf84-cf8400f67836"
+_ANY_UUID = re.compile(rb"(\{)?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}(?(1)\})", re.IGNORECASE)
+"""As Postgres reads uuids: a hyphen may follow each group of four digits, braces may enclose all."""
+_LENGTH = len(UUID_EXAMPLE)
+_HYPHENS = np.array([place for place, mark in enumerate(UUID_EXAMPLE) if mark == "-"])
+_DIGITS = np.array([place for place, mark in enumerate(UUID_EXAMPLE) if mark != "-"])
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def read_uuids(column: pa.Array[Any]) -> Strings:
+    """The uuids of a column, none NULL: texts in any form, or 16 bytes each.
+
+    Raises:
+        UsageError: a value is no uuid. The message names the first.
+    """
+    edges, data = pieces(column, np.uint8)
+    lengths = np.diff(edges)
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        if (lengths != UUID_WIDTH).any():
+            raise UsageError(f"an id has {lengths[lengths != UUID_WIDTH][0]} bytes; a uuid has {UUID_WIDTH}")
+        found = data.tobytes()
+    else:
+        found = _parse_canonical(lengths, data) or b"".join(
+            _parse_uuid(data[first:last].tobytes()) for first, last in pairwise(edges)
+        )
+    return np.frombuffer(found, f"S{UUID_WIDTH}")
+
+
+def uuid_texts(uuids: Strings) -> Strings:
+    """Uuids as Postgres writes them: lower case, with four hyphens."""
+    values = uuids.view(np.uint8).reshape(-1, UUID_WIDTH)
+    rows = np.full((len(uuids), _LENGTH), ord("-"), np.uint8)
+    rows[:, _DIGITS[0::2]] = _HEX[values >> 4]
+    rows[:, _DIGITS[1::2]] = _HEX[values & 15]
+    return rows.view(f"S{_LENGTH}").reshape(-1)
+
+
+def _parse_canonical(lengths: Ints, data: Bytes) -> bytes | None:
+    """The bytes of uuids that are all written as Postgres does, or in capitals; None: some are not."""
+    if (lengths != _LENGTH).any():
+        return None
+    rows = data.reshape(-1, _LENGTH)
+    if (rows[:, _HYPHENS] != ord("-")).any():
+        return None
+    try:
+        found = bytes.fromhex(rows[:, _DIGITS].tobytes().decode("ascii"))
+    except ValueError:
+        return None
+    return found if len(found) == UUID_WIDTH * len(lengths) else None  # it leaves out spaces
+
+
+def _parse_uuid(text: bytes) -> bytes:
+    if _ANY_UUID.fullmatch(text) is None:
+        example = f"write it like {UUID_EXAMPLE}, or give its {UUID_WIDTH} bytes"
+        raise UsageError(f"an id is no uuid: {shown(text)}; {example}")
+    return bytes.fromhex(text.strip(b"{}").replace(b"-", b"").decode())

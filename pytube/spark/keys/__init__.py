@@ -1,1 +1,0 @@
-"""Keys as arrays of numpy, whatever their type."""

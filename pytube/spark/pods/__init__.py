@@ -1,1 +1,0 @@
-"""Pods made from arrays of keys, and their way to Postgres. No Spark."""

@@ -1,1 +1,0 @@
-"""Formats for `spark.read`, `readStream` and `write`: `tube`, `outbox` and `pgtable`."""

@@ -1,0 +1,90 @@
+"""How a call of our SQL is sent, and what its failures mean to an operator."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import BaseRowFactory, class_row
+
+from pytube.db.errors import TRANSIENT, describe, translated
+from pytube.errors import UsageError
+from pytube.tubes.queries import within
+
+T = TypeVar("T")
+
+_TRIES = 10
+_PAUSE = 0.1
+"""Seconds between two tries, on average. Without a pause, the retry overtakes the session that waits for the
+locks just released, and deadlocks with it again; a fixed pause would keep two administrators in step."""
+AT_ONCE = 10_000
+"""Pods or keys that one transaction works on, so that no worker waits for long."""
+
+
+def rows_of(
+    kind: type[T], connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object
+) -> list[T]:
+    """The rows that a query of ours gives, as objects of a class.
+
+    What is rolled back by no fault of its own, such as a deadlock with a worker, is tried again, unless in a
+    transaction.
+    """
+    return _run(connection, schema, query, arguments, class_row(kind))
+
+
+def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object) -> Any:
+    """The one value that a query of ours gives; else as `rows_of`."""
+    found = _run(connection, schema, query, arguments, lambda _: lambda row: row[0])
+    return found[0]
+
+
+def in_pieces(work: Callable[[], int]) -> int:
+    """Call `work`, a transaction each time, until nothing is left to do; the sum of what it did."""
+    total = 0
+    while done := work():
+        total += done
+    return total
+
+
+def _run(
+    connection: psycopg.Connection,
+    schema: str,
+    query: LiteralString,
+    arguments: Mapping[str, object],
+    factory: BaseRowFactory[T],
+) -> list[T]:
+    for left in reversed(range(_TRIES)):
+        with explained(), translated(), connection.cursor(row_factory=factory) as cursor:
+            try:
+                return cursor.execute(within(query, schema), arguments).fetchall()
+            except TRANSIENT:
+                if not left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    raise
+        time.sleep(random.uniform(0.5, 1.5) * _PAUSE)  # noqa: S311 # spreads load, guards nothing
+    raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise what an operator can mend as `UsageError`: a missing role, a database that takes no writes."""
+    try:
+        yield
+    except errors.InsufficientPrivilege as error:
+        raise UsageError(
+            f"this role may not do that: {describe(error)}; log in as a member of tube_monitor to look, of "
+            "tube_writer to touch, of tube_admin to act"
+        ) from error
+    except errors.ReadOnlySqlTransaction as error:
+        raise UsageError(
+            "the database is read-only (a standby, or default_transaction_read_only is on), and this writes; "
+            "connect to the primary"
+        ) from error
+    except (errors.InvalidTextRepresentation, errors.NumericValueOutOfRange) as error:
+        raise UsageError(f"that is no id of this tube: {describe(error)}") from error
+    except errors.InvalidParameterValue as error:
+        raise UsageError(describe(error)) from error

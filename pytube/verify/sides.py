@@ -1,0 +1,307 @@
+"""The two sides that are compared: the source as a worker would send it now, and what is read at the sink.
+
+Sessions are those of the configured role and read-only: nothing is read that a worker could not read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+
+from pytube.config import Config
+from pytube.db.connect import wait_for_answer
+from pytube.db.errors import describe, translated
+from pytube.db.session import Session, SessionPool
+from pytube.enrich import Read, build_enricher
+from pytube.enrich.rows import load_roots
+from pytube.enrich.statements import Root, Roots, ids_statement
+from pytube.errors import (
+    EnrichDataError,
+    EnrichTimeout,
+    StatementFailed,
+    UnknownTable,
+    UnknownTube,
+    UsageError,
+)
+from pytube.logs import Logger, UserFaults
+from pytube.model import Documents, Id, Key, KeyType, Token, ids_in
+from pytube.pipeline.batches import by_shard
+from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
+from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning
+from pytube.transforms import Origin, Transforms
+
+_SETTINGS = {
+    "default_transaction_read_only": "on",
+    # A row that a policy hides would look like one that is gone.
+    "row_security": "off",
+}
+_SESSIONS = 6
+_PARTITIONS = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
+_ROWS = """
+    SELECT coalesce(
+        -- A partitioned table itself is not analyzed by itself.
+        (SELECT sum(greatest(l.reltuples, 0)) FROM pg_catalog.pg_partition_tree(c.oid) AS t
+            JOIN pg_catalog.pg_class AS l ON l.oid = t.relid WHERE t.isleaf),
+        greatest(c.reltuples, 0))::float8
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+"""
+
+
+@dataclass(slots=True)
+class Now:
+    """What a worker would send for some keys."""
+
+    bodies: dict[Key, bytes | None] = field(default_factory=dict)
+    """The documents; None: the key would be deleted."""
+    skipped: list[Key] = field(default_factory=list)
+    """Keys of which a transform lets nothing be sent."""
+    unsendable: dict[Key, str] = field(default_factory=dict)
+    """Keys whose documents can't be made, and why."""
+    orphans: list[Key] = field(default_factory=list)
+    """Keys of a shard that no attached table has."""
+
+
+class Source:
+    """One tube's source."""
+
+    def __init__(self, config: Config, tube: str, pool: SessionPool) -> None:
+        """Opens nothing. `ConfigError`: the tube is not configured, or a transform is missing."""
+        self.tube = tube
+        self.pool = pool
+        self._settings = config.tube(tube)
+        log = Logger("pytube.verify", tube=tube)
+        self._transforms = Transforms.load(
+            self._settings.transforms,
+            tube,
+            log,
+            UserFaults(log),
+            splits=self._settings.sink.parts is not None,
+        )
+        self._answer_timeout = config.postgres.answer_timeout
+        self._enricher = build_enricher(self._settings.enrich, tube, pool, self._answer_timeout)
+
+    async def roots(self) -> Roots:
+        """The registry of the tube, as it is now; `UnknownTube` where there is none."""
+        async with self._asking() as session:
+            if await session.value(_PARTITIONS, {"tube": self.tube}) is None:
+                raise UnknownTube(
+                    f"there is no tube {self.tube!r}; `pytube tube list` names those that there are"
+                )
+            return await load_roots(session.connection, self.tube)
+
+    async def partitions(self) -> int:
+        """The number of partitions."""
+        async with self._asking() as session:
+            return int(await session.value(_PARTITIONS, {"tube": self.tube}))
+
+    async def rows(self, root: Root) -> float:
+        """About how many rows a table has, by the statistics; 0 where there are none."""
+        async with self._asking() as session:
+            found = await session.value(_ROWS, {"schema": root.schema, "table": root.table})
+            return float(found or 0)
+
+    async def ids(
+        self,
+        roots: Roots,
+        root: Root,
+        after: Id | None,
+        limit: int,
+        drawn: tuple[float, bool] | None = None,
+    ) -> list[Id]:
+        """The next ids of a root table, in its order; of a sample (see `ids_statement`), all at once."""
+        statement = ids_statement(roots, root, first=after is None, drawn=drawn)
+        async with self._asking() as session:
+            connection = session.connection
+
+            async def ask() -> list[Id]:
+                cursor = await connection.execute(statement, {"after": after, "limit": limit}, binary=True)
+                return [row[0] for row in await cursor.fetchall()]
+
+            return await wait_for_answer(connection, self._answer_timeout, ask())
+
+    async def now(self, keys: Sequence[Key]) -> Now:
+        """What a worker would send for these keys."""
+        now = Now()
+        await self._read(now, keys)
+        return now
+
+    async def _read(self, now: Now, keys: Sequence[Key]) -> None:
+        """Read in halves what the data of some row, or the time, makes fail."""
+        groups = by_shard(keys)
+        try:
+            found = await self._enricher.read(groups)
+        except (EnrichDataError, EnrichTimeout) as error:
+            if len(keys) == 1:
+                now.unsendable[keys[0]] = str(error)
+                return
+            half = len(keys) // 2
+            await self._read(now, keys[:half])
+            await self._read(now, keys[half:])
+            return
+        for shard, ids in groups.items():
+            await self._take(now, shard, ids, found[shard])
+
+    async def _take(self, now: Now, shard: int, ids: Sequence[Id], read: Read) -> None:
+        if read.orphans:
+            now.orphans += [(shard, key) for key in ids]
+            return
+        if self._transforms is None:
+            now.bodies |= {(shard, key): read.bodies.get(key) for key in ids}
+            return
+        documents = Documents(Token(0, 0), 0)
+        documents.add(shard, ids, map(read.bodies.get, ids))
+        origin = Origin(self.tube, 0, time.time(), {shard: read.table})
+        came = await self._transforms.apply(documents, origin)
+        now.bodies |= {document.key: document.body for document in came.documents}
+        now.skipped += came.skipped
+        now.unsendable |= came.rejected
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[Session]:
+        try:
+            with translated():
+                async with self.pool.session() as session:
+                    yield session
+        except psycopg.Error as error:
+            raise StatementFailed(f"the source can't be read: {describe(error)}") from error
+
+
+def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:
+    """The root tables that are to be compared: those that are named, or all."""
+    found = list(roots.all)
+    if not found:
+        raise UsageError(f"no table is attached to tube {tube!r}, so there is nothing to compare")
+    if not tables:
+        return found
+    named = []
+    for name in tables:
+        match = [root for root in found if name in (root.name, root.table)]
+        if len(match) != 1:
+            known = ", ".join(root.name for root in found)
+            raise UnknownTable(f"{name} is no root table of tube {tube!r}; these are: {known}")
+        named += match
+    return named
+
+
+def keys_in(root: Root, ids: Sequence[Id]) -> Iterator[Key]:
+    """The keys of ids of a root table."""
+    for shard in range(root.shard, root.shard + root.shards):
+        for key in ids_in(shard, ids, root.shard, root.shards):
+            yield shard, key
+
+
+@asynccontextmanager
+async def opened(config: Config, tube: str, purpose: str) -> AsyncIterator[tuple[Source, Sink]]:
+    """The source, and the sink, open; `ConfigError` and `SinkUnavailable` as they say."""
+    postgres, settings = config.postgres, config.tube(tube).sink
+
+    async def open_session() -> Session:
+        return await Session.open(
+            postgres.only_dsn.get_secret_value(),
+            postgres.schema_name,
+            f"pytube {purpose}",
+            answer_timeout=postgres.answer_timeout,
+            settings=_SETTINGS,
+        )
+
+    pool = SessionPool(open_session, _SESSIONS)
+    sink = build_sink(
+        settings.type, settings.options, request_timeout=settings.request_timeout, parts=settings.parts
+    )
+    source = Source(config, tube, pool)
+    try:
+        yield source, sink
+    finally:
+        await sink.close()
+        await pool.close()
+
+
+# --- the sink ---------------------------------------------------------------------------------------
+
+
+class Absent:
+    """Is read in place of such a sink."""
+
+    def __init__(self, sink: Sink, missing: str) -> None:
+        """`sink`: the one that is configured; `missing`: what is not there, in words."""
+        self.missing = missing
+        self._why_no_scan = why_no_scan(sink)
+
+    async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
+        """No document."""
+        del tube
+        return dict.fromkeys(keys, Stored())
+
+    def cannot_scan(self) -> str | None:
+        """As the sink."""
+        return self._why_no_scan
+
+    async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
+        """No id."""
+        del tube, shard, below_seq
+        nothing: Sequence[Sequence[Id]] = ()
+        for page in nothing:
+            yield page
+
+
+async def open_to_read(sink: Sink) -> Reading:
+    """Open a sink that can be read, and make nothing; what is to be read, which may be absent.
+
+    Raises:
+        SinkError: it can't be opened.
+    """
+    missing = await open_existing(sink)
+    if missing is not None:
+        return Absent(sink, missing)
+    assert isinstance(sink, Reading)
+    return sink
+
+
+# --- its keys ---------------------------------------------------------------------------------
+
+
+class SinkKeys:
+    """Scans a sink. Documents that no row can be are counted apart: workers never write their keys."""
+
+    def __init__(self, sink: Scanning, tube: str, shards: Collection[int], keys: KeyType) -> None:
+        """`sink` is open; `shards` are looked through; `keys`: the type of the tube's keys."""
+        self._sink = sink
+        self._tube = tube
+        self._shards = sorted(shards)
+        self._keys = keys
+        self._strange = 0
+        self._example: Key | None = None
+
+    async def pages(self) -> AsyncIterator[list[Key]]:
+        """All of them; a document that the sink has split comes once for each of its parts."""
+        self._strange = 0
+        for shard in self._shards:
+            async for page in self._sink.scan(self._tube, shard, EVERY_SEQ):
+                yield [(shard, key) for key in page if self._is_possible(shard, key)]
+
+    def left_out(self) -> list[str]:
+        """What the last scan has met and did not give, in sentences."""
+        said = []
+        if isinstance(self._sink, Overlooking) and (overlooked := self._sink.overlooked()) is not None:
+            said.append(overlooked)
+        if self._strange and self._example is not None:
+            shard, key = self._example
+            said.append(
+                f"{self._strange} documents at the sink have ids that no row of this tube can have, e.g. "
+                f"shard {shard} id {str(key)[:50]!r}; the tube had other keys, or `parts`, when they were "
+                "written: see docs/transforms.md"
+            )
+        return said
+
+    def _is_possible(self, shard: int, key: int | str) -> bool:
+        if self._keys.has(key):
+            return True
+        self._strange += 1
+        self._example = shard, key
+        return False

@@ -1,0 +1,297 @@
+"""Whether copies still are what was delivered: sinks that were emptied, and samples that differ.
+
+A Redis that comes back empty takes documents, too. What a sink is known by is in Postgres, see
+`sql/tubes/sinks.sql`.
+
+A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The
+process that delivers the first partition of a tube does it, so that one does. When the last sample ended
+stands in the database: a worker that takes over goes on from there, and begins one that was cut short again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from pytube.clock import for_people
+from pytube.config import Config
+from pytube.db.session import Queries
+from pytube.errors import (
+    RECOVERABLE,
+    DatabaseUnavailable,
+    PytubeError,
+    SchemaMismatch,
+    SinkUnavailable,
+    UnknownTube,
+)
+from pytube.events import CopyDiffers, Event, SinkEmptied, SinkRefilled
+from pytube.logs import is_news
+from pytube.sources import queries
+from pytube.verify.report import Report
+from pytube.verify.run import Sample, verify
+from pytube.worker.database import Database
+from pytube.worker.services import end
+from pytube.worker.tube import Tube
+
+# --- emptied sinks -------------------------------------------------------------------------------
+
+
+INTERVAL = 10.0
+"""Seconds between two looks at one sink."""
+_STEP = 1.0
+_TRIES = 3
+"""Looks in a row: the mark that is left is to be seen, before the sink may be emptied again."""
+
+
+async def note_made_sinks(session: Queries, tubes: Mapping[str, Tube]) -> None:
+    """Have nothing made at sinks that have held documents; before they are opened."""
+    for (name,) in await session.rows(queries.SINKS_MADE, {}):
+        if name in tubes:
+            tubes[name].shared_sink.may_make = False
+
+
+class SinkMarks:
+    """Reads the marks of the sinks of one host's tubes, of which something is led here."""
+
+    def __init__(
+        self,
+        pool: Queries,
+        tubes: Mapping[str, Tube],
+        led: Callable[[], Iterable[str]],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """Args:
+        pool: sessions with the host.
+        tubes: of the host, by name.
+        led: the names of queues of which something is led here.
+        emit: receives an event when a sink was emptied, and when it is filled again.
+        """
+        self._pool = pool
+        self._tubes = tubes
+        self._led = led
+        self._emit = emit
+        self._told: dict[object, str] = {}
+
+    async def run(self) -> None:
+        """Look at all sinks again and again; one that does not answer keeps no other waiting."""
+        looking: dict[str, tuple[float, asyncio.Task[None]]] = {}
+        try:
+            while True:
+                led = set(self._led()) & self._tubes.keys()
+                now = time.monotonic()
+                # A look is over when another one is due, or something of the tube is led again.
+                looking = {
+                    name: (began, task)
+                    for name, (began, task) in looking.items()
+                    if not task.done() or (name in led and now < began + INTERVAL)
+                }
+                due = [name for name in led - looking.keys() if self._tubes[name].shared_sink.has_mark]
+                known = await self._known() if due else None
+                if known is not None:
+                    for name in due:
+                        look = self._look(self._tubes[name], known.get(name))
+                        looking[name] = now, asyncio.create_task(look)
+                await asyncio.sleep(_STEP)
+        finally:
+            await end(task for _, task in looking.values())
+
+    async def _known(self) -> dict[str, str] | None:
+        """The marks of all sinks that are well, in one statement; None: the database does not tell now."""
+        try:
+            return dict(await self._pool.rows(queries.SINK_MARKS, {}))
+        except RECOVERABLE:
+            return None  # told by what renews the terms
+
+    async def _look(self, tube: Tube, known: str | None) -> None:
+        try:
+            await self._compare(tube, known)
+        except (DatabaseUnavailable, SchemaMismatch, UnknownTube):
+            pass  # told by what renews the terms, and follows partitions
+        except PytubeError as error:
+            # A sink that is down is told of by those who send to it.
+            if not isinstance(error, SinkUnavailable) and is_news(self._told, tube.name, str(error)):
+                tube.log.warning("sink_mark_unread", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a sink may be anybody's code
+            tube.faults.log_sink("read_mark", error)
+        else:
+            self._told.pop(tube.name, None)
+
+    async def _compare(self, tube: Tube, known: str | None) -> None:
+        sink = tube.shared_sink
+        held = await sink.read_mark()
+        if held is not None and held == known:
+            return  # as nearly always: so hundreds of tubes ask no more than one does
+        for _ in range(_TRIES):
+            row = await self._pool.row(queries.SINK_NOTE, {"tube": tube.name, "held": held})
+            assert row is not None
+            wanted, _, is_new, is_over = row
+            if is_new:
+                self._emit(SinkEmptied(tube.name, _reason(held)))
+            if is_over:
+                self._emit(SinkRefilled(tube.name))
+            if wanted is None:
+                return
+            held = await sink.leave_mark(wanted)
+            if held is None:
+                return
+
+
+def _reason(held: str | None) -> str:
+    if held is None:
+        return "its mark is gone, and so are the documents that were delivered before"
+    return f"its mark is another one: it was replaced, or emptied and used by others ({held})"
+
+
+# --- samples -------------------------------------------------------------------------------------
+
+
+_LOOK_INTERVAL = 1.0
+_PATIENCE = 30.0
+"""Seconds to wait for the delivery of keys that seem to differ."""
+_BEHIND = 2.0
+"""Seconds that a tube may be behind while a sample of it is compared."""
+_LONGEST_HOLD = 60.0
+"""Seconds after which a sample is given up that waits for its tube to catch up."""
+_LONGEST = 1800.0
+"""Seconds after which a sample is given up that does not end: some sinks never answer."""
+_RETRY = 60.0
+"""Seconds at most after which one that failed is begun again."""
+_NAMED = 5
+"""Keys of each kind that are named."""
+
+
+class _GivenUp(Exception):
+    """The sample is not finished now: live changes, or another worker, come first."""
+
+
+class Sampler:
+    """Compares samples, one at a time."""
+
+    def __init__(
+        self,
+        config: Config,
+        database: Database,
+        tubes: Mapping[str, Tube],
+        works_on: Callable[[str], bool],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """Args:
+        config: of the host.
+        database: of the host.
+        tubes: those that are served.
+        works_on: whether this process delivers the first partition of a tube now.
+        emit: receives an event when a sample has found keys that differ.
+        """
+        self._config = config
+        self._database = database
+        self.tubes = {name: tube for name, tube in tubes.items() if config.tube(name).verify is not None}
+        """Those of which samples are wanted."""
+        self._works_on = works_on
+        self._emit = emit
+        self._due: dict[str, float] = {}
+        """When the next sample of each tube that is led here begins."""
+        self._told: dict[object, str] = {}
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_INTERVAL)
+            try:
+                await self._follow_leadership()
+            except RECOVERABLE:
+                continue  # told by what renews the terms
+            now = time.monotonic()
+            for name in [name for name, due in self._due.items() if due <= now]:
+                await self._try(name)
+
+    async def _follow_leadership(self) -> None:
+        """Know when samples are due of the tubes that are led here, and of no other."""
+        led = {name for name in self.tubes if self._works_on(name)}
+        self._due = {name: due for name, due in self._due.items() if name in led}
+        if not (new := led - self._due.keys()):
+            return
+        ages: dict[str, float] = dict(
+            await self._database.pool.rows(queries.SAMPLE_AGES, {"tubes": list(new)})
+        )
+        now = time.monotonic()
+        self._due |= {name: now + max(0.0, self._every(name) - ages.get(name, float("inf"))) for name in new}
+
+    def _every(self, name: str) -> float:
+        settings = self._config.tube(name).verify
+        assert settings is not None
+        return settings.every
+
+    async def _try(self, name: str) -> None:
+        """Compare a sample; an error is logged, and the sample begun again later."""
+        limit = asyncio.timeout(_LONGEST)
+        try:
+            async with limit:
+                await self._compare(name)
+        except _GivenUp:
+            pause = _LOOK_INTERVAL
+        except Exception as error:  # noqa: BLE001 # sinks and transforms may be anybody's code
+            pause = min(self._every(name), _RETRY)
+            said = str(error)
+            if not isinstance(error, PytubeError):
+                said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+            if limit.expired():
+                said = f"it was not done within {for_people(_LONGEST)}; compare fewer keys: lower `sample`"
+            if is_news(self._told, name, said):
+                self._database.log.warning("sample_not_compared", tube=name, reason=said)
+        else:
+            self._told.pop(name, None)
+            pause = self._every(name)
+        self._due[name] = time.monotonic() + pause
+
+    async def _compare(self, name: str) -> None:
+        settings = self._config.tube(name).verify
+        assert settings is not None
+
+        async def pace(seconds: float) -> None:
+            await self._give_way(name, seconds)
+
+        await pace(0.0)
+        report = await verify(
+            self._config, name, sample=Sample(keys=settings.sample), patience=_PATIENCE, pace=pace
+        )
+        differing = report.missing + report.extra + report.different - report.parked
+        detail = _detail(report)
+        await self._database.pool.execute(
+            queries.SAMPLED,
+            {
+                "tube": name,
+                "checked": report.compared,
+                "differing": differing,
+                "undecided": report.waiting + report.changing + report.unsendable,
+                "detail": detail,
+            },
+        )
+        if differing:
+            self._emit(CopyDiffers(name, report.compared, differing, detail))
+
+    async def _give_way(self, name: str, seconds: float) -> None:
+        """Take no more of the time than backfills may of the sends, and none while the tube is behind."""
+        share = self._config.tube(name).backfill_share
+        await asyncio.sleep(seconds * (1 / share - 1))
+        ends_at = time.monotonic() + _LONGEST_HOLD
+        while self._works_on(name):
+            lag = await self._database.pool.value(queries.TUBE_LAG, {"tube": name})
+            if (lag or 0.0) < _BEHIND:
+                return
+            if time.monotonic() >= ends_at:
+                break
+            await asyncio.sleep(_LOOK_INTERVAL)
+        raise _GivenUp
+
+
+def _detail(report: Report) -> str:
+    """What the sample has found, for people."""
+    named = [
+        f"{kind} shard {shard} id {str(key)[:50]!r}"
+        if isinstance(key, str)
+        else f"{kind} shard {shard} id {key}"
+        for kind in ("missing", "extra", "different")
+        for shard, key in report.examples.get(kind, [])[:_NAMED]
+    ]
+    return f"{report}: {', '.join(named)}" if named else str(report)

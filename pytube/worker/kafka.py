@@ -1,0 +1,174 @@
+"""Whether this process reaches the Kafka clusters that it needs: for elections, for outboxes and for sinks.
+
+Each cluster is asked by a client of its own, apart from those that elect and deliver. So its state is known
+while nothing is led and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
+
+import orjson
+
+from pytube.config import Config
+from pytube.db.session import Queries
+from pytube.errors import ConfigError
+from pytube.logs import Logger
+from pytube.outbox.clients import outbox_cluster
+from pytube.sources import queries
+from pytube.sources.terms import reason_for_people
+from pytube.threads import in_thread
+
+if TYPE_CHECKING:  # from the extra `kafka`
+    from confluent_kafka.admin import AdminClient
+
+Use = Literal["election", "delivery"]
+
+_PAUSE: Final = 3.0
+"""Seconds between two questions while all is well."""
+_PAUSE_DOWN: Final = 1.0
+_PATIENCE: Final = 5.0
+"""Seconds after which a cluster that has not answered can't be reached."""
+_NO_TOPIC: Final = "no topic"
+"""A name that no topic can have: brokers answer that it is not valid, in a few bytes, and make nothing."""
+REPORT_PAUSE: Final = 2.0
+"""Seconds between two reports to the database; it believes one for 30 s."""
+
+_log = Logger("pytube.worker")
+
+
+class KafkaCluster:
+    """One cluster, and why it can't be reached."""
+
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
+        """Connects to nothing yet."""
+        self.bootstrap_servers = bootstrap_servers
+        self.options = options
+        self.uses: set[tuple[str, Use]] = set()
+        """The queues that need it, and what for."""
+        self.reason: str | None = None
+        """Why it did not answer the last question; None when it did."""
+        self._since = 0.0
+
+    @property
+    def down_for(self) -> float:
+        """Seconds since it was found that it can't be reached; 0 while it can."""
+        return 0.0 if self.reason is None else time.monotonic() - self._since
+
+    async def watch(self) -> None:
+        """Ask again and again, until cancelled; not at all with options that librdkafka refuses."""
+        from pytube.kafka.clients import Clients
+
+        clients = Clients(self.bootstrap_servers, self.options, where="options", log=_log)
+        try:
+            admin = clients.admin()
+        except ConfigError:
+            return  # the clients that elect and deliver tell which
+        while True:
+            problem = await self._ask(admin)
+            if problem is None:
+                clients.reason = ""
+            self._note(
+                None if problem is None else reason_for_people(clients.reason or clients.hide(problem))
+            )
+            await asyncio.sleep(_PAUSE if self.reason is None else _PAUSE_DOWN)
+
+    async def _ask(self, admin: AdminClient) -> str | None:
+        """Why the cluster does not answer; None when it does, whatever the answer is."""
+        from confluent_kafka import KafkaException
+
+        from pytube.kafka.errors import is_answer
+
+        # Not by `describe_cluster`: librdkafka 2.16 ends the process when a broker answers that has just
+        # started and knows no broker yet (an assertion in rd_kafka_admin_response_parse).
+        try:
+            async with asyncio.timeout(_PATIENCE + 1):
+                await in_thread(admin.list_topics, _NO_TOPIC, _PATIENCE)
+        except TimeoutError:
+            return f"no answer within {_PATIENCE:g} s"
+        except KafkaException as error:
+            return None if is_answer(error.args[0]) else str(error.args[0].str())
+        else:
+            return None
+        finally:
+            admin.poll(0)  # what librdkafka has to say of it
+
+    def _note(self, reason: str | None) -> None:
+        before, self.reason = self.reason, reason
+        if reason is not None and before is None:
+            self._since = time.monotonic()
+            _log.warning("kafka_down", bootstrap_servers=self.bootstrap_servers, reason=reason)
+        elif reason is None and before is not None:
+            seconds = round(time.monotonic() - self._since, 1)
+            _log.info("kafka_up", bootstrap_servers=self.bootstrap_servers, seconds=seconds)
+
+
+def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection[str]) -> list[KafkaCluster]:
+    """The clusters that a worker of these needs; those with the same servers and options are one."""
+    found: list[KafkaCluster] = []
+    for bootstrap_servers, options, name, use in _needs(config, tubes, outboxes):
+        for cluster in found:
+            if (cluster.bootstrap_servers, cluster.options) == (bootstrap_servers, options):
+                break
+        else:
+            found.append(cluster := KafkaCluster(bootstrap_servers, options))
+        cluster.uses.add((name, use))
+    return found
+
+
+def _needs(
+    config: Config, tubes: Collection[str], outboxes: Collection[str]
+) -> Iterator[tuple[str, Mapping[str, Any], str, Use]]:
+    """Bootstrap servers, options, a queue, and what it needs them for."""
+    if config.election_kind == "neli" and config.kafka is not None:
+        for name in (*tubes, *outboxes):
+            yield config.kafka.bootstrap_servers, config.kafka.options, name, "election"
+    for name in outboxes:
+        yield *outbox_cluster(config, name), name, "delivery"
+    for name in tubes:
+        sink = config.tube(name).sink
+        if sink.type == "kafka":
+            yield sink.options["bootstrap_servers"], sink.options.get("client_options", {}), name, "delivery"
+
+
+class KafkaReport:
+    """Says in one database which clusters this process can't reach; nothing while it reaches all."""
+
+    def __init__(
+        self, clusters: Collection[KafkaCluster], session: Queries, instance_id: UUID, client_id: str
+    ) -> None:
+        self._clusters = clusters
+        self._session = session
+        self._process = {"instance_id": instance_id, "client_id": client_id}
+        self._is_told = False
+        """Whether the database believes, or may believe, that something can't be reached."""
+
+    async def update(self) -> None:
+        """Say how it is now; raises as a statement does."""
+        down: dict[tuple[str, Use, str], dict[str, Any]] = {}
+        for cluster in self._clusters:
+            if cluster.reason is not None:
+                for tube, use in cluster.uses:
+                    down[tube, use, cluster.bootstrap_servers] = {
+                        "tube": tube,
+                        "use": use,
+                        "bootstrap_servers": cluster.bootstrap_servers,
+                        "reason": cluster.reason,
+                        "seconds": cluster.down_for,
+                    }
+        await self._tell(list(down.values()))
+
+    async def withdraw(self) -> None:
+        """This process ends, and says no more; raises as a statement does."""
+        await self._tell([])
+
+    async def _tell(self, down: list[dict[str, Any]]) -> None:
+        if down or self._is_told:
+            self._is_told = True
+            unreachable = orjson.dumps(down).decode()
+            await self._session.execute(queries.KAFKA_REPORT, self._process | {"unreachable": unreachable})
+            self._is_told = bool(down)

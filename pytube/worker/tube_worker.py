@@ -1,0 +1,507 @@
+"""The pods of one partition of a tube, under one term: which keys are sent, and what becomes of them.
+
+`PartitionWorker` has the loop. Here are the keys that it holds (`InFlight`), deliveries as tasks that return
+an `Outcome`, and what is done about each: keys are finished, parked, or sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytube import clock
+from pytube.errors import DatabaseUnavailable, NotLeader, ParkLimitReached
+from pytube.events import MeterRead, Parked, SinkDelays, TubeStopped
+from pytube.faults import Point, fault
+from pytube.model import Id, Key, Pod, PodClass
+from pytube.pipeline.batches import BackfillShare, by_shard, high_average, keys_of
+from pytube.pipeline.inflight import Flight, InFlight
+from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
+from pytube.sources.pods import FailedKey, ParkItem, TubeSource
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.control import Control
+from pytube.worker.database import Database
+from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.pace import RoundPacer
+from pytube.worker.partition_worker import PartitionWorker
+from pytube.worker.shedding import Reading
+
+if TYPE_CHECKING:
+    from pytube.worker.tube import Tube
+
+_DELIVERIES_AHEAD = 4
+"""Deliveries begun beyond the free sends, so that a send never waits for a round."""
+_IDS_PER_POD = 250.0
+"""What pods hold at most as a rule; assumed until some were seen."""
+_DELAYS_TOLD = 60.0
+"""Seconds for which it is not told again that the sink puts documents off."""
+_MOST_PARKED_IN_A_ROW = 100
+"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
+
+
+class TubeWorker(PartitionWorker[Pod]):
+    """Delivers the pods of one partition under one term."""
+
+    machine: InFlight
+    _source: TubeSource
+
+    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
+        """Starts nothing.
+
+        Args:
+            active_term: the term, and what happens to it.
+            tube: sink, enricher and limits.
+            database: where the pods are.
+        """
+        super().__init__(active_term, database, tube.metrics, RoundPacer(tube.limits.latency))
+        self.machine = InFlight()
+        self._limits = tube.limits
+        self._gate = tube.gate
+        self._emit = tube.emit
+        self._source = TubeSource(database.pool, active_term.term)
+        self._traces = tube.tracing.partition(active_term.term)
+        self._deliverer = Deliverer(active_term, tube, self._traces)
+        self._control = Control(
+            active_term,
+            self._source,
+            tube.sink,
+            self.machine,
+            tube.limits.sweep_backlog,
+            tube.faults,
+            tube.emit,
+        )
+        self._share = BackfillShare(tube.limits.backfill_share)
+        self._retries = RetryQueue(tube.limits.attempts)
+        self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
+        self._launched_at = 0.0
+        """When it was last looked whether deliveries may begin."""
+        self._probe: asyncio.Task[Outcome] | None = None
+        """The last delivery that was begun while the sink or the source was down."""
+        self._ids_per_pod = _IDS_PER_POD
+        self._parked_in_a_row = 0
+        self._delays_told_until = float("-inf")
+        self._not_before: dict[Key, float] = {}
+        """Keys that failed in an earlier term, and when each is to be sent again; it goes alone then."""
+
+    # --- the round ------------------------------------------------------------------------
+
+    async def _begin(self) -> bool:
+        """Go on with the attempts and back-offs of earlier terms."""
+        now = time.monotonic()
+        for key, (attempts, delay) in (await self._source.load_failed()).items():
+            self._not_before[key] = now + delay
+            self._retries.recall(key, attempts)
+        return True
+
+    async def _hold(self, items: Sequence[Pod]) -> None:
+        """Hold marked pods and count their touches; control pods have their own way."""
+        touches = self._weigh(items)
+        backfill = self._weigh([pod for pod in items if pod.op == "B"])
+        before = self.machine.keys
+        control = self.machine.add(items)
+        self.counters.touches[PodClass.INCREMENTAL] += touches - backfill
+        self.counters.touches[PodClass.BACKFILL] += backfill
+        # A touch that adds no key has joined one that waits.
+        self.counters.coalesced += touches - (self.machine.keys - before)
+        self._reserved -= touches
+        await self._control.accept(control)
+
+    async def _attend(self) -> bool:
+        return await self._control.attend()
+
+    async def _wait(self) -> None:
+        await self._poller.wait(
+            self._database.settled,
+            notified=self._database.notifications_work,
+            idle=not (self.machine.keys or self.machine.has_finished or self._control.has_work),
+            may_poll=self._exchange is None and self._may_mark(),
+            not_before=self._pacer.next_at,
+            until=self._next_moment(),
+        )
+
+    # --- marks and purges -----------------------------------------------------------------
+
+    def _may_mark(self) -> bool:
+        """Whether there is room for more pods, and trust."""
+        return self._room > 0 and self._active_term.is_trusted
+
+    @property
+    def _room(self) -> int:
+        """Keys that may still be held, or pods: of a key that is touched all the time there are many.
+
+        Control pods do not count. They are few, and may wait for a sink that can't be scanned now,
+        which is no reason to keep back what it would take.
+        """
+        held = max(self.machine.keys, self.machine.pods - self.machine.control)
+        return self._limits.keys_in_flight - held - self._reserved
+
+    @property
+    def _room_for_backfill(self) -> int:
+        """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
+        waiting = self.machine.waiting(PodClass.BACKFILL)
+        return self._limits.keys_in_flight // 2 - waiting - self._reserved  # which may be backfill, too
+
+    async def _begin_exchange(self) -> bool:
+        return time.monotonic() >= self._pacer.next_at and await super()._begin_exchange()
+
+    def _mark_limit(self) -> int:
+        room, room_for_backfill = self._room, self._room_for_backfill
+        self._left_out = room_for_backfill <= 0
+        if not self._left_out:
+            room = min(room, room_for_backfill)
+        return max(1, min(self._limits.mark_limit, int(room / max(1.0, self._ids_per_pod))))
+
+    async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
+        settled = self._database.settled
+        return await self._source.mark(
+            limit,
+            settled.seq if settled is not None else 0,
+            with_backfill=not self._left_out,
+            provisional=settled.provisional if settled is not None else 0,
+            provisional_version=settled.provisional_version if settled is not None else 0,
+            done=done,
+        )
+
+    async def _purge_and_mark(self, done: Sequence[int], limit: int) -> list[Pod]:
+        return await self._traces.exchange(super()._purge_and_mark(done, limit), done)
+
+    async def _look_at(self, items: Sequence[Pod]) -> Sequence[Pod]:
+        if items:
+            self._ids_per_pod = high_average(self._ids_per_pod, self._weigh(items) / len(items))
+            self._database.seen_seq = max((self._database.seen_seq, *(pod.seq for pod in items)))
+        return items
+
+    def _weigh(self, items: Sequence[Pod]) -> int:
+        return sum([len(pod.ids) for pod in items])
+
+    # --- deliveries -----------------------------------------------------------------------
+
+    async def _launch(self) -> bool:
+        """Begin deliveries while there is room for them; whether any was begun."""
+        launched = False
+        self._launched_at = time.monotonic()
+        while (
+            self._active_term.is_trusted and (found := self._take_retry() or self._take_flight()) is not None
+        ):
+            flight, groups = found
+            probes = not self._deliverer.is_up
+            task = asyncio.create_task(self._deliver(flight, groups, probes=probes))
+            task.add_done_callback(self._on_delivered)
+            self._deliveries[task] = flight
+            if probes:
+                self._probe = task
+            launched = True
+        return launched
+
+    def _on_delivered(self, _: asyncio.Task[Outcome]) -> None:
+        self._active_term.attention.set()
+
+    async def _deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]], *, probes: bool) -> Outcome:
+        """Deliver keys of a flight, but for those that are parked, unless a touch tries them again."""
+        if not groups:
+            return Outcome(flight)  # all of them were put off
+        begun = time.monotonic()
+        try:
+            parked = set() if self._limits.retry_on_touch else await self._source.still_parked(groups)
+        except DatabaseUnavailable as error:  # a read, which can be done again
+            self._deliverer.source_breaker.fail(str(error), begun)
+            return Outcome(flight, unsent=[keys_of(groups)])
+        if not parked:
+            outcome = await self._deliverer.deliver(flight, groups, probes=probes)
+            self._pacer.note_delivery(time.monotonic() - begun)
+            return outcome
+        left = by_shard(key for key in keys_of(groups) if key not in parked)
+        outcome = await self._deliverer.deliver(flight, left, probes=probes) if left else Outcome(flight)
+        outcome.held_back += parked
+        return outcome
+
+    def _has_room(self, pod_class: PodClass, waiting: int = 0) -> bool:
+        """Whether another delivery of the class may begin, while so many others wait to be sent again.
+
+        What does not begin takes up the touches that come meanwhile, and is read when it can be sent.
+        """
+        if not self._deliverer.is_up and (self._is_probing or self._launched_at < self._deliverer.next_probe):
+            return False
+        if self._deliverer.held_up[pod_class]:
+            return False
+        if not self._deliverer.may_read(len(self._deliveries) - self._deliverer.arrived):
+            return False
+        if len(self._deliveries) + waiting >= self._limits.sends + _DELIVERIES_AHEAD:
+            return False
+        if pod_class is not PodClass.BACKFILL:
+            return True
+        backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
+        # One send at least is free for an incremental touch that comes now.
+        return backfilling < max(1, self._limits.sends - 1)
+
+    @property
+    def _is_probing(self) -> bool:
+        """Whether a delivery is under way that asks a sink or a source that was down when it began."""
+        return self._probe is not None and not self._probe.done()
+
+    def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The next keys that are due to be sent again."""
+        now = time.monotonic()
+        for pod_class in PodClass:
+            retry = self._retries.pop(pod_class, now) if self._has_room(pod_class) else None
+            if retry is not None:
+                retry[0].is_retried = True
+                self.counters.retries[pod_class] += len(retry[1])
+                return retry[0], by_shard(retry[1])
+        return None
+
+    def _next_retry(self) -> float | None:
+        """When keys are due to be sent again for which there is room; None: when a delivery has ended."""
+        due = [
+            at
+            for pod_class in PodClass
+            if (at := self._retries.next_at(pod_class)) is not None and self._has_room(pod_class)
+        ]
+        return min(due, default=None)
+
+    def _next_moment(self) -> float | None:
+        """When there is something to do besides a mark: keys to send again, or pods to purge."""
+        # What has landed while an exchange is under way is purged by the next one; the end of this one wakes.
+        purges = self.machine.has_finished and self._exchange is None
+        moments = [self._next_retry(), self._pacer.next_at if purges else None]
+        if not self._deliverer.is_up and not self._is_probing:
+            probe = self._deliverer.next_probe
+            moments.append(probe if probe > self._launched_at and self.machine.keys else None)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _take_flight(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The next keys that were not sent yet."""
+        # Retries that wait count, too: a sink that delays everything is not given ever more.
+        waiting = self._retries.keys // self._deliverer.size.keys
+        incremental, backfill = (
+            self.machine.waiting(pod_class) if self._has_room(pod_class, waiting) else 0
+            for pod_class in PodClass
+        )
+        chosen = self._share.choose(incremental=incremental, backfill=backfill)
+        if chosen is None:
+            return None
+        flight = self.machine.take(chosen, min(self._deliverer.size.keys, self._gate.control.documents))
+        if flight is None:
+            return None
+        self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
+        if not self._not_before:  # as nearly always
+            return flight, flight.by_shard()
+        return flight, self._put_off(flight)
+
+    def _put_off(self, flight: Flight) -> Mapping[int, Sequence[Id]]:
+        """Queue the keys that failed in an earlier term for their time; the others of the flight."""
+        groups, now = flight.by_shard(), time.monotonic()
+        self._not_before = {key: due for key, due in self._not_before.items() if due > now}
+        for shard, key in [one for one in self._not_before if one[1] in flight.groups.get(one[0], ())]:
+            groups[shard].remove(key)
+            due = self._not_before.pop((shard, key))
+            self._retries.push(flight, [(shard, key)], due)
+        return {shard: ids for shard, ids in groups.items() if ids}
+
+    async def _settle(self) -> bool:
+        """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
+        done = [task for task in self._deliveries if task.done()]
+        for task in done:
+            outcome = task.result()  # if it raises, `_end_sends` looks at this one and the others
+            del self._deliveries[task]
+            await self._handle(outcome)
+        return bool(done)
+
+    async def _handle(self, outcome: Outcome) -> None:
+        """Finish the keys that are done, park those given up, and queue the others to be sent again."""
+        flight, now = outcome.flight, time.monotonic()
+        await self._finish_done(outcome)
+        retries = self._retries
+        for keys in outcome.unsent:
+            if flight.is_retried:
+                retries.push(flight, keys)  # it may have been cut, to find the document that is at fault
+            else:
+                self.machine.put_back(flight, by_shard(keys))
+        for keys in outcome.unsure:
+            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
+        retries.delay(flight, outcome.delayed, now)
+        if outcome.delayed:
+            self._tell_delay(outcome, now)
+        orphaned = f"no table attached to tube {self._active_term.term.tube!r} has shard"
+        dead = [DeadLetter(key, f"{orphaned} {key[0]}", 0) for key in outcome.orphans]
+        self.counters.rejects[flight.pod_class] += len(outcome.rejected)
+        for key, reason in outcome.rejected.items():
+            dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
+        failed: list[FailedKey] = []
+        for keys, reason in outcome.failed:
+            letter = retries.fail(flight, keys, reason, now)
+            if letter is not None and self._gives_up(flight, letter, now):
+                dead.append(letter)
+            elif letter is None and len(keys) == 1:
+                attempts = retries.attempts_of(keys[0])
+                failed.append(FailedKey(*keys[0], reason, attempts, backoff(attempts)))
+        if failed:
+            await self._source.fail(failed)
+        await self._park(flight, dead, outcome.documents)
+        outcome.trace.delivered(outcome.counts(), self.machine)
+
+    def _tell_delay(self, outcome: Outcome, now: float) -> None:
+        """The sink is up, so nothing else tells why documents wait."""
+        if now >= self._delays_told_until:
+            self._delays_told_until = now + _DELAYS_TOLD
+            term, reason = self._active_term.term, outcome.why_delayed
+            self._emit(SinkDelays(term.tube, term.partition, len(outcome.delayed), reason))
+
+    async def _finish_done(self, outcome: Outcome) -> None:
+        """Finish the keys that were delivered or skipped, and those that stay parked."""
+        flight = outcome.flight
+        if outcome.done:
+            self._parked_in_a_row = 0
+        for groups in outcome.done:
+            self._finish(flight, groups)
+            await self._source.unpark(groups)
+            self.counters.documents[flight.pod_class] += sum(map(len, groups.values()))
+        if outcome.skipped:
+            groups = by_shard(outcome.skipped)
+            self._finish(flight, groups)
+            await self._source.unpark(groups)
+            self.counters.skipped[flight.pod_class] += len(outcome.skipped)
+        if outcome.held_back:
+            self._finish(flight, by_shard(outcome.held_back))
+
+    def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
+        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
+        if self._parked_in_a_row < _MOST_PARKED_IN_A_ROW:
+            self._parked_in_a_row += 1
+            return True
+        self._deliverer.sink_breaker.fail(
+            f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
+            f"the last one: {letter.reason}"
+        )
+        self._retries.push(flight, [letter.key], now + backoff(letter.attempts))
+        return False
+
+    async def _park(
+        self, flight: Flight, dead: Sequence[DeadLetter], documents: Mapping[Key, bytes | None]
+    ) -> None:
+        """Park these keys; they are done then, and not before. Or stop the tube: then they stay in it."""
+        if not dead:
+            return
+        if self._limits.stop_on_poison:
+            await self._stop("poison", dead)
+            return
+        await fault(Point.BEFORE_PARK)
+        items = [
+            ParkItem(
+                *letter.key,
+                "U",
+                flight.stamp,
+                letter.reason,
+                letter.attempts,
+                document=documents.get(letter.key),
+            )
+            for letter in dead
+        ]
+        try:
+            await self._source.park(items, self._limits.park_limit)
+        except ParkLimitReached:
+            await self._stop("park_limit", dead)
+            return
+        await fault(Point.AFTER_PARK)
+        term = self._active_term.term
+        for letter in dead:
+            self._emit(Parked(term.tube, term.partition, *letter.key, letter.reason))
+        self._finish(flight, by_shard(letter.key for letter in dead))
+        self.counters.parked[flight.pod_class] += len(dead)
+
+    async def _stop(self, why: str, dead: Sequence[DeadLetter]) -> None:
+        """Stop the whole tube, in the database, so that it stays stopped under any leader."""
+        term = self._active_term.term
+        (shard, key), error = dead[0].key, dead[0].reason
+        reason = f"key {shard}/{key} can't be delivered: {error}"
+        if why == "park_limit":
+            reason = f"more than {self._limits.park_limit} keys would be parked; the last one: {reason}"
+        items = [FailedKey(*letter.key, letter.reason, letter.attempts) for letter in dead]
+        is_news = await self._source.stop(why, reason, items)
+        self._active_term.note_pause(f"{why}: {reason}", None, clock.now())
+        if is_news:
+            self._emit(TubeStopped(term.tube, term.partition, why, reason))
+
+    def _finish(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> None:
+        self.machine.land_keys(flight, groups)
+        self._retries.forget((shard, key) for shard, ids in groups.items() for key in ids)
+
+    # --- the end --------------------------------------------------------------------------
+
+    async def drain(self, limit: float) -> None:
+        """See `PartitionWorker.drain`."""
+        await super().drain(limit)
+        self._traces.close()
+
+    async def abort(self, *, is_over: bool) -> None:
+        """See `PartitionWorker.abort`."""
+        await super().abort(is_over=is_over)
+        self._traces.close()
+
+    async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
+        """Those that are not sending end at once, the others when answered or after `limit`.
+
+        What then may still reach the sink is waited for, as long as a request may last, if `waits`.
+        """
+        await self._control.stop()
+        _cancel(self._deliveries.keys() - self._deliverer.sending)
+        if self._deliveries:
+            await asyncio.wait(self._deliveries, timeout=limit)
+        _cancel(self._deliveries)
+        await asyncio.gather(*self._deliveries, return_exceptions=True)
+        if waits:
+            await self._deliverer.wait_for_unanswered()
+
+    async def _settle_last(self) -> None:
+        """Handle what came of deliveries under way at the end, unless they failed or were cancelled."""
+        ended = {task: None if task.cancelled() else task.exception() for task in self._deliveries}
+        for failure in ended.values():
+            if isinstance(failure, NotLeader):
+                raise failure
+        for task, failure in ended.items():
+            if not task.cancelled() and failure is None:
+                await self._handle(task.result())
+        self._deliveries.clear()
+
+    # --- metrics --------------------------------------------------------------------------
+
+    def read_metrics(self) -> MeterRead | None:
+        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        return self.meter.read(self.machine.keys, self.machine.flying)
+
+    def read_load(self) -> Reading:
+        """How the partition fares, for the decision whether others should have it."""
+        sink, source = self._deliverer.sink_breaker, self._deliverer.source_breaker
+        now = time.monotonic()
+        down_at = max(sink.closed_at, source.closed_at) if sink.is_closed and source.is_closed else now
+        clock_began = time.time() - now
+        return Reading(
+            self._active_term.term.leader_id,
+            self.machine.longest_waiting(PodClass.INCREMENTAL),
+            sum(self.counters.documents),
+            self.sink_is_up,
+            clock_began + down_at,
+            clock_began + sink.refused_at,
+        )
+
+    @property
+    def sink_is_up(self) -> bool:
+        """Whether the sink takes documents of this partition, as far as is known."""
+        return self._deliverer.sink_breaker.is_closed
+
+    @property
+    def source_is_up(self) -> bool:
+        """Whether rows of this partition can be read, as far as is known."""
+        return self._deliverer.source_breaker.is_closed
+
+    @property
+    def waits_for_lock(self) -> bool:
+        """Whether rows of this partition wait to be read, as somebody has locked their table."""
+        return bool(self._deliverer.locked)
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:
+    for task in tasks:
+        task.cancel()

@@ -1,0 +1,62 @@
+-- What workers say of the Kafka clusters that they need: so everybody who reads the database learns why nobody is elected, or
+-- why records wait, without reaching Kafka.
+
+-- tube_kafka_report: a worker process says which clusters it can't reach now; all that it does not name, it reaches.
+--
+-- Call it every few seconds while there is one, and once when there is none any more. A report counts for 30 s.
+--
+-- Arguments:
+--   instance_id, client_id   the process, and a label for people
+--   unreachable   an array of {"tube": …, "use": "election" or "delivery", "bootstrap_servers": …, "reason": …,
+--                 "seconds": how long it has been so}
+-- Errors: 22004 an argument is missing, 23502 a value in unreachable; 22023, 22P02 unreachable is something else.
+-- Locks: the rows of the process, until the transaction ends. Reports of others that are older than an hour are removed,
+--   except those that somebody has locked. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    me CONSTANT uuid := tube_kafka_report.instance_id;
+    label CONSTANT text := tube_kafka_report.client_id;
+BEGIN
+    IF me IS NULL OR label IS NULL OR unreachable IS NULL THEN
+        RAISE EXCEPTION 'instance_id, client_id and unreachable must be given' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    DELETE FROM tube_kafka AS k
+    WHERE k.instance_id = me AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(unreachable) AS u (tube text, use text, bootstrap_servers text)
+        WHERE (u.tube, u.use, u.bootstrap_servers) = (k.tube, k.use, k.bootstrap_servers));
+    DELETE FROM tube_kafka AS k
+    WHERE (k.instance_id, k.tube, k.use, k.bootstrap_servers) IN (
+        SELECT o.instance_id, o.tube, o.use, o.bootstrap_servers FROM tube_kafka AS o
+        WHERE o.instance_id <> me AND o.seen_at < clock_timestamp() - interval '1 hour'
+        FOR UPDATE SKIP LOCKED);
+    INSERT INTO tube_kafka AS k (instance_id, tube, use, bootstrap_servers, client_id, reason, since, seen_at)
+    SELECT me, u.tube, u.use, u.bootstrap_servers, label, u.reason,
+        clock_timestamp() - u.seconds * interval '1 second', clock_timestamp()
+    FROM jsonb_to_recordset(unreachable)
+        AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
+    ON CONFLICT ON CONSTRAINT tube_kafka_pkey
+    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
+        seen_at = excluded.seen_at;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_kafka_report IS
+    'Says which Kafka clusters a worker process needs and can''t reach.';
+
+-- tube_kafka_unreachable: the Kafka clusters that workers need and can't reach.
+--
+-- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:
+--   'election', so the process can't be elected to lead partitions that nobody leads; 'delivery', so records wait. reason:
+--   the latest. since: when the process first found it so. No row for a tube that is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_kafka_unreachable() RETURNS TABLE (
+    tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamptz,
+    seen_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT k.tube, k.use, k.bootstrap_servers, k.instance_id, k.client_id, k.reason, k.since, k.seen_at
+    FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
+    WHERE k.seen_at > clock_timestamp() - interval '30 seconds'
+    ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
+$$;
+COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists the Kafka clusters that workers need and can''t reach.';

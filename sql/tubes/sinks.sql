@@ -1,0 +1,112 @@
+-- Sinks that have lost their documents: emptied, or replaced.
+--
+-- A sink is known by a mark, which goes when its documents go. Workers read it every few seconds and tell it here; the memory of it
+-- is in the database, so that it outlives workers. A mark of our own is chosen here before anybody writes it: all workers
+-- of a tube write the same one.
+
+-- tube_sink_note: notes the mark that a worker has found at the sink of a tube.
+--
+-- Arguments: tube; held: the mark, NULL when the sink has none, or what held the documents is gone.
+-- Result: one row. wanted: the mark that the worker is to leave, having made what is missing; NULL: nothing is to be made or left.
+--   emptied_at: when the documents were last found to be gone; NULL: they are there, or a backfill of all root tables that
+--   began afterwards has finished. is_new: this call has found that. is_over: this call has found that it is made up for.
+-- Errors: TU102 unknown tube. Locks: the tube's row in tube_sink, but for the usual case, in which nothing is written.
+CREATE OR REPLACE FUNCTION :"schema".tube_sink_note(tube text, held text)
+RETURNS TABLE (wanted text, emptied_at timestamptz, is_new boolean, is_over boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    known tube_sink;
+    before tube_sink;
+BEGIN
+    is_new := false;
+    is_over := false;
+    SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube;
+    IF known.seen AND known.mark = held AND known.emptied_at IS NULL THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    INSERT INTO tube_sink AS s (tube) VALUES (reg.tube) ON CONFLICT DO NOTHING;
+    SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube FOR UPDATE;
+    before := known;
+    IF known.mark IS NULL THEN
+        -- New, or emptied: then nothing is made before somebody has it filled again.
+        IF known.emptied_at IS NULL OR tube_private_refilled(reg.tube, known.emptied_at, false) THEN
+            known.seen := held IS NOT NULL;
+            known.mark := coalesce(held, (SELECT format('%s %s epoch %s', i.installation, reg.tube, reg.last_epoch)
+                FROM tube_installation AS i));
+        END IF;
+    ELSIF held = known.mark THEN
+        known.seen := true;
+    ELSIF known.seen THEN
+        known.mark := NULL;
+        known.seen := false;
+        known.emptied_at := clock_timestamp();
+        is_new := true;
+    ELSIF held IS NOT NULL THEN
+        known.mark := held; -- the server's own name for what was made, or the mark of another database's workers
+        known.seen := true;
+    END IF;
+    IF known.seen AND tube_private_refilled(reg.tube, known.emptied_at, true) THEN
+        known.emptied_at := NULL;
+        is_over := true;
+    END IF;
+    IF known IS DISTINCT FROM before THEN
+        UPDATE tube_sink AS s SET mark = known.mark, seen = known.seen, emptied_at = known.emptied_at
+        WHERE s.tube = reg.tube;
+    END IF;
+    wanted := CASE WHEN NOT known.seen THEN known.mark END;
+    emptied_at := known.emptied_at;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_sink_note IS 'Notes the mark found at a tube''s sink; returns whether the sink was emptied.';
+
+-- tube_private_refilled: whether backfills that began after `since` have finished for each root table of the tube; for
+-- any_state, whether one has begun, whatever its state, unless it was ended. False while `since` is NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refilled(tube text, since timestamptz, finished boolean) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT $2 IS NOT NULL AND CASE WHEN $3 THEN
+        EXISTS (SELECT FROM tube_list() AS l WHERE l.tube = $1 AND l.root)
+        AND NOT EXISTS (SELECT FROM tube_list() AS l WHERE l.tube = $1 AND l.root AND NOT EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = $1 AND b.tbl = l.tbl AND b.created_at > $2 AND b.state = 'finished'))
+    ELSE
+        EXISTS (SELECT FROM tube_backfill AS b WHERE b.tube = $1 AND b.created_at > $2
+            AND b.state IN ('waiting', 'inserting', 'delivering', 'finished'))
+    END
+$$;
+
+-- tube_sink_list: what is known of the sinks of tubes.
+--
+-- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make what is missing there: the
+--   tube is new, or is being filled. emptied_at: as tube_sink_note. mark: what the sink has shown; NULL: nothing yet, or it was
+--   emptied. A worker that finds this mark there has nothing to note.
+CREATE OR REPLACE FUNCTION :"schema".tube_sink_list()
+RETURNS TABLE (tube text, makes boolean, emptied_at timestamptz, mark text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END
+    FROM tube_sink AS s ORDER BY s.tube
+$$;
+COMMENT ON FUNCTION :"schema".tube_sink_list IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
+
+-- tube_sink_accept: takes what the sink of a tube holds now for complete: somebody has compared it, or does not mind.
+--
+-- Arguments: tube; before: only a loss that was noticed earlier; NULL: any.
+-- Result: whether there was such a loss. Errors: TU102 unknown tube. Locks: the tube's row in tube_sink.
+CREATE OR REPLACE FUNCTION :"schema".tube_sink_accept(tube text, before timestamptz) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    UPDATE tube_sink AS s SET emptied_at = NULL, mark = NULL, seen = false
+    WHERE s.tube = reg.tube AND s.emptied_at < coalesce(before, 'infinity');
+    IF FOUND THEN
+        PERFORM tube_audit_add('sink accept', reg.tube);
+    END IF;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_sink_accept IS 'Takes what an emptied sink holds now for complete.';

@@ -1,0 +1,194 @@
+"""A source that lost commits which the copy has: `status` tells within 30 s, and its remedy helps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube.embedded.postgres import Postgres
+from tests.crash.fleet import Fleet
+from tests.crash.load import make_table
+from tests.crash.pair import Pair
+from tests.crash.test_restored_backup import dump, restore
+from tests.helpers import cli
+from tests.helpers.database import TestServer
+
+SOON = 30
+"""Seconds within which `status` alone has to tell."""
+LOST = 100
+"""Statements that are lost: more than the 32 seqs that a standby has in advance."""
+SINK = """
+type = "postgres"
+dsn = "{dsn}"
+table = "copy"
+create = true
+"""
+
+
+@pytest.fixture(params=[18, pytest.param("system", marks=pytest.mark.older_server)])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with Pair(request.param) as pair:
+        make_table(pair.dsn, "items", 4)
+        yield pair
+
+
+@pytest.fixture
+def copy(crash_server: TestServer) -> Iterator[str]:
+    """Where the copy is: another server than the one that fails."""
+    with crash_server.database(installed=False) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def fleet(pair: Pair, copy: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(pair.dsn, tmp_path, sink_options=SINK.format(dsn=copy)) as fleet:
+        fleet.start(1, 2)
+        fleet.wait_for_leaders({1, 2})
+        fleet.wait_until_drained()
+        yield fleet
+
+
+def run(fleet: Fleet, *arguments: str) -> tuple[int, str]:
+    """A command as an operator runs it; its exit code, and what it printed."""
+    process = cli.start(*arguments, config=fleet.config, CLIENT_ID="operator", DSN=fleet.dsn)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out + err
+
+
+def unverified(fleet: Fleet) -> list[dict[str, Any]]:
+    """What `status --json` says that is to be verified."""
+    code, out = run(fleet, "status", "--json")
+    if code:
+        return []
+    rows: list[dict[str, Any]] = json.loads(out)
+    return [one for row in rows if row["partition"] == 0 for one in row["unverified"]]
+
+
+def wait_for_finding(fleet: Fleet, *, is_certain: bool) -> dict[str, Any]:
+    fleet.wait_until(
+        lambda: any(one["is_certain"] is is_certain for one in unverified(fleet)), SOON, "status tells"
+    )
+    (found,) = unverified(fleet)
+    assert found["cause"] == "source"
+    return found
+
+
+def verify_to_the_end(fleet: Fleet, *, differs: bool) -> None:
+    """As the remedy says."""
+    if differs:
+        code, said = run(fleet, "verify", "--tube", "items", "--repair")
+        assert code == 1, said
+        assert unverified(fleet) != [], "a repair is not the end"
+        code, said = run(fleet, "wait", "--tube", "items")
+        assert code == 0, said
+    code, said = run(fleet, "verify", "--tube", "items")
+    assert code == 0, said
+    assert unverified(fleet) == []
+    assert "to be verified" not in run(fleet, "status")[1]
+    audit = json.loads(run(fleet, "audit", "--tube", "items", "--json")[1])
+    assert audit[0]["action"] == "verify"
+
+
+def assert_equal(fleet: Fleet, copy: str) -> None:
+    """Without any code of `verify`."""
+    rows = fleet.query("SELECT id, n, note FROM public.items ORDER BY id")
+    with psycopg.connect(copy) as connection:
+        there = connection.execute(
+            "SELECT (doc ->> 'id')::bigint, (doc ->> 'n')::bigint, doc ->> 'note' FROM copy"
+            " WHERE doc IS NOT NULL ORDER BY 1"
+        ).fetchall()
+    assert there == rows
+
+
+def differing(fleet: Fleet, copy: str) -> bool:
+    try:
+        assert_equal(fleet, copy)
+    except AssertionError:
+        return True
+    return False
+
+
+def told(fleet: Fleet) -> list[str]:
+    """The reasons in the logs of the workers."""
+    return [entry["reason"] for number in (1, 2) for entry in fleet.events(number, "source_changed")]
+
+
+def test_an_asynchronous_standby_that_lost_commits(pair: Pair, fleet: Fleet, copy: str) -> None:
+    assert unverified(fleet) == []
+    pair.standby.wait_until_caught_up()
+    pair.standby.cut_off()
+    for number in range(LOST):
+        fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+    fleet.change("UPDATE public.items SET note = 'lost' WHERE id <= 100")
+    fleet.wait_until_drained()
+    pair.primary.kill()
+    pair.standby.promote()
+    found = wait_for_finding(fleet, is_certain=True)
+    assert "timeline 2, before 1" in found["detail"]
+    assert "tube_seq is at " in found["detail"]
+    assert told(fleet), "in a log, too"
+    code, said = run(fleet, "doctor")
+    assert code == 1
+    assert "fail copy of items: the source lost commits" in said
+    fleet.wait_for_leaders({1, 2})
+    fleet.wait_until_drained()
+    assert differing(fleet, copy), "the copy has what the source lost"
+    verify_to_the_end(fleet, differs=True)
+    assert_equal(fleet, copy)
+    assert fleet.terminate() == [0, 0]
+
+
+def test_a_planned_switchover_may_be_one(pair: Pair, fleet: Fleet, copy: str) -> None:
+    """Nothing is lost, and nobody can know it; so it is no more than a warning, which a look ends."""
+    pair.standby.wait_until_caught_up()
+    pair.primary.stop("fast")  # which sends all to the standby first
+    pair.standby.promote()
+    found = wait_for_finding(fleet, is_certain=False)
+    assert found["detail"] == "timeline 2, before 1"
+    code, said = run(fleet, "status")
+    assert code == 0
+    assert "items: the source was replaced or restored (timeline 2, before 1" in said
+    assert "verify now: pytube verify --tube items" in said
+    fleet.wait_for_leaders({1, 2})
+    assert len(told(fleet)) == 1, "told by one of them"
+    verify_to_the_end(fleet, differs=False)
+    assert_equal(fleet, copy)
+    assert fleet.terminate() == [0, 0]
+
+
+def test_an_acknowledgement_ends_it_too(pair: Pair, fleet: Fleet) -> None:
+    pair.primary.stop("fast")
+    pair.standby.promote()
+    wait_for_finding(fleet, is_certain=False)
+    code, said = run(fleet, "tube", "acknowledge", "items")
+    assert (code, said) == (0, "items is no longer reported\n")
+    assert unverified(fleet) == []
+    assert run(fleet, "tube", "acknowledge", "items")[1] == "nothing was reported of items\n"
+
+
+def test_a_restored_dump(
+    make_fleet: Callable[..., Fleet], postgres: Postgres, copy: str, tmp_path: Path
+) -> None:
+    fleet = make_fleet(sink_options=SINK.format(dsn=copy))
+    fleet.start(1, 2)
+    fleet.wait_for_leaders({1, 2})
+    fleet.wait_until_drained()
+    dump(fleet, postgres, tmp_path / "backup")
+    for number in range(LOST):
+        fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+    fleet.change("DELETE FROM public.items WHERE id % 7 = 0")
+    fleet.wait_until_drained()
+    restore(fleet, postgres, tmp_path / "backup")
+    found = wait_for_finding(fleet, is_certain=True)
+    assert "restored from a dump" in found["detail"]
+    fleet.wait_for_leaders({1, 2})
+    fleet.wait_until_drained()
+    assert differing(fleet, copy)
+    verify_to_the_end(fleet, differs=True)
+    assert_equal(fleet, copy)
+    assert fleet.terminate() == [0, 0]

@@ -1,0 +1,31 @@
+"""The wheel of this repository, and environments to install it into."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tests.helpers.database import ROOT
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build it into a folder."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (path,) = folder.glob("pytube_pg-*.whl")
+    return path
+
+
+def make_environment(folder: Path) -> Path:
+    """An environment that has all packages of ours but pytube; its site-packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    # What a .pth file there names, an editable install of ours for one, is not followed from here.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return site

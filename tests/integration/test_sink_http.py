@@ -1,0 +1,77 @@
+"""What becomes of a request of the sinks' HTTP client that is not answered."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from pytube.errors import SinkContract, SinkTimeout
+from pytube.sinks.http import Client
+
+_BODY = b"x" * (32 << 20)
+"""More than both ends of a connection hold for each other."""
+
+
+def client_of(port: int, *, timeout: float = 10.0, most: int | None = None) -> Client:
+    async def resolve(host: str, port: int) -> list[str]:
+        del host, port
+        return ["127.0.0.1"]
+
+    return Client(
+        "the server",
+        f"http://127.0.0.1:{port}",
+        resolve=resolve,
+        tls=None,
+        connections=2,
+        connect_timeout=5.0,
+        timeout=timeout,
+        most=most,
+    )
+
+
+async def test_a_request_that_was_half_sent_has_no_end() -> None:
+    """Were the rest sent when the server reads on, it would take an old document for a new one."""
+    reads_on = asyncio.Event()
+    read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reads_on.wait()
+        count = 0
+        with suppress(ConnectionError):
+            while piece := await reader.read(1 << 16):
+                count += len(piece)
+        read.set_result(count)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        client = client_of(server.sockets[0].getsockname()[1], timeout=0.5)
+        with pytest.raises(SinkTimeout):
+            await client.request("POST", headers={}, body=_BODY)
+        reads_on.set()
+        assert await read < len(_BODY)
+        await client.close()
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_answer_that_is_too_long(status: int) -> None:
+    """The words of an error do not matter, its status does."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"y" * 100_000
+        head = f"HTTP/1.1 {status} Said\r\nX-Long: {'z' * 50_000}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        client = client_of(server.sockets[0].getsockname()[1], most=1000)
+        if status == 200:
+            with pytest.raises(SinkContract, match="more than 1000 bytes"):
+                await client.request("POST", headers={}, body=b"")
+        else:
+            assert (await client.request("POST", headers={}, body=b"")).status == status
+        await client.close()

@@ -1,0 +1,79 @@
+"""What workers say of Kafka clusters that they can't reach."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from tests.helpers.terms import Conn, scalar
+
+
+@pytest.fixture(autouse=True)
+def _tubes(conn: Conn) -> None:
+    conn.execute("SELECT tube_ensure_exists('es', 2), tube_ensure_exists('other')")
+
+
+def said(
+    tube: str = "es", use: str = "election", reason: str = "refused", seconds: float = 60
+) -> dict[str, object]:
+    return {"tube": tube, "use": use, "bootstrap_servers": "k:9092", "reason": reason, "seconds": seconds}
+
+
+def report(conn: Conn, instance: UUID, *unreachable: dict[str, object]) -> None:
+    conn.execute("SELECT tube_kafka_report(%s, 'w', %s)", (instance, json.dumps(unreachable)))
+
+
+def unreachable(conn: Conn) -> list[tuple[object, ...]]:
+    return conn.execute(
+        "SELECT tube, use, reason, round(extract(epoch FROM clock_timestamp() - since))"
+        " FROM tube_kafka_unreachable()"
+    ).fetchall()
+
+
+def test_a_report_replaces_the_one_before_and_keeps_the_latest_reason(conn: Conn) -> None:
+    one, two = uuid4(), uuid4()
+    report(conn, one, said(), said("other", "delivery"))
+    report(conn, two, said(reason="no route", seconds=5))
+    assert sorted(unreachable(conn)) == [
+        ("es", "election", "no route", 5),
+        ("es", "election", "refused", 60),
+        ("other", "delivery", "refused", 60),
+    ]
+    report(conn, one, said(reason="timed out", seconds=90))
+    assert sorted(unreachable(conn)) == [
+        ("es", "election", "no route", 5),
+        ("es", "election", "timed out", 90),
+    ]
+    report(conn, one)
+    report(conn, two)
+    assert unreachable(conn) == []
+
+
+def test_a_process_that_says_no_more_is_believed_for_half_a_minute(conn: Conn) -> None:
+    report(conn, uuid4(), said())
+    conn.execute("UPDATE tube_kafka SET seen_at = seen_at - interval '29 seconds'")
+    assert len(unreachable(conn)) == 1
+    conn.execute("UPDATE tube_kafka SET seen_at = seen_at - interval '2 seconds'")
+    assert unreachable(conn) == []
+    conn.execute("UPDATE tube_kafka SET seen_at = seen_at - interval '1 hour'")
+    report(conn, uuid4())
+    assert scalar(conn, "SELECT count(*) FROM tube_kafka") == 0, "the next report of anybody's forgets it"
+
+
+def test_nothing_is_said_of_a_tube_that_is_gone(conn: Conn) -> None:
+    report(conn, uuid4(), said())
+    conn.execute("SELECT tube_drop('es')")
+    assert unreachable(conn) == []
+
+
+@pytest.mark.parametrize(
+    ("report", "state"),
+    [(None, "22004"), ("{}", "22023"), ("[1]", "22023"), ('[{"tube": "es"}]', "23502")],
+)
+def test_what_is_no_report_is_refused(conn: Conn, report: str | None, state: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        conn.execute("SELECT tube_kafka_report(%s, 'w', %s)", (uuid4(), report))
+    assert caught.value.sqlstate == state
