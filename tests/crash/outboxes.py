@@ -237,6 +237,11 @@ class Outboxes:
         """Send a signal to a worker process."""
         self.processes[number].send_signal(which)
 
+    def signal_all(self, which: signal.Signals) -> None:
+        """Send a signal to each worker process."""
+        for number in self.processes:
+            self.signal(number, which)
+
     def kill(self, number: int) -> None:
         """SIGKILL, and wait until it is gone."""
         self.processes[number].kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,13 +75,21 @@ def unverified(outboxes: Outboxes, mode: str) -> list[dict[str, Any]]:
     return [] if code else json.loads(out)[0]["unverified"]
 
 
-def lose(pair: Pair, outboxes: Outboxes) -> dict[str, list[int]]:
-    """Records that are delivered, and then lost with the primary; their ids."""
+def lose(pair: Pair, outboxes: Outboxes, *, held: bool = False) -> dict[str, list[int]]:
+    """Records that are delivered, and then lost with the primary; their ids.
+
+    Args:
+        pair: of servers; the standby is promoted.
+        outboxes: of the primary.
+        held: no worker sees the next primary before it is sent SIGCONT.
+    """
     pair.standby.wait_until_caught_up()
     pair.standby.cut_off()
     with outboxes.connect() as connection:
         lost = {mode: outboxes.stash(connection, mode, ["key"] * LOST) for mode in MODES}
     outboxes.wait_until_drained()
+    if held:
+        outboxes.signal_all(signal.SIGSTOP)
     pair.primary.kill()
     pair.standby.promote()
     return lost
@@ -100,8 +109,9 @@ def stash_new(pair: Pair, outboxes: Outboxes) -> dict[str, list[int]]:
 def test_writers_that_are_quicker_than_workers_draw_ids_again_and_nobody_misses_a_message(
     pair: Pair, outboxes: Outboxes
 ) -> None:
-    lost = lose(pair, outboxes)
+    lost = lose(pair, outboxes, held=True)
     new = stash_new(pair, outboxes)
+    outboxes.signal_all(signal.SIGCONT)
     for mode in MODES:
         assert set(new[mode]) & set(lost[mode]), "ids are drawn again"
     outboxes.wait_until_drained()
