@@ -97,10 +97,18 @@ def write_receipt(ids: Sequence[int], until: float) -> str:
 
 
 def read_receipt(text: str) -> tuple[frozenset[int], float]:
-    """What `write_receipt` was given."""
+    """What `write_receipt` was given.
+
+    Raises:
+        ValueError: it was not written by `write_receipt`.
+    """
     until, _, packed = text.partition(" ")
+    try:
+        steps = zlib.decompress(base64.b85decode(packed))
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
     ids, number, shift, step = set(), 0, 0, 0
-    for byte in zlib.decompress(base64.b85decode(packed)):
+    for byte in steps:
         step |= (byte & 127) << shift
         shift += 7
         if byte < 128:
@@ -182,7 +190,7 @@ class TransactionalProducer:
         """Take the transactional ids of this term and of earlier ones; what those have sent last.
 
         Raises:
-            BrokerUnavailable: no broker answers, or it refuses us.
+            BrokerUnavailable: no broker answers, or it refuses us, or has a receipt that can't be read.
         """
         self._origin = self._origin._replace(outbox=outbox.encode())
         try:
@@ -265,8 +273,7 @@ class TransactionalProducer:
         sent: list[Sent] = []
         for name, receipt in receipts.items():
             if receipt is not None and (term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):
-                ids, until = read_receipt(receipt.metadata or "")
-                sent.append(Sent(ids, min(until, term.until)))
+                sent.append(_sent(name, receipt, term))
         return sent
 
     def _open(self) -> TopicPartition | None:
@@ -492,6 +499,18 @@ class TransactionalProducer:
 
 def _all(chunks: Sequence[Chunk], failure: Failure) -> dict[int, Failure]:
     return {record.id: failure for chunk in chunks for record in chunk.records()}
+
+
+def _sent(group: str, receipt: TopicPartition, term: EarlierTerm) -> Sent:
+    """What a term has sent last, by its receipt."""
+    try:
+        ids, until = read_receipt(receipt.metadata or "")
+    except ValueError as error:
+        raise BrokerUnavailable(
+            f"Kafka: what is committed in the group {group} is not a receipt of ours ({error}):"
+            " delete the group, and what the last transaction has sent is sent again"
+        ) from None
+    return Sent(ids, min(until, term.until))
 
 
 def _done(chunks: Sequence[Chunk]) -> tuple[list[int], float]:
