@@ -6,10 +6,8 @@ ends, and changes the row; the write then takes effect, within the time that a r
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from pytube.config import load
-from pytube.events import Event, LeaderFenced, LeaderRevoked
+from pytube.db.session import Queries
+from pytube.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.model import OK, Batch, Result
+from pytube.sources import terms
+from pytube.sources.terms import Term
 from pytube.worker import Worker
 from tests.integration.test_worker_faults import Conn, Running
 
@@ -81,18 +82,34 @@ def _make(conn: Conn) -> None:
     conn.execute("SELECT tube_table_ensure_attached('late', 'public.late', 0)")
 
 
-async def test_a_term_waits_until_no_earlier_one_can_write(dsn: str, conn: Conn, tmp_path: Path) -> None:
+def _acquired(run: Running) -> list[LeaderAcquired]:
+    """Of the partition that has the row."""
+    return [event for event in run.of(LeaderAcquired) if event.partition == 0]
+
+
+async def test_a_term_waits_until_no_earlier_one_can_write(
+    dsn: str, conn: Conn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A repartition ends terms at once, whatever leases say, and new ones are acquired at once."""
     _make(conn)
     async with running(tmp_path, dsn, request_timeout=4.0) as run:
         await _begin(conn, run)
+        told: dict[int, float] = {}
+
+        async def wait_left(session: Queries, term: Term) -> float:
+            told[term.partition] = await ask(session, term)
+            return told[term.partition]
+
+        ask = terms.wait_left
+        monkeypatch.setattr(terms, "wait_left", wait_left)
         conn.execute("SELECT tube_ensure_exists('late', 2)")
         conn.execute("UPDATE public.late SET n = 2")
         await run.until("the term is over", lambda: bool(run.told(LeaderFenced)))
-        await run.until("another one was acquired", lambda: bool(run.worker._hosts[0].database.terms))
-        await asyncio.sleep(1.5)  # a term that does not wait has sent by now
+        await run.until("the next one knows how long to wait", lambda: 0 in told)
+        assert len(_acquired(run)) == 1, "it begins at once"
         may_write.set()
         await run.until("the second version is written", lambda: 2 in stored)
+        assert _acquired(run)[1].waited >= told[0] > 0
     assert stored == [1, 2], "what was on its way has overwritten the newer version"
 
 
@@ -101,16 +118,16 @@ async def test_a_term_is_not_released_while_a_write_of_its_own_may_come(
 ) -> None:
     """A store that can't say in time that a write won't come: the next leader waits out the hold then."""
     _make(conn)
-    async with running(tmp_path, dsn, request_timeout=1.0) as first:
+    async with running(tmp_path, dsn, request_timeout=2.0) as first:
         await _begin(conn, first)
-        async with running(tmp_path, dsn, request_timeout=1.0) as second:
+        async with running(tmp_path, dsn, request_timeout=2.0) as second:
             conn.execute("UPDATE public.late SET n = 2")
-            began = time.monotonic()
-            stopping = asyncio.create_task(first.worker.stop())
-            await first.until("the term is given back", lambda: bool(first.told(LeaderRevoked)))
-            await asyncio.sleep(0.5)  # a leader that need not wait has sent by now
-            assert time.monotonic() < began + 3.0
+            await first.worker.stop()
             may_write.set()
             await second.until("the second version is written", lambda: 2 in stored)
-            await stopping
+    (revoked,) = first.of(LeaderRevoked)
+    ended = conn.execute("SELECT outcome FROM tube_terms('late') WHERE leader_id = %s", (revoked.leader_id,))
+    assert ended.fetchall() == [("superseded",)], (
+        "whoever leads next does not wait for a term that was released"
+    )
     assert stored == [1, 2], "what was on its way has overwritten the newer version"

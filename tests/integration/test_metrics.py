@@ -93,12 +93,9 @@ def config(dsn: str, conn: Conn, tmp_path: Path) -> Iterable[tuple[Path, Proxy]]
             [worker]
             listen = "127.0.0.1:0"
             client_id = 'quo"ted'
-            receive_deadline = 1
-            session_timeout = 2
             [tube.t.sink]
             type = "callable"
             target = "{__name__}:send"
-            request_timeout = 1
         """)
         yield path, proxy
 
@@ -192,6 +189,10 @@ async def test_what_a_worker_counts(
 
 async def test_a_worker_is_ready_while_it_reaches_postgres(config: tuple[Path, Proxy]) -> None:
     path, proxy = config
+    soon = "receive_deadline = 1\nsession_timeout = 2\n"  # so that it says soon that Postgres is away
+    path.write_text(
+        path.read_text().replace("[tube.t.sink]", f"{soon}[tube.t.sink]") + "request_timeout = 1\n"
+    )
     async with running(path) as worker:
         port = worker.worker.listens_at
         assert port is not None

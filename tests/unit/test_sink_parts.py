@@ -34,6 +34,7 @@ from pytube.sinks.callable import CallableSink
 from pytube.sinks.parts import Parts, PartsSink, base_id, join_results, part_id
 from pytube.testing import Faults, MemorySink, MemoryStore, batch
 from pytube.testing import SinkContract as Contract
+from tests.helpers.waiting import LIMIT
 
 NAMED = Parts(["head", "body", "tags"])
 NUMBERED = Parts(3)
@@ -406,6 +407,7 @@ def whole(values: Mapping[Key, Any]) -> dict[Key, Any]:
 class TestAroundMemory(Contract):
     """A sink that compares, can be scanned and read, and hangs when it is told to."""
 
+    limit = LIMIT
     grace = 0.05
 
     @pytest.fixture(autouse=True)
