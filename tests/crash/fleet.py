@@ -22,7 +22,7 @@ from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
 from tests.helpers.observer import Observer
 from tests.helpers.sweepable import offer_sweepable
-from tests.helpers.waiting import wait_until
+from tests.helpers.waiting import LIMIT, wait_until
 
 CONFIG = """
 [postgres]
@@ -211,7 +211,7 @@ class Fleet:
         )
         return {partition: int(client.removeprefix("worker-")) for partition, client in rows}
 
-    def wait_for_leaders(self, numbers: set[int], partitions: int = 4, timeout: float = 40) -> None:
+    def wait_for_leaders(self, numbers: set[int], partitions: int = 4, timeout: float = LIMIT) -> None:
         """Until all partitions are led, by exactly these workers, who share them evenly: then it stays so."""
 
         def settled() -> bool:
@@ -220,7 +220,7 @@ class Fleet:
             even = max(shares.values(), default=0) - min(shares.values(), default=0) <= 1
             return len(leaders) == partitions and set(shares) == numbers and even
 
-        self.wait_until(settled, timeout, f"{partitions} partitions led by {sorted(numbers)}")
+        self.wait_until(settled, f"{partitions} partitions led by {sorted(numbers)}", timeout)
 
     def sink_lines(self, number: int | None = None) -> int:
         """Lines in the sink file: all, or those of one worker."""
@@ -229,13 +229,11 @@ class Fleet:
             self._counted[line.client if line else None] += 1
         return self._counted.total() if number is None else self._counted[f"worker-{number}"]
 
-    def wait_until_drained(self, timeout: float = 60) -> None:
+    def wait_until_drained(self) -> None:
         """Until no pod waits."""
-        self.wait_until(
-            lambda: self.query("SELECT count(*) FROM tube.items") == [(0,)], timeout, "the tube is empty"
-        )
+        self.wait_until(lambda: self.query("SELECT count(*) FROM tube.items") == [(0,)], "the tube is empty")
 
-    def wait_until(self, predicate: Callable[[], object], timeout: float, what: str) -> None:
+    def wait_until(self, predicate: Callable[[], object], what: str, timeout: float = LIMIT) -> None:
         """Until `predicate` is true; else fail with what the workers said last."""
         wait_until(predicate, timeout, lambda: f"{what}\n{self.last_words()}")
 

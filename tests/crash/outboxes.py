@@ -40,7 +40,7 @@ from tests.helpers.database import ROOT
 from tests.helpers.forked import Program, start
 from tests.helpers.observer import Observer
 from tests.helpers.outbox import Seen, create_topic, read, topics
-from tests.helpers.waiting import LIMIT, wait_until
+from tests.helpers.waiting import wait_until
 
 _SETTINGS = {
     STRICT: 'mode = "strict"',
@@ -300,7 +300,7 @@ class Outboxes:
                 assert not crashed, f"it ended by itself with {code}\n{self.log(number)}"
             return bool(predicate())
 
-        wait_until(look, LIMIT, lambda: "\n".join([what, *map(self.last_words, self.processes)]))
+        wait_until(look, what=lambda: "\n".join([what, *map(self.last_words, self.processes)]))
 
     def log(self, number: int) -> str:
         """What a worker process said."""

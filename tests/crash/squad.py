@@ -31,8 +31,6 @@ from tests.helpers.observer import Observer
 from tests.helpers.waiting import wait_until
 
 ROWS = 600
-PATIENCE = 160
-"""Seconds: many processes share few cores."""
 PATIENCE_AT_THE_END = 30
 
 RESCUER = "rescuer"
@@ -191,8 +189,7 @@ class Squad:
         for tube in self.tubes:
             wait_until(
                 lambda: self._is_struck(tube),  # noqa: B023 # called at once
-                PATIENCE,
-                lambda: f"the fault of {tube}\n{self._words(tube)}",  # noqa: B023
+                what=lambda: f"the fault of {tube}\n{self._words(tube)}",  # noqa: B023
             )
 
     def _is_struck(self, tube: str) -> bool:
@@ -232,8 +229,7 @@ class Squad:
         for tube in self.tubes:
             wait_until(
                 lambda: len(self._log(tube)) > before[tube] or self._processes[tube].poll() == 0,  # noqa: B023
-                PATIENCE,
-                lambda: f"{tube} goes on\n{self._words(tube)}",  # noqa: B023
+                what=lambda: f"{tube} goes on\n{self._words(tube)}",  # noqa: B023
             )
 
     def drain(self) -> None:
@@ -241,8 +237,7 @@ class Squad:
         for tube in self.tubes:
             wait_until(
                 lambda: self._observer.rows(f"SELECT count(*) FROM tube.{tube}") == [(0,)],  # noqa: B023
-                PATIENCE,
-                lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER, tube)}",  # noqa: B023
+                what=lambda: f"{tube} is empty\n{self._words(tube)}\n{self._words(RESCUER, tube)}",  # noqa: B023
             )
         living = [name for name, process in self._processes.items() if process.returncode is None]
         for name in living:
@@ -296,8 +291,7 @@ class Squad:
         """Until so many documents of the tube have arrived."""
         wait_until(
             lambda: self._lines(tube) >= count,
-            PATIENCE,
-            lambda: f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER, tube)}",
+            what=lambda: f"{count} documents of {tube}\n{self._words(tube)}\n{self._words(RESCUER, tube)}",
         )
 
     def _lines(self, tube: str) -> int:

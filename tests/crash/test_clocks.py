@@ -29,7 +29,6 @@ def goes_on(fleet: Fleet, clocks: Clocks, jump: int) -> None:
     before = {number: fleet.sink_lines(number) for number in (1, 2)}
     fleet.wait_until(
         lambda: all(fleet.sink_lines(number) > before[number] + 50 for number in (1, 2)),
-        PATIENCE,
         f"both deliver after a jump to {jump} s",
     )
     if fleet.kafka is None:
@@ -77,12 +76,12 @@ def test_a_machine_that_was_suspended_does_no_harm(make_fleet: MakeFleet, tmp_pa
     clocks = Clocks(tmp_path)
     fleet = make(make_fleet, clocks.machine, kafka=None, slow=True)
     with Load(fleet.dsn):
-        fleet.wait_until(lambda: fleet.sink_lines(1) > 100, 30, "worker 1 delivers")
+        fleet.wait_until(lambda: fleet.sink_lines(1) > 100, "worker 1 delivers")
         fleet.signal(1, signal.SIGSTOP)
         stopped = time.monotonic()
         fleet.wait_for_leaders({2})
         before = fleet.sink_lines(2)
-        fleet.wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 rewrites the keys")
+        fleet.wait_until(lambda: fleet.sink_lines(2) > before + 300, "worker 2 rewrites the keys")
     fleet.wait_until_drained()
     written = fleet.sink_lines(1)
     clocks.sleep(time.monotonic() - stopped)

@@ -66,13 +66,13 @@ class Outpost:
     def begin(self) -> None:
         """Both workers lead."""
         self.fleet.start(1, 2)
-        self.fleet.wait_for_leaders({1, 2}, timeout=80)
+        self.fleet.wait_for_leaders({1, 2})
 
     def delivers(self, number: int, lines: int = 50) -> None:
         """Worker `number` delivers so many more documents."""
         before = self.fleet.sink_lines(number)
         self.fleet.wait_until(
-            lambda: self.fleet.sink_lines(number) > before + lines, 60, f"worker {number} delivers"
+            lambda: self.fleet.sink_lines(number) > before + lines, f"worker {number} delivers"
         )
 
     def troubles(self, number: int) -> Counter[str]:
@@ -149,7 +149,7 @@ def test_a_worker_that_is_cut_off_comes_back_by_itself(outpost: Outpost, server:
         outpost.delivers(1)
         outpost.way.switch(mode)
         if server == "sink":  # it leads on: nobody else may write its partitions
-            fleet.wait_until(lambda: any(fleet.events(1, "sink_down")), 30, "worker 1 tells of its sink")
+            fleet.wait_until(lambda: any(fleet.events(1, "sink_down")), "worker 1 tells of its sink")
         else:
             fleet.wait_for_leaders({2})
         outpost.delivers(2)
@@ -171,19 +171,19 @@ def test_a_worker_that_the_group_has_lost_delivers_until_another_one_acquires(
     fleet = make_fleet(kafka=kafka_real.bootstrap, environments={1: {"KAFKA": kafka_proxy.address}})
     outpost = Outpost(fleet, kafka_proxy)
     fleet.start(1)
-    fleet.wait_for_leaders({1}, timeout=80)
+    fleet.wait_for_leaders({1})
     with Load(fleet.dsn):
         kafka_proxy.switch(Mode.CUT)
-        fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), 60, "the group has lost worker 1")
+        fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), "the group has lost worker 1")
         outpost.delivers(1)
         assert not any(fleet.events(1, "trust_lapsed"))
         assert not any(fleet.events(1, "leader_fenced"))
         fleet.start(2)
-        fleet.wait_for_leaders({2}, timeout=80)
+        fleet.wait_for_leaders({2})
         outpost.delivers(2)
-        fleet.wait_until(lambda: any(fleet.events(1, "leader_fenced")), 30, "worker 1 sees that it is fenced")
+        fleet.wait_until(lambda: any(fleet.events(1, "leader_fenced")), "worker 1 sees that it is fenced")
         kafka_proxy.switch(Mode.PASS)
-        fleet.wait_for_leaders({1, 2}, timeout=80)
+        fleet.wait_for_leaders({1, 2})
         outpost.delivers(1)
     outpost.close(2)
 
@@ -205,13 +205,13 @@ def test_one_worker_reaches_postgres_alone_and_the_other_kafka_alone(
         with Load(fleet.dsn):
             kafka_proxy.switch(Mode.CUT)
             postgres_proxy.switch(Mode.CUT)
-            fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), 60, "the group has lost worker 1")
-            fleet.wait_until(lambda: any(fleet.events(2, "claims_paused")), 60, "worker 2 leaves the group")
+            fleet.wait_until(lambda: any(fleet.events(1, "group_lost")), "the group has lost worker 1")
+            fleet.wait_until(lambda: any(fleet.events(2, "claims_paused")), "worker 2 leaves the group")
             outpost.delivers(1)
             assert not any(fleet.events(1, "trust_lapsed"))
             kafka_proxy.switch(Mode.PASS)
             postgres_proxy.switch(Mode.PASS)
-            fleet.wait_for_leaders({1, 2}, timeout=80)
+            fleet.wait_for_leaders({1, 2})
             outpost.delivers(2)
         outpost.close(2)
 

@@ -28,22 +28,21 @@ def test_a_full_disk_stops_the_worker_and_nothing_is_parked(
     fleet.wait_for_leaders({1, 2})
     pids = [process.pid for process in fleet.processes.values()]
     with Load(fleet.dsn):
-        fleet.wait_until(lambda: disk.lines > 500, 30, "documents arrive")
+        fleet.wait_until(lambda: disk.lines > 500, "documents arrive")
         disk.fill(*pids)
         fleet.wait_until(
             lambda: len(_told(fleet, 1, "sink_down") + _told(fleet, 2, "sink_down")) == 4,
-            30,
             "each partition tells that the sink is down",
         )
         full = disk.lines
         waiting = fleet.query("SELECT count(*) FROM tube.items")[0][0]
         fleet.wait_until(
-            lambda: fleet.query("SELECT count(*) FROM tube.items")[0][0] > waiting + 300, 30, "pods wait"
+            lambda: fleet.query("SELECT count(*) FROM tube.items")[0][0] > waiting + 300, "pods wait"
         )
         assert disk.lines == full, "nothing is written meanwhile"
         disk.free(*pids)
         before = disk.lines
-        fleet.wait_until(lambda: disk.lines > before + 500, 40, "documents arrive again")
+        fleet.wait_until(lambda: disk.lines > before + 500, "documents arrive again")
     fleet.wait_until_drained()
     for number in (1, 2):
         down, up = _told(fleet, number, "sink_down"), _told(fleet, number, "sink_up")
@@ -68,16 +67,16 @@ def test_a_worker_that_is_killed_while_the_disk_is_full(make_fleet: MakeFleet, t
     fleet.start(1)
     fleet.wait_for_leaders({1})
     with Load(fleet.dsn):
-        fleet.wait_until(lambda: disk.lines > 500, 30, "documents arrive")
+        fleet.wait_until(lambda: disk.lines > 500, "documents arrive")
         disk.fill(fleet.processes[1].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 1, "sink_down")) == 4, 30, "the worker stops")
+        fleet.wait_until(lambda: len(_told(fleet, 1, "sink_down")) == 4, "the worker stops")
         fleet.kill(1)
         fleet.start(2)
         disk.fill(fleet.processes[2].pid)
-        fleet.wait_until(lambda: len(_told(fleet, 2, "sink_down")) == 4, 30, "the next worker stops")
+        fleet.wait_until(lambda: len(_told(fleet, 2, "sink_down")) == 4, "the next worker stops")
         disk.free(fleet.processes[2].pid)
         before = disk.lines
-        fleet.wait_until(lambda: disk.lines > before + 500, 40, "documents arrive again")
+        fleet.wait_until(lambda: disk.lines > before + 500, "documents arrive again")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     assert fleet.query("SELECT count(*) FROM tube_parked") == [(0,)]

@@ -142,7 +142,6 @@ def test_an_old_primary_with_a_synchronous_standby_proves_nothing_after_the_fail
             connection.execute("SET synchronous_commit = off")
             zombie.wait_until(
                 lambda: {entry["partition"] for entry in without_trust(zombie)[before:]} == set(range(4)),
-                30,
                 "its trust lapses: no renewal is answered",
             )
             lines = zombie.sink_lines()

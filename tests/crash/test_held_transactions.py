@@ -76,7 +76,7 @@ def deliver(fleet: Fleet, change: str) -> None:
     """Change rows, and wait for delivery."""
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         connection.execute(change)
-    fleet.wait_until_drained(30)
+    fleet.wait_until_drained()
 
 
 def wait_for_cheap_looks(fleet: Fleet) -> None:
@@ -92,7 +92,7 @@ def wait_for_cheap_looks(fleet: Fleet) -> None:
         seen = now
         return bool(entries < looks * ENTRIES_A_LOOK)
 
-    fleet.wait_until(are_cheap, 15, "looks for pods are cheap")
+    fleet.wait_until(are_cheap, "looks for pods are cheap")
 
 
 def test_delivery_goes_on_at_its_pace_and_the_late_ones_arrive(fleet: Fleet) -> None:
@@ -120,10 +120,10 @@ def goes_on(fleet: Fleet, holds: list[Hold]) -> None:
         wait_for_cheap_looks(fleet)
         with Load(fleet.dsn):
             before = fleet.sink_lines()
-            fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 30, "others' documents arrive")
+            fleet.wait_until(lambda: fleet.sink_lines() > before + 100, "others' documents arrive")
         fleet.wait_until_drained()
         assert late_ones(fleet) == 0
-    fleet.wait_until(lambda: late_ones(fleet) == late, 5, "the late rows arrive")
+    fleet.wait_until(lambda: late_ones(fleet) == late, "the late rows arrive")
     fleet.wait_until_drained()
     assert fleet.terminate() == [0]
     verdict = fleet.judge()

@@ -15,7 +15,7 @@ def test_a_leader_that_is_killed_under_load_loses_nothing(fleet: Fleet) -> None:
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     with Load(fleet.dsn):
-        wait_until(lambda: fleet.sink_lines() > 500, 30, "documents arrive")
+        wait_until(lambda: fleet.sink_lines() > 500, what="documents arrive")
         fleet.kill(1)
         fleet.wait_for_leaders({2})
         fleet.start(1)
@@ -30,7 +30,7 @@ def test_a_leader_that_is_ended_hands_over_and_exits_with_0(fleet: Fleet) -> Non
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     with Load(fleet.dsn):
-        wait_until(lambda: fleet.sink_lines() > 500, 30, "documents arrive")
+        wait_until(lambda: fleet.sink_lines() > 500, what="documents arrive")
         assert fleet.terminate(1) == [0]
         fleet.wait_for_leaders({2})
     fleet.wait_until_drained()

@@ -19,11 +19,11 @@ def test_a_leader_that_was_stopped_past_its_session_does_no_harm(slow_fleet: Fle
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})
     with Load(fleet.dsn):
-        wait_until(lambda: fleet.sink_lines(1) > 100, 30, "worker 1 delivers")
+        wait_until(lambda: fleet.sink_lines(1) > 100, what="worker 1 delivers")
         fleet.signal(1, signal.SIGSTOP)
         fleet.wait_for_leaders({2})
         before = fleet.sink_lines(2)
-        wait_until(lambda: fleet.sink_lines(2) > before + 300, 30, "worker 2 rewrites the keys")
+        wait_until(lambda: fleet.sink_lines(2) > before + 300, what="worker 2 rewrites the keys")
     fleet.wait_until_drained()
     fleet.signal(1, signal.SIGCONT)
     fleet.wait_for_leaders({1, 2})

@@ -95,7 +95,7 @@ def test_one_is_replaced_every_five_seconds(make: MakeOutboxes, workers: int, el
             end(outboxes, number, kill=turn % 2 == 0)
             outboxes.start(number)
             changed = time.monotonic()
-            wait_until(lambda: time.monotonic() > changed + PAUSE, 2 * PAUSE, "five seconds are over")  # noqa: B023
+            wait_until(lambda: time.monotonic() > changed + PAUSE, what="five seconds are over")  # noqa: B023
         wait_until_led(outboxes, workers, *numbers)
         outboxes.go_on("the last rebalance")
     check(outboxes)

@@ -23,7 +23,6 @@ def killed_again_and_again(fleet: Fleet, postgres: Postgres, kills: int, seed: i
             lines = fleet.sink_lines()
             fleet.wait_until(
                 lambda: writers.count > moment and fleet.sink_lines() > lines,  # noqa: B023 # called at once
-                60,
                 "changes are acknowledged and delivered",
             )
             postgres.kill()

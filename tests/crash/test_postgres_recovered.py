@@ -66,7 +66,7 @@ def kill_a_backend(postgres: Postgres, dsn: str) -> None:
         with pytest.raises(psycopg.OperationalError):
             witness.execute("SELECT pg_sleep(60)")
     assert postgres.running
-    wait_until(lambda: answers(dsn), 30, "the server has recovered")
+    wait_until(lambda: answers(dsn), what="the server has recovered")
 
 
 def restart_at_once(postgres: Postgres, dsn: str) -> None:
@@ -110,18 +110,17 @@ async def test_what_a_crash_takes_back_of_idle_and_of_sleeping_partitions_is_don
                 keys = range(100 * number, 100 * number + 10)
                 before = terms(dsn)
                 ask(dsn, f"INSERT INTO public.items SELECT generate_series({keys[0]}, {keys[-1]})")
-                await wait_until_async(lambda: is_empty(dsn), 30, "all is delivered and purged")
+                await wait_until_async(lambda: is_empty(dsn), what="all is delivered and purged")
                 if state == "asleep":
-                    await wait_until_async(lambda: is_asleep(worker), 30, "all sleep")
+                    await wait_until_async(lambda: is_asleep(worker), what="all sleep")
                 await asyncio.to_thread(crash, server.postgres, dsn)
                 late = keys[-1] + 1
                 ask(dsn, f"INSERT INTO public.items VALUES ({late})")
                 await wait_until_async(
                     lambda: len(terms(dsn)) == PARTITIONS and not terms(dsn) & before,  # noqa: B023
-                    60,
-                    "all terms have ended, and others have begun",
+                    what="all terms have ended, and others have begun",
                 )
-                await wait_until_async(lambda: is_empty(dsn), 30, "what the crash took back is done again")
+                await wait_until_async(lambda: is_empty(dsn), what="what the crash took back is done again")
                 assert taken.keys() >= {*keys, late}
         finally:
             await worker.stop()
@@ -129,7 +128,7 @@ async def test_what_a_crash_takes_back_of_idle_and_of_sleeping_partitions_is_don
 
 
 async def until_led(worker: Worker) -> None:
-    await wait_until_async(lambda: len(worker.leads("items")) == PARTITIONS, 30, "all partitions are led")
+    await wait_until_async(lambda: len(worker.leads("items")) == PARTITIONS, what="all partitions are led")
 
 
 def is_asleep(worker: Worker) -> bool:

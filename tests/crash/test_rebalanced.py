@@ -25,9 +25,6 @@ SINGLE = 30.0
 SLACK = 6.0
 """Seconds: for a group to settle and the wait of the new term, on a machine that has much to do."""
 
-PATIENCE = 80
-"""Seconds for many processes to start on few cores."""
-
 
 class Crowd:
     """Workers of a fleet, of which one joins or leaves at each step."""
@@ -81,7 +78,7 @@ class Crowd:
                 self._fleet.processes[number].wait(timeout=30)
             if not self._runs(number):
                 self._start(number)
-        self._fleet.wait_for_leaders(set(WORKERS), timeout=PATIENCE)
+        self._fleet.wait_for_leaders(set(WORKERS))
 
     def last_change(self) -> float:
         """One dies; seconds until the others lead all."""
@@ -96,9 +93,9 @@ def change(crowd: Crowd, times: int) -> float:
     """So many changes, one a second; seconds that they took."""
     began = time.monotonic()
     for _ in range(times):
-        wait_until(crowd.step, SINGLE, "somebody joins or leaves")
+        wait_until(crowd.step, what="somebody joins or leaves")
         changed = time.monotonic()
-        wait_until(lambda: time.monotonic() > changed + PAUSE, PAUSE + 5, "a second is over")  # noqa: B023
+        wait_until(lambda: time.monotonic() > changed + PAUSE, what="a second is over")  # noqa: B023
     seconds = time.monotonic() - began
     assert crowd.changes == times
     assert seconds < times * PAUSE * BUSY + SINGLE, f"{times} changes took {seconds:.0f} s"
@@ -116,7 +113,6 @@ def rebalance(fleet: Fleet, times: int) -> None:
         before = {number: fleet.sink_lines(number) for number in WORKERS}
         fleet.wait_until(
             lambda: all(fleet.sink_lines(number) > before[number] for number in WORKERS),
-            PATIENCE,
             "everybody delivers",
         )
         until_led = crowd.last_change()
@@ -130,7 +126,6 @@ def rebalance(fleet: Fleet, times: int) -> None:
     )
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("election", LEASE_IN_SOAK)
 def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str) -> None:
     kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
@@ -158,17 +153,15 @@ def test_two_workers_of_one_name(
     fleet.start(1, 2)
     fleet.wait_until(
         lambda: len(_instances(fleet)) == 4 and len(set(_instances(fleet).values())) == 2,
-        PATIENCE,
         "two instances share four partitions",
     )
     assert set(fleet.leaders().values()) == {1}, "they go by one name"
     with Load(fleet.dsn):
-        fleet.wait_until(lambda: all(any(_delivered(fleet, number)) for number in (1, 2)), 30, "both deliver")
+        fleet.wait_until(lambda: all(any(_delivered(fleet, number)) for number in (1, 2)), "both deliver")
         shared = _instances(fleet)
         fleet.kill(1)
         fleet.wait_until(
             lambda: len(_instances(fleet)) == 4 and len(set(_instances(fleet).values())) == 1,
-            40,
             "one has them all",
         )
         (left,) = set(_instances(fleet).values())

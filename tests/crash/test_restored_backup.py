@@ -51,7 +51,7 @@ def live_on(fleet: Fleet) -> None:
     """What happens after the backup: changes of all kinds, and rows of which it knows nothing."""
     with Load(fleet.dsn):
         before = fleet.sink_lines()
-        fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 60, "documents arrive")
+        fleet.wait_until(lambda: fleet.sink_lines() > before + 100, "documents arrive")
     fleet.change(
         f"INSERT INTO public.items SELECT g, 0, 'new' FROM generate_series({KEYS + 1}, {KEYS + NEW}) g"
     )
@@ -79,7 +79,7 @@ def test_epochs_are_above_those_before_the_restore(
     live_on(fleet)
     last = fleet.query("SELECT last_epoch FROM tube_registry")[0][0]
     # Terms that follow each other within a second run ahead of the clock; a restore takes longer.
-    fleet.wait_until(lambda: time.time() > last + 1, 20, "the clock has passed the last epoch")
+    fleet.wait_until(lambda: time.time() > last + 1, "the clock has passed the last epoch")
     restore(fleet, postgres, tmp_path / "backup")
     fleet.wait_for_leaders({1, 2})
     assert fleet.query(f"SELECT min(epoch) > {last} FROM tube_leaders('items')") == [(True,)]
@@ -101,11 +101,10 @@ def test_a_sink_that_is_ahead_stops_the_worker_until_the_rebase(
     restore(fleet, postgres, tmp_path / "backup")
     fleet.wait_until(
         lambda: fleet.query("SELECT count(*) FROM tube_leaders('items') WHERE epoch IS NOT NULL") == [(4,)],
-        40,
         "terms begin over the restored database",
     )
     fleet.change(TOUCH_ALL)
-    fleet.wait_until(lambda: commands(fleet), 40, "a worker says what to run")
+    fleet.wait_until(lambda: commands(fleet), "a worker says what to run")
     lines = fleet.sink_lines()
     epoch = min(commands(fleet))
     assert ahead < epoch

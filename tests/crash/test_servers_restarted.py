@@ -12,7 +12,7 @@ from tests.crash.load import Load
 def go_on(fleet: Fleet, what: str) -> None:
     """Documents arrive again."""
     before = fleet.sink_lines()
-    fleet.wait_until(lambda: fleet.sink_lines() > before + 100, 60, f"documents arrive after {what}")
+    fleet.wait_until(lambda: fleet.sink_lines() > before + 100, f"documents arrive after {what}")
 
 
 def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres) -> None:
@@ -51,7 +51,6 @@ def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: Real
             go_on(fleet, "the kill")
             fleet.wait_until(
                 lambda: all(any(fleet.events(number, "group_lost")) for number in (1, 2)),
-                60,
                 "the group has lost both",
             )
             go_on(fleet, "the group has lost both")

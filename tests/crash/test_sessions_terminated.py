@@ -42,7 +42,6 @@ def test_all_sessions_terminated_again_and_again(make_fleet: MakeFleet) -> None:
             for number in (1, 2):
                 fleet.wait_until(
                     lambda: outages(fleet, number) == (outage, outage),  # noqa: B023 # called at once
-                    20,
                     f"worker {number} told outage {outage} once, and its end",
                 )
         go_on(fleet, "the last")

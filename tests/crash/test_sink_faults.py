@@ -53,7 +53,7 @@ def check(fleet: Fleet, store: Store, *, by_token: bool) -> None:
     store.heal()
     fleet.wait_until_drained()
     assert set(fleet.terminate()) == {0}
-    fleet.wait_until(lambda: store.is_quiet, 10, "nothing is under way to the store")
+    fleet.wait_until(lambda: store.is_quiet, "nothing is under way to the store")
     rows = source(fleet.dsn)
     refused = {key for key, row in rows.items() if is_rejected(key, row)}
     assert _without(store.rows(by_token=by_token), refused) == _without(rows, refused)
@@ -73,7 +73,7 @@ def one_dies_and_one_is_stopped(make_fleet: MakeFleet, kafka: str | None, faults
         fleet.start(1, 2, 3)
         fleet.wait_for_leaders({1, 2, 3})
         with Load(fleet.dsn):
-            fleet.wait_until(lambda: set(faults) <= store.struck.keys(), 30, "each fault has struck")
+            fleet.wait_until(lambda: set(faults) <= store.struck.keys(), "each fault has struck")
             fleet.kill(1)
             fleet.signal(2, signal.SIGSTOP)
             fleet.wait_for_leaders({3})
@@ -107,11 +107,11 @@ def test_a_late_write_at_a_sink_that_does_not_compare(make_fleet: MakeFleet) -> 
         fleet.start(1)
         fleet.wait_for_leaders({1})
         with Load(fleet.dsn):
-            fleet.wait_until(lambda: set(faults) <= store.struck.keys(), 30, "each fault has struck")
+            fleet.wait_until(lambda: set(faults) <= store.struck.keys(), "each fault has struck")
             assert fleet.terminate(1) == [0]
             store.clients.clear()
             fleet.start(2)
-            fleet.wait_until(lambda: "worker-2" in store.clients, 30, "the next one writes")
+            fleet.wait_until(lambda: "worker-2" in store.clients, "the next one writes")
         check(fleet, store, by_token=False)
 
 
@@ -122,7 +122,7 @@ def test_a_write_of_a_dead_worker_that_comes_within_the_request_timeout(make_fle
         fleet.start(1, 2)
         fleet.wait_for_leaders({1, 2})
         with Load(fleet.dsn):
-            fleet.wait_until(lambda: store.struck.get(Fault.LATE, 0) > 5, 30, "writes come late")
+            fleet.wait_until(lambda: store.struck.get(Fault.LATE, 0) > 5, "writes come late")
             fleet.kill(1)
             fleet.wait_for_leaders({2})
         check(fleet, store, by_token=False)

@@ -18,8 +18,6 @@ from tests.crash.test_restored_backup import dump, restore
 from tests.helpers import cli
 from tests.helpers.database import TestServer
 
-SOON = 30
-"""Seconds within which `status` alone has to tell."""
 LOST = 100
 """Statements that are lost: more than the 32 seqs that a standby has in advance."""
 SINK = """
@@ -71,7 +69,7 @@ def unverified(fleet: Fleet) -> list[dict[str, Any]]:
 
 def wait_for_finding(fleet: Fleet, *, is_certain: bool) -> dict[str, Any]:
     fleet.wait_until(
-        lambda: any(one["is_certain"] is is_certain for one in unverified(fleet)), SOON, "status tells"
+        lambda: any(one["is_certain"] is is_certain for one in unverified(fleet)), "status tells"
     )
     (found,) = unverified(fleet)
     assert found["cause"] == "source"

@@ -44,7 +44,7 @@ def one_dies_and_one_is_stopped(fleet: Fleet, held: Held) -> None:
     fleet.start(1, 2, 3)
     fleet.wait_for_leaders({1, 2, 3})
     with Load(fleet.dsn):
-        fleet.wait_until(held, 30, "documents arrive")
+        fleet.wait_until(held, "documents arrive")
         fleet.kill(1)
         fleet.signal(2, signal.SIGSTOP)
         fleet.wait_for_leaders({3})

@@ -27,7 +27,7 @@ from tests.helpers.database import ROOT
 from tests.helpers.roles import Staff, staff
 from tests.helpers.waiting import LIMIT, wait_until, wait_until_async
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 CONFIG = """
 [postgres]

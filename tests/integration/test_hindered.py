@@ -67,7 +67,7 @@ async def test_a_locked_table_is_told_of_until_it_is_free(config: Path, conn: Co
             pid = holder.info.backend_pid
             holder.execute("BEGIN; LOCK TABLE goods IN ACCESS EXCLUSIVE MODE")
             conn.execute("SELECT t_touch(1, ARRAY[1], 'U')")
-            await wait_until_async(lambda: _of(events, TableLocked), what="an event tells", timeout=20)
+            await wait_until_async(lambda: _of(events, TableLocked), what="an event tells")
             (event,) = _of(events, TableLocked)
             assert (event.table, event.pid) == ("public.goods", pid)
             said = "t partition 0: waits for a lock for "

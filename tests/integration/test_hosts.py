@@ -199,7 +199,7 @@ async def test_each_host_has_elections_of_its_own_at_the_broker(
     kafka = KafkaConfig(bootstrap_servers=kafka_mock)
     worker = config.worker.model_copy(update={"installation": one.rpartition("/")[2]})
     async with running(config.model_copy(update={"kafka": kafka, "worker": worker}), []):
-        await wait_until_async(lambda: len(taken) == 2, 30, "both are led")
+        await wait_until_async(lambda: len(taken) == 2, what="both are led")
     assert sorted(taken) == [("one", (0, 1)), ("two", (1, 2))]
 
 

@@ -134,7 +134,7 @@ def test_a_dead_broker_is_told_of_once_with_its_reason_until_it_is_back(
         one = OneWorker(tmp_path, dsn, kafka_real.bootstrap, more=f'listen = "127.0.0.1:{port.number}"')
         up = f'pytube_kafka_up{{bootstrap_servers="{kafka_real.bootstrap}"}}'
         with one.running():
-            wait_until(lambda: led(conn) == 6, what="all is led", timeout=20)
+            wait_until(lambda: led(conn) == 6, what="all is led")
             assert kafka_lines(dsn, "status") == []
             assert metrics(dsn, port.number) == {up: "1.0"}
             kafka_real.kill()

@@ -39,7 +39,7 @@ def test_a_signal_ends_it_between_transactions(conn: Conn, dsn: str) -> None:
     make_outbox(conn)
 
     def interrupt() -> None:
-        wait_until(lambda: records(conn) > 0, 30, "it writes")
+        wait_until(lambda: records(conn) > 0, what="it writes")
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)

@@ -87,16 +87,16 @@ async def test_tubes_are_taken_up_and_left(
         assert worker._why_unready() in (None, "no session with Postgres has renewed terms yet")
         for key in range(rounds):
             await asyncio.to_thread(make_tube, conn, key)
-            await wait_until_async(lambda: taken[-1:] == [("items", key)], 30, "it is served")  # noqa: B023
+            await wait_until_async(lambda: taken[-1:] == [("items", key)], what="it is served")  # noqa: B023
             assert worker._sinks["items"].why_closed is None
             conn.execute("SELECT tube_drop('items', true)")
             conn.execute("DROP TABLE public.items")
             await wait_until_async(
-                lambda: worker._sinks["items"].why_closed is not None, 30, "its sink is closed"
+                lambda: worker._sinks["items"].why_closed is not None, what="its sink is closed"
             )
             assert worker.leads("items") == set()
             if election == "neli":
-                await wait_until_async(lambda: not host._elections.joined, 30, "the group is left")
+                await wait_until_async(lambda: not host._elections.joined, what="the group is left")
         assert worker._why_broken() is None
     assert not (tmp_path / "later.jsonl").exists(), "the sink of a tube that is not there stays closed"
 

@@ -69,8 +69,7 @@ def test_an_installed_worker_ignores_the_variable(
         try:
             wait_until(
                 lambda: process.poll() is not None or (sink.exists() and sink.read_bytes().endswith(b"\n")),
-                60,
-                lambda: f"a document at the sink\n{log.read_text()}",
+                what=lambda: f"a document at the sink\n{log.read_text()}",
             )
             process.terminate()
             assert process.wait(30) == 0, log.read_text()

@@ -54,7 +54,7 @@ class Running:
     def told(self, kind: type[Event]) -> int:
         return len(self.of(kind))
 
-    async def until(self, what: str, holds: Callable[[], bool], seconds: float = 20) -> None:
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
         """Wait; fail with the worker's own error when it ended."""
 
         def looked() -> bool:
@@ -62,7 +62,7 @@ class Running:
                 self.waiting.result()
             return holds()
 
-        await wait_until_async(looked, seconds, what)
+        await wait_until_async(looked, what=what)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ async def asleep(
         await run.until(
             "all is led", lambda: all(len(run.worker.leads(tube)) == PARTITIONS for tube in tubes)
         )
-        await run.until("all sleep", lambda: is_asleep(run.worker), 60)
+        await run.until("all sleep", lambda: is_asleep(run.worker))
         yield run
 
 
@@ -141,12 +141,10 @@ async def test_many_tubes_need_few_sessions(dsn: str, waking: Conn, tmp_path: Pa
         return True
 
     async with running(tmp_path, dsn, *TUBES) as run:
-        await run.until("all sleep", lambda: counted() and is_asleep(run.worker), 60)
+        await run.until("all sleep", lambda: counted() and is_asleep(run.worker))
         expected = insert(waking, 1, 500, *TUBES)
-        await run.until(
-            "all is taken", lambda: counted() and all(taken[tube] == expected for tube in TUBES), 60
-        )
-        await run.until("all sleep again", lambda: counted() and is_asleep(run.worker), 60)
+        await run.until("all is taken", lambda: counted() and all(taken[tube] == expected for tube in TUBES))
+        await run.until("all sleep again", lambda: counted() and is_asleep(run.worker))
         assert 2 < most <= MOST_SESSIONS
 
 
@@ -163,8 +161,8 @@ async def test_a_session_that_is_lost_costs_no_pod_and_at_most_the_terms_that_us
         lost = terminate(waking, purpose)
         assert lost
         expected = first | insert(waking, 2001, 2100, *tubes)
-        await run.until("all is taken", lambda: all(taken[tube] == expected for tube in tubes), 60)
-        await run.until("all sleep again", lambda: is_asleep(run.worker), 60)
+        await run.until("all is taken", lambda: all(taken[tube] == expected for tube in tubes))
+        await run.until("all sleep again", lambda: is_asleep(run.worker))
         kept = {partition for partition, term in leaders(waking).items() if before[partition] == term}
         if purpose == "pool":
             assert len(kept) >= len(before) - lost
@@ -190,7 +188,7 @@ async def test_no_session_of_an_earlier_server_is_used_again(
         expected = insert(waking, 1, 100, "t00")
         await run.until("all is taken", lambda: taken["t00"] == expected)
         await run.until("all terms are others", lambda: not {*leaders(waking).values()} & {*first.values()})
-        await run.until("all sleep again", lambda: is_asleep(run.worker), 60)
+        await run.until("all sleep again", lambda: is_asleep(run.worker))
         await run.until("all sessions are others", lambda: not before & set(sessions(waking)))
 
 
@@ -225,11 +223,11 @@ async def test_a_tube_that_is_made_again_disturbs_no_other(dsn: str, waking: Con
         before = {partition: term for partition, term in leaders(waking).items() if partition[0] != gone}
         waking.execute(f"SELECT tube_ensure_absent('{gone}')".encode())
         expected = insert(waking, 1, 100, *others)
-        await run.until("the others deliver", lambda: all(taken[tube] == expected for tube in others), 60)
+        await run.until("the others deliver", lambda: all(taken[tube] == expected for tube in others))
         await run.until("it is left", lambda: not run.worker.leads(gone))
         make_tubes(waking, gone)
         back = insert(waking, 7, 9, gone)
-        await run.until("it is served again", lambda: taken[gone] == back, 60)
+        await run.until("it is served again", lambda: taken[gone] == back)
         after = leaders(waking)
         assert {partition: after[partition] for partition in before} == before
         assert {event.tube for event in run.of(LeaderRevoked)} <= {gone}
@@ -279,7 +277,7 @@ async def test_a_pool_that_is_used_up_delays_all_tubes_by_answer_timeout_and_end
             await run.until("the other one delivers", lambda: taken[other] == expected)
             assert waiting(waking)
         rows = insert(waking, 1, 10, *locked)
-        await run.until("the locked ones deliver", lambda: all(taken[tube] == rows for tube in locked), 30)
+        await run.until("the locked ones deliver", lambda: all(taken[tube] == rows for tube in locked))
         after = leaders(waking)
         assert all(after[partition] == term for partition, term in before.items() if partition[0] == other)
         assert run.told(TrustLapsed) == 0

@@ -71,10 +71,10 @@ def test_a_stream_waits_for_who_commits_late_and_goes_on_where_it_was(
         stash(conn, "k", str(number))
     query = stream.start()
     try:
-        wait_until(lambda: query.lastProgress is not None or query.exception(), 60, "the stream runs")
+        wait_until(lambda: query.lastProgress is not None or query.exception(), what="the stream runs")
         assert seen == []
         late.commit()
-        wait_until(lambda: len(seen) >= 5 or query.exception(), 60, "all are seen")
+        wait_until(lambda: len(seen) >= 5 or query.exception(), what="all are seen")
         assert max(progress["numInputRows"] for progress in query.recentProgress) <= 3
     finally:
         query.stop()

@@ -158,10 +158,10 @@ def test_a_stream_waits_for_who_commits_late(
         for key in range(2, 9):
             conn.execute("SELECT t_touch(1, %s, 'U')", [[key]])
         # Whatever was drawn before by somebody who is still open is waited for.
-        wait_until(lambda: query.lastProgress is not None or query.exception(), 60, "the stream runs")
+        wait_until(lambda: query.lastProgress is not None or query.exception(), what="the stream runs")
         assert [key for key in seen if key > 1] == []
         late.commit()
-        wait_until(lambda: len(seen) >= 8 or query.exception(), 60, "all are seen")
+        wait_until(lambda: len(seen) >= 8 or query.exception(), what="all are seen")
         assert query.exception() is None
         assert sorted(seen) == list(range(1, 9))
         assert max(progress["numInputRows"] for progress in query.recentProgress) <= 3

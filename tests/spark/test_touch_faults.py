@@ -57,7 +57,7 @@ def hold(folder: Path) -> Callable[[str, int], None]:
         flag = folder / "copied"
         if moment == "copied" and not flag.exists():
             flag.touch()
-            wait_until((folder / "go").exists, 60)
+            wait_until((folder / "go").exists)
 
     return probe
 
@@ -94,7 +94,7 @@ def test_a_server_that_restarts(
         target=lambda: done.append(probes.touch(keys(spark), **options, probe=hold(tmp_path)))
     )
     thread.start()
-    wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
+    wait_until((tmp_path / "copied").exists, what="a unit is copied")
     postgres.restart("immediate")
     (tmp_path / "go").touch()
     thread.join(120)
@@ -111,7 +111,7 @@ def test_a_unit_that_is_not_committed_is_waited_for(
     options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1, "probe": hold(tmp_path)}
     thread = threading.Thread(target=probes.touch, args=(keys(spark),), kwargs=options)
     thread.start()
-    wait_until((tmp_path / "copied").exists, 60, "a unit is copied")
+    wait_until((tmp_path / "copied").exists, what="a unit is copied")
     conn.execute("SELECT t_touch(9, '{1}', 'U')")
     row = conn.execute("SELECT seq FROM t").fetchone()
     assert row is not None
@@ -145,14 +145,14 @@ async def test_a_worker_misses_nothing_of_a_unit_that_is_committed_late(
         return {line.id for line in replay([tmp_path / "sink.jsonl"]).values()}
 
     async def until_delivered(ids: set[int]) -> None:
-        await wait_until_async(lambda: ids <= delivered(), 60, "the worker has delivered")
+        await wait_until_async(lambda: ids <= delivered(), what="the worker has delivered")
 
     worker = Worker(load(tmp_path / "pytube.toml"))
     await worker.start()
     options: dict[str, Any] = {"tubes": tube, "dsn": dsn, "buckets": 1, "probe": hold(tmp_path)}
     fan_out = asyncio.create_task(asyncio.to_thread(probes.touch, keys(spark), **options))
     try:
-        await wait_until_async((tmp_path / "copied").exists, 60, "the unit is copied")
+        await wait_until_async((tmp_path / "copied").exists, what="the unit is copied")
         for later in range(N, N + 6):  # several partitions, one mark after the other
             conn.execute("INSERT INTO public.x VALUES (%s)", [later])
             await until_delivered({later})
@@ -160,6 +160,6 @@ async def test_a_worker_misses_nothing_of_a_unit_that_is_committed_late(
         (tmp_path / "go").touch()
         await fan_out
         await until_delivered(set(range(N + 6)))
-        await wait_until_async(lambda: touched(conn) == [], 20, "the tube is empty")
+        await wait_until_async(lambda: touched(conn) == [], what="the tube is empty")
     finally:
         await worker.stop()
