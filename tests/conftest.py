@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import hypothesis
 import psycopg
 import pytest
 
-from tests.helpers.database import Prepare, TestServer, server_folder
+from tests.helpers.database import SHARED, Prepare, TestServer, server_folder, shared_data
 
 if TYPE_CHECKING:
     from pytube.embedded.kafka_real import RealKafka
@@ -39,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Set what all tests need."""
     # A shell that runs us in the background has SIGINT ignored; programs that we start would inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,25 +49,58 @@ def pytest_configure() -> None:
     # An example that takes long is no fault, where other tests have the machine.
     hypothesis.settings.register_profile("pytube", deadline=None)
     hypothesis.settings.load_profile("pytube")
+    # Who runs tests in other processes shares the data of servers with them; so do tests of tests.
+    if SHARED not in os.environ:
+        stack = ExitStack()
+        stack.enter_context(shared_data())
+        config.add_cleanup(stack.close)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each test the marker of its layer, which is its folder; leave long runs to `-m soak`.
 
     The runs on older versions of Postgres count as long, unless the test has the marker `every_server`, and
-    the version is not one between the oldest and the newest.
+    the version is not one between the oldest and the newest; so do those that the marker `each_value` leaves.
     """
+    crossed: dict[str, list[pytest.Item]] = {}
+    long: list[pytest.Item] = []
     for item in items:
-        layer = item.path.relative_to(TESTS).parts[0]
-        item.add_marker(layer)
-        older = item.get_closest_marker("older_server")
-        depends = item.get_closest_marker("every_server")
-        if older and not config.option.all_servers and not (depends and not older.kwargs.get("between")):
-            item.add_marker("soak")
+        item.add_marker(item.nodeid.split("/")[1])
+        marks = {mark.name: mark for mark in item.iter_markers()}  # once: there are thousands of items
+        if "soak" in marks:
+            long.append(item)
+        elif config.option.all_servers:
+            continue
+        elif "older_server" in marks and not (
+            "every_server" in marks and not marks["older_server"].kwargs.get("between")
+        ):
+            long.append(item)
+        elif "each_value" in marks and hasattr(item, "callspec"):
+            crossed.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for runs in crossed.values():
+        kept = set(_with_each_value(runs))
+        long += [item for item in runs if item not in kept]
+    for item in long:
+        item.add_marker("soak")
     if "soak" not in config.option.markexpr:
-        long = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+        left = set(long)
+        items[:] = [item for item in items if item not in left]
+
+
+def _with_each_value(runs: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of the runs of a test with several parameters, so few that each value of each is among them."""
+    left = {
+        item: {(name, repr(value)) for name, value in item.callspec.params.items()}
+        for item in runs
+        if isinstance(item, pytest.Function)
+    }
+    while any(left.values()):
+        chosen = max(left, key=lambda item: len(left[item]))  # of those with the most that are new, the first
+        values = left[chosen].copy()
+        for others in left.values():
+            others.difference_update(values)
+        yield chosen
 
 
 @pytest.hookimpl(optionalhook=True)

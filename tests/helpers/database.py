@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import hashlib
 import itertools
 import os
 import shutil
@@ -27,6 +30,10 @@ MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes that have to be free there; a container often has 64 MB."""
 SETTINGS = {"max_wal_size": "128MB", "min_wal_size": "32MB"}
+INSTALLED = "installed"
+"""The template that has our SQL."""
+SHARED = "PYTUBE_TEST_DATA"
+"""Names the folder of data that servers begin with: see `shared_data`."""
 
 Prepare = Callable[[str], None]
 """Fills the database of a DSN."""
@@ -54,11 +61,12 @@ class TestServer:
         self._stack = ExitStack()
         folder = self._stack.enter_context(server_folder())
         settings = {**SETTINGS, **(settings or {})}
-        self.postgres = Postgres(folder, version, settings=settings).start()
+        self.postgres = Postgres(folder, version, settings=settings)
+        self._templates = {INSTALLED} if _take_shared_data(self.postgres, version) else set()
+        self.postgres.start()
         self._stack.callback(self.postgres.close)
         self._session = Observer(self.postgres.dsn())
         self._stack.callback(self._session.close)
-        self._templates: set[str] = set()
 
     def close(self) -> None:
         """End the server and remove its folder."""
@@ -73,7 +81,7 @@ class TestServer:
             prepare: makes what else is in it, by its DSN; called once, since the next databases are copies.
         """
         self.postgres.start()  # a test may have left it down
-        template = self._template("installed", "template0", self._install) if installed else "template0"
+        template = self._template(INSTALLED, "template0", self._install) if installed else "template0"
         if prepare is not None:
             template = self._template(f"{prepare.__module__}.{prepare.__qualname__}", template, prepare)
         name = f"t{next(_numbers)}"
@@ -107,6 +115,51 @@ class TestServer:
             with psycopg.connect(self.postgres.dsn(name), autocommit=True) as other:
                 other.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
         self._session.do(statement)
+
+
+@contextmanager
+def shared_data() -> Iterator[None]:
+    """Within it, the servers of this process, and of those that it starts, are copies of one with our SQL.
+
+    To make their data anew costs ten times as much CPU. Their system identifier is the same.
+    """
+    with server_folder() as folder:
+        os.environ[SHARED] = str(folder)
+        yield
+        del os.environ[SHARED]
+
+
+def _take_shared_data(postgres: Postgres, version: Version) -> bool:
+    """Whether the server has data with our SQL now; else it makes its own."""
+    if SHARED not in os.environ:
+        return False
+    place = Path(os.environ[SHARED])
+    shared = place / f"{version}-{_digest_of_sql()}"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not any(place.glob(f"{version}-*")):
+            _make_data(version, shared)
+    if not shared.exists():  # a seeded bug is in the SQL
+        return False
+    subprocess.run(["cp", "-a", shared, postgres.directory / "data"], check=True)
+    return True
+
+
+def _make_data(version: Version, target: Path) -> None:
+    with server_folder() as folder, Postgres(folder, version, settings=SETTINGS) as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as session:
+            session.execute(f"CREATE DATABASE {INSTALLED} TEMPLATE template0")
+        psql_file(server, server.dsn(INSTALLED), INSTALL_SQL)
+        server.stop()
+        (folder / "data").rename(target)
+
+
+@functools.cache
+def _digest_of_sql() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(INSTALL_SQL.parent.rglob("*.sql")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 @contextmanager

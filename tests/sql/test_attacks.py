@@ -337,6 +337,7 @@ def outcome(conn: Conn, statement: str) -> str | None:
     return None if refused is None else refused.sqlstate
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("writer", ["app", "postgres"])
 @pytest.mark.parametrize("column", ["id", "value"])
 @pytest.mark.parametrize("how", RETYPES)

@@ -130,6 +130,7 @@ def states(conn: Conn, column: str) -> set[str | None]:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("column", ["id", "value"])
 def test_a_cast_that_is_written_in_sql(app: Conn, writers: list[Conn], kind: Kind, column: str) -> None:
     app.execute(f"INSERT INTO {TABLE} VALUES (1, 'x')".encode())
@@ -141,6 +142,7 @@ def test_a_cast_that_is_written_in_sql(app: Conn, writers: list[Conn], kind: Kin
         writer.rollback()  # so that the next one meets the row, too
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("column", ["id", "value"])
 def test_a_type_that_an_old_snapshot_does_not_show(
     app: Conn, writers: list[Conn], kind: Kind, column: str
@@ -153,6 +155,7 @@ def test_a_type_that_an_old_snapshot_does_not_show(
         writer.rollback()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("column", ["id", "value"])
 def test_a_type_and_a_name_that_an_old_snapshot_does_not_show(
     app: Conn, writers: list[Conn], kind: Kind, column: str

@@ -27,8 +27,11 @@ def nothing_was_done(conn: Conn) -> bool:
 @pytest.mark.parametrize(
     "payload",
     [
-        "to_jsonb(repeat('x', 268435456))",  # a byte more than a string of jsonb may have
-        "jsonb_build_array(repeat('x', 200000000), repeat('y', 200000000))",
+        # A byte more than a string of jsonb may have, and more than all of it; each takes seconds.
+        pytest.param("to_jsonb(repeat('x', 268435456))", marks=pytest.mark.soak),
+        pytest.param(
+            "jsonb_build_array(repeat('x', 200000000), repeat('y', 200000000))", marks=pytest.mark.soak
+        ),
         "(repeat('[', 500000) || repeat(']', 500000))::jsonb",
         '\'{"a": "\\u0000"}\'::jsonb',
         "'{'::jsonb",
@@ -53,6 +56,7 @@ def test_a_large_payload_is_kept_as_it_is(conn: Conn) -> None:
     assert scalar(conn, "SELECT control_count FROM tube_stats() WHERE partition = 0") == "other:1"
 
 
+@pytest.mark.soak  # seconds of CPU; test_capture_bulk.py passes the limits with fewer
 def test_a_million_ids(db: Conn) -> None:
     db.execute("SELECT public.item_touch(ARRAY(SELECT generate_series(1, 1000000)))")
     row = db.execute(
@@ -66,6 +70,7 @@ def test_a_million_ids(db: Conn) -> None:
     assert scalar(db, 'SELECT cardinality(ids) FROM "es-live"') == 1_000_000
 
 
+@pytest.mark.soak
 def test_a_statement_of_a_million_rows(conn: Conn) -> None:
     set_up(conn)
     conn.execute(f"INSERT INTO {TABLE} SELECT generate_series(1, 1000000)".encode())

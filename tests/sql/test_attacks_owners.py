@@ -484,6 +484,7 @@ TAKE_NAMES = """
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("by", ["postgres", KEEPER])
 @pytest.mark.parametrize("how", ["dropped", "taken", "locked"])
 def test_the_owner_of_a_partition_keeps_nothing_else_from_being_followed(

@@ -67,6 +67,7 @@ def write_moods(world: World) -> None:
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "predicate", ["state = 'good'", "state IN ('good', 'bad')", "state > 'bad' AND id > 0"]
 )
@@ -103,6 +104,7 @@ def test_the_owner_of_an_enum_who_puts_something_else_in_its_place(
     assert world.struck == set()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("predicate", ["v > 0.5", "v = 1", "abs(v) > 0", "v IS NOT NULL", "v::text = '1'"])
 @pytest.mark.parametrize("role", ["postgres", "worker", KEEPER])
 def test_a_column_that_becomes_an_enum_with_casts_of_its_own(world: World, predicate: str, role: str) -> None:

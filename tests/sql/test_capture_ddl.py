@@ -30,7 +30,7 @@ from tests.helpers.capture import (
 from tests.helpers.database import TestServer, psql_file
 from tests.helpers.roles import as_role, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 Follow = Callable[[Conn], None]
 

@@ -326,7 +326,7 @@ def run(dsn: str, examples: int, steps: int) -> Counter[str]:
     return Machine.done
 
 
-@pytest.mark.parametrize("version", [18, "system"])
+@pytest.mark.parametrize("version", [18, pytest.param("system", marks=pytest.mark.soak)])
 def test_no_touch_is_missing_and_none_is_too_many(servers: Servers, version: int | str) -> None:
     with servers.get(version).database(installed=True) as dsn:  # type: ignore[arg-type]
         prepare(dsn)

@@ -1,4 +1,4 @@
-"""Which role may do what: stated here for every function and every table, and compared with Postgres."""
+"""Which role may do what: `rights.py` states it for every function and every table, Postgres has to agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from pytube.sources import rights
 from tests.helpers.capture import (
     TABLE,
-    TUBE,
     Conn,
     attach,
     make_item,
@@ -24,376 +23,25 @@ from tests.helpers.capture import (
 from tests.helpers.database import preparing
 from tests.helpers.outbox_sql import OUTBOX, make_outbox
 from tests.helpers.roles import as_role, roles
+from tests.sql.rights import (
+    ADMIN,
+    BYSTANDER,
+    COLUMNS,
+    DELETES,
+    FUNCTIONS,
+    INVOKERS,
+    OWNER,
+    OWNERS,
+    PRIVATE,
+    READS,
+    ROLES,
+    SHORTER,
+    UNPINNED,
+    WORKER,
+    WRITER,
+)
 
 pytestmark = pytest.mark.every_server
-
-ADMIN, WORKER, WRITER, MONITOR = "tube_admin", "tube_worker", "tube_writer", "tube_monitor"
-OWNER, BYSTANDER = "tube_owner", "bystander"
-ROLES = (ADMIN, WORKER, WRITER, MONITOR)
-
-ADMINISTERS = {ADMIN}
-SERVES = {ADMIN, WORKER}
-LOOKS_ON = {ADMIN, WORKER, MONITOR}
-TOUCHES = {ADMIN, WRITER}
-FILLS = {ADMIN, WORKER, WRITER}
-LOOKS_AT_LISTS = {ADMIN, WORKER, WRITER, MONITOR}
-ANYBODY = {*ROLES, BYSTANDER}
-
-FUNCTIONS: dict[str, set[str]] = {
-    "outbox_adopt": ADMINISTERS,
-    "outbox_drop": ADMINISTERS,
-    "outbox_ensure_absent": ADMINISTERS,
-    "outbox_ensure_exists": ADMINISTERS,
-    "outbox_identity": SERVES,
-    "outbox_index_sql": ADMINISTERS,
-    "outbox_list": LOOKS_AT_LISTS,
-    "outbox_parked": LOOKS_ON,
-    "outbox_parked_drop": ADMINISTERS,
-    "outbox_records_mark": SERVES,
-    "outbox_records_mark_around": SERVES,
-    "outbox_records_park": SERVES,
-    "outbox_records_park_topic": SERVES,
-    "outbox_records_purge": SERVES,
-    "outbox_records_purge_sent": SERVES,
-    "outbox_records_reset": SERVES,
-    "outbox_resting": LOOKS_ON,
-    "outbox_retry": ADMINISTERS,
-    "outbox_stash": TOUCHES,
-    "outbox_stash_many": TOUCHES,
-    "outbox_stash_many_bytea": TOUCHES,
-    "outbox_stats": LOOKS_ON,
-    "outbox_topic_park": ADMINISTERS,
-    "outbox_topics_rest": SERVES,
-    "tube_as_caller": FILLS,
-    "tube_attempts_reset": ADMINISTERS,
-    "tube_audit_add": FILLS,
-    "tube_audit_list": LOOKS_ON,
-    "tube_backfill_chunk": SERVES,
-    "tube_backfill_collect": SERVES,
-    "tube_backfill_command": ADMINISTERS,
-    "tube_backfill_create": ADMINISTERS,
-    "tube_backfill_holders": SERVES,
-    "tube_backfill_join": SERVES,
-    "tube_backfill_list": LOOKS_ON,
-    "tube_backfill_lock": SERVES,
-    "tube_backfill_note": SERVES,
-    "tube_backfill_pressure": SERVES,
-    "tube_backfill_range": SERVES,
-    "tube_backfill_schedule": ADMINISTERS,
-    "tube_backfill_split": SERVES,
-    "tube_backfill_waiting": LOOKS_ON,
-    "tube_backfill_step1": SERVES,
-    "tube_backfill_step2": SERVES,
-    "tube_backfill_step3": SERVES,
-    "tube_backfill_take": SERVES,
-    "tube_backfill_tidy": SERVES,
-    "tube_backfill_unlock": SERVES,
-    "tube_channel": SERVES,
-    "tube_delivered_channel": {*LOOKS_ON, WRITER},
-    "tube_delivered_parked": {*LOOKS_ON, WRITER},
-    "tube_delivered_watch": {*LOOKS_ON, WRITER},
-    "tube_drop": ADMINISTERS,
-    "tube_ensure_absent": ADMINISTERS,
-    "tube_ensure_exists": ADMINISTERS,
-    "tube_hindered_list": LOOKS_ON,
-    "tube_id_column": LOOKS_ON,
-    "tube_index_fit": SERVES,
-    "tube_index_sql": ADMINISTERS,
-    "tube_job_begin": TOUCHES,
-    "tube_job_done": TOUCHES,
-    "tube_job_finish": TOUCHES,
-    "tube_job_forget": TOUCHES,
-    "tube_job_list": LOOKS_AT_LISTS,
-    "tube_job_units": {ADMIN, WORKER, WRITER},
-    "tube_failing_list": LOOKS_ON,
-    "tube_failing_note": SERVES,
-    "tube_leader_acquire": SERVES,
-    "tube_leader_epoch": SERVES,
-    "tube_leader_rebase": ADMINISTERS,
-    "tube_leader_release": SERVES,
-    "tube_leader_renew": SERVES,
-    "tube_leader_wait": SERVES,
-    "tube_instances": LOOKS_ON,
-    "tube_kafka_report": SERVES,
-    "tube_kafka_unreachable": LOOKS_ON,
-    "tube_leaders": LOOKS_ON,
-    "tube_leaders_renew": SERVES,
-    "tube_lease_leave": SERVES,
-    "tube_lease_tick": SERVES,
-    "tube_lease_ticks": SERVES,
-    "tube_list": LOOKS_AT_LISTS,
-    "tube_load": LOOKS_ON,
-    "tube_park_count": LOOKS_ON,
-    "tube_park_drop": ADMINISTERS,
-    "tube_park_list": LOOKS_ON,
-    "tube_park_retry": ADMINISTERS,
-    "tube_pause": ADMINISTERS,
-    "tube_pause_list": LOOKS_ON,
-    "tube_pause_reason": SERVES,
-    "tube_pods_ack": ADMINISTERS,
-    "tube_pods_count": LOOKS_ON,
-    "tube_pods_delete": SERVES,
-    "tube_pods_fail": SERVES,
-    "tube_pods_list": LOOKS_ON,
-    "tube_pods_retry": ADMINISTERS,
-    "tube_pods_stop": SERVES,
-    "tube_resume": ADMINISTERS,
-    "tube_step_ask": ADMINISTERS,
-    "tube_step_cancel": ADMINISTERS,
-    "tube_step_end": SERVES,
-    "tube_step_state": ADMINISTERS,
-    "tube_step_take": SERVES,
-    "tube_keys_as_caller": FILLS,
-    "tube_keys_put": FILLS,
-    "tube_keys_waiting": LOOKS_ON,
-    "tube_pods_insert": FILLS,
-    "tube_pods_mark": SERVES,
-    "tube_pods_of": LOOKS_ON,
-    "tube_pods_park": SERVES,
-    "tube_pods_purge": SERVES,
-    "tube_pods_put": FILLS,
-    "tube_pods_reset": SERVES,
-    "tube_pods_sql": SERVES,
-    "tube_pods_unpark": SERVES,
-    "tube_seq_advance": ADMINISTERS,
-    "tube_settle_done": SERVES,
-    "tube_settle_holders": {*LOOKS_ON, WRITER},
-    "tube_settle_left": {*LOOKS_ON, WRITER},
-    "tube_sampled": SERVES,
-    "tube_settle_seq": {*LOOKS_ON, WRITER},
-    "tube_settle_writers": SERVES,
-    "tube_shard_of": ANYBODY,
-    "tube_sink_accept": SERVES,
-    "tube_sink_list": LOOKS_ON,
-    "tube_sink_note": SERVES,
-    "tube_sleep": SERVES,
-    "tube_stats": LOOKS_ON,
-    "tube_source_check": SERVES,
-    "tube_stream_purge": SERVES,
-    "tube_sweep_end": SERVES,
-    "tube_sweep_ready": SERVES,
-    "tube_sweep_touch": SERVES,
-    "tube_sync": SERVES,
-    "tube_table_ensure_attached": ADMINISTERS,
-    "tube_table_ensure_detached": ADMINISTERS,
-    "tube_terms": LOOKS_ON,
-    "tube_undelivered": {*LOOKS_ON, WRITER},
-    "tube_unverified_list": LOOKS_ON,
-    "tube_verified": SERVES,
-    "tube_wake": SERVES,
-    "tube_wakes": SERVES,
-    # generated for the tube and the table of the tests
-    f"{TUBE}_touch": TOUCHES,
-    "item_touch": ANYBODY,  # it only calls the next one
-    "tube_touch_…": {WRITER},  # and the owner of the table
-    "es-live_item_put_…": set(),  # the owner of the table
-    "es-live_item_capture_…": set(),
-    "es-live_item_passes_…": set(),
-}
-"""Who may call what, beside its owner; all but `tube_private_…`. A number in a name is written as …."""
-
-PRIVATE: dict[str, set[str]] = {
-    "tube_private_adopt": ADMINISTERS,
-    "tube_private_adoption_rights": ADMINISTERS,
-    "tube_private_attach": ADMINISTERS,
-    "tube_private_attached": ANYBODY,
-    "tube_private_begin_attach": ADMINISTERS,
-    "tube_private_begin_around": SERVES,
-    "tube_private_begin_change": SERVES,
-    "tube_private_begin_collect": SERVES,
-    "tube_private_begin_mark": SERVES,
-    "tube_private_begin_range": SERVES,
-    "tube_private_begin_split": SERVES,
-    "tube_private_begin_step3": SERVES,
-    "tube_private_begin_sync": SERVES,
-    "tube_private_briefly": SERVES,
-    "tube_private_bring_in_line": SERVES,
-    "tube_private_capture_schema": SERVES,
-    "tube_private_check_messages": TOUCHES,
-    "tube_private_drop_outbox": ADMINISTERS,
-    "tube_private_drop_parked": ADMINISTERS,
-    "tube_private_end_collect": SERVES,
-    "tube_private_end_range": SERVES,
-    "tube_private_end_split": SERVES,
-    "tube_private_end_step3": SERVES,
-    "tube_private_ensure_tube": ADMINISTERS,
-    "tube_private_fits": ANYBODY,
-    "tube_private_fits_elsewhere": ANYBODY,
-    "tube_private_has_predicate": SERVES,
-    "tube_private_is_replaced": ANYBODY,
-    "tube_private_is_root": ADMINISTERS,
-    "tube_private_join": ANYBODY,
-    "tube_private_key_bigint": ANYBODY,
-    "tube_private_key_text": ANYBODY,
-    "tube_private_key_uuid": ANYBODY,
-    "tube_private_lock_parked": SERVES,
-    "tube_private_may_read": ANYBODY,
-    "tube_private_misfit_digest": SERVES,
-    "tube_private_open_capture": SERVES,
-    "tube_private_open_schema": ADMINISTERS,
-    "tube_private_outbox_figures": LOOKS_ON,
-    "tube_private_outbox_parts": LOOKS_ON,
-    "tube_private_outbox_target": TOUCHES,
-    "tube_private_outbox_wake": ADMINISTERS,
-    "tube_private_page_runs": LOOKS_ON,
-    "tube_private_owner_ddl": SERVES,
-    "tube_private_patiently": SERVES,
-    "tube_private_predicate_columns": SERVES,
-    "tube_private_provide": ADMINISTERS,
-    "tube_private_set_predicate": ADMINISTERS,
-    "tube_private_put_parked": SERVES,
-    "tube_private_put_range_pod": SERVES,
-    "tube_private_refuse_predicate": SERVES,
-    "tube_private_refuse_renamed": SERVES,
-    "tube_private_refuse_table": ADMINISTERS,
-    "tube_private_refuse_touch": SERVES,
-    "tube_private_require": ADMINISTERS,
-    "tube_private_run_owner_ddl": SERVES,
-    "tube_private_see_ddl": ANYBODY,
-    "tube_private_stale_attachments": SERVES,
-    "tube_private_stash": TOUCHES,
-    "tube_private_stash_one": TOUCHES,
-    "tube_private_store": ADMINISTERS,
-    "tube_private_store_late": SERVES,
-    "tube_private_store_pod": SERVES,
-    "tube_private_try_predicate": SERVES,
-}
-"""Those of the others that a role may call."""
-
-OWNERS: dict[str, str] = {
-    "item_touch": "postgres",
-    "es-live_item_capture_…": "postgres",
-    "es-live_item_passes_…": "postgres",
-}
-"""Whose functions are not `tube_owner`'s: those of the table belong to its owner."""
-
-
-INVOKERS = {
-    # an owner of a table agrees to what is done with it by doing it
-    "tube_ensure_exists",
-    "tube_private_attach",
-    "tube_private_briefly",
-    "tube_private_bring_in_line",
-    "tube_private_patiently",
-    "tube_private_refuse_predicate",
-    "tube_private_refuse_touch",
-    "tube_private_run_owner_ddl",
-    "tube_private_refuse_renamed",
-    "tube_private_try_predicate",
-    "tube_sync",
-    "tube_table_ensure_attached",
-    # who reads a table may read it
-    "tube_backfill_collect",
-    "tube_backfill_range",
-    "tube_backfill_split",
-    "tube_backfill_step3",
-    # the query of a fan-out has the rights of its caller
-    "tube_as_caller",
-    "tube_keys_as_caller",
-    "tube_pods_insert",
-    # an outbox's table may be somebody else's: only who has rights on it uses them
-    "outbox_adopt",
-    "outbox_drop",
-    "outbox_ensure_absent",
-    "outbox_parked_drop",
-    "outbox_records_mark",
-    "outbox_records_mark_around",
-    "outbox_records_park",
-    "outbox_records_park_topic",
-    "outbox_records_purge",
-    "outbox_records_purge_sent",
-    "outbox_records_reset",
-    "outbox_stash",
-    "outbox_stash_many",
-    "outbox_stash_many_bytea",
-    "outbox_stats",
-    "tube_private_check_messages",
-    "tube_private_open_schema",
-    "tube_private_outbox_figures",
-    "tube_private_page_runs",
-    "tube_private_stash",
-    "tube_private_stash_one",
-    # reads catalogs only, which anybody may
-    "tube_id_column",
-    # they answer for the owner whose function calls them
-    "tube_private_fits",
-    "tube_private_fits_elsewhere",
-    "tube_private_may_read",
-    # whoever runs DDL owns the partition that gets triggers
-    "tube_private_follow_ddl",
-    # inlined wherever they are used
-    "tube_private_key_bigint",
-    "tube_private_key_text",
-    "tube_private_key_uuid",
-    "tube_shard_of",
-    "es-live_item_passes_…",
-    # it only calls one that looks at who calls
-    "item_touch",
-}
-
-UNPINNED = {
-    # bound when they were made, and inlined
-    "tube_private_key_bigint",
-    "tube_private_key_text",
-    "tube_private_key_uuid",
-    "tube_shard_of",
-    "es-live_item_passes_…",
-    "item_touch",
-    # in each writer's statement: they name all in full, since a path of their own would cost a microsecond
-    "es-live_item_capture_…",
-    "es-live_item_put_…",
-}
-
-SHORTER = {
-    # they call nothing of ours by its name
-    "tube_private_refuse_touch",
-    "tube_private_run_owner_ddl",
-}
-"""Functions with a search path without our schema."""
-
-READS: dict[str, set[str]] = {
-    "tube_version": {WORKER, WRITER, MONITOR},
-    "tube_registry": {WORKER, MONITOR},
-    "tube_attachment": {WORKER, MONITOR},
-    "tube_attempt": {WORKER, MONITOR},
-    "tube_parked": {WORKER, MONITOR},
-    "tube_outbox_parked": {WORKER, MONITOR},
-    "tube_outbox_retry": {WORKER},
-    "tube_backfill": {WORKER, MONITOR},
-    "tube_sample": {WORKER, MONITOR},
-    TUBE: {WORKER},
-    OUTBOX: {WORKER},
-}
-"""Who may read a table, beside the admin, who may read all; nobody may write one, beside what follows."""
-
-MESSAGE = {
-    "create_time",
-    "kafka_topic",
-    "kafka_key",
-    "kafka_value",
-    "kafka_header_keys",
-    "kafka_header_values",
-    "partition_key",
-}
-COLUMNS: dict[tuple[str, str, str], set[str]] = {
-    (TUBE, WRITER, "INSERT"): {"op", "shard", "ids", "payload"},
-    (TUBE, ADMIN, "INSERT"): {"op", "shard", "ids", "payload"},
-    (OUTBOX, WRITER, "INSERT"): MESSAGE,
-    (OUTBOX, ADMIN, "INSERT"): MESSAGE,
-    (OUTBOX, WRITER, "SELECT"): {"id"},
-    (OUTBOX, WORKER, "UPDATE"): {"leader_id"},
-    (OUTBOX, MONITOR, "SELECT"): {
-        "id",
-        "create_time",
-        "kafka_topic",
-        "kafka_key",
-        "partition_key",
-        "leader_id",
-    },
-}
-"""Who may do what to some columns only."""
-
-DELETES = {(OUTBOX, WORKER, "DELETE"), (OUTBOX, ADMIN, "DELETE")}
 
 
 def prepared(dsn: str) -> None:
@@ -420,7 +68,9 @@ def known(name: str) -> str:
 def expected(name: str) -> set[str]:
     if name.startswith("tube_private_"):
         return PRIVATE.get(name, set())
-    assert name in FUNCTIONS, f"say in FUNCTIONS who may call {name}, and grant it in sql/grants.sql"
+    assert name in FUNCTIONS, (
+        f"say in tests/sql/rights.py who may call {name}, and grant it in sql/grants.sql"
+    )
     return FUNCTIONS[name]
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.capture import TABLE, Conn, attach, make_tube, open_session, scalar, set_up, take
 from tests.helpers.database import INSTALL_SQL, TestServer, copy, psql_file
 from tests.helpers.roles import as_role, roles
-from tests.sql.test_roles import OWNER, ROLES
+from tests.sql.rights import OWNER, ROLES
 
 pytestmark = pytest.mark.every_server
 
