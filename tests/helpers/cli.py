@@ -19,6 +19,7 @@ import click
 from click.testing import CliRunner, Result
 
 from pytube.cli.program import cli
+from tests.helpers import forked
 from tests.helpers.armed import module
 
 
@@ -64,14 +65,10 @@ def run_in_terminal(*arguments: str, dsn: str, width: int) -> list[str]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "PYTUBE_CONFIG")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytube", *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment | {"PYTUBE_DSN": dsn, "TERM": "xterm"},
-    )
-    os.close(theirs)
+    with os.fdopen(theirs, "wb") as output:
+        process = forked.start(
+            "pytube", arguments, environment=environment | {"PYTUBE_DSN": dsn, "TERM": "xterm"}, output=output
+        )
     shown = b""
     with suppress(OSError):  # how the end of a terminal is told
         while part := os.read(ours, 65536):

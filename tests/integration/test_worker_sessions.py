@@ -239,7 +239,8 @@ async def test_a_lock_on_one_tube_holds_up_no_other(
     """Each of its partitions keeps one session of the pool waiting, and there are more."""
     locked, *others = TUBES
     make_tubes(waking, *TUBES)
-    async with asleep(tmp_path, dsn, *TUBES, worker="receive_deadline = 2.0") as run:
+    # On a busy machine no session is to give up waiting, and no term to lapse, before all others delivered.
+    async with asleep(tmp_path, dsn, *TUBES, postgres="answer_timeout = 100.0") as run:
         before = leaders(waking)
         with connect(autocommit=False) as admin:
             admin.execute(f"LOCK TABLE tube.{locked} IN ACCESS EXCLUSIVE MODE".encode())

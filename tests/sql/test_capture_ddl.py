@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.helpers.capture import (
     TUBE,
     Conn,
-    Touch,
     asked,
     attach,
     make_tube,
     open_session,
     ops,
-    pods,
     scalar,
     set_up,
     take,
     triggers,
     unfollow,
 )
-from tests.helpers.database import TestServer, psql_file
-from tests.helpers.roles import as_role, roles
+from tests.helpers.database import TestServer
 
 pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
@@ -303,63 +295,6 @@ def test_tube_sync_within_the_transaction_of_the_ddl(db: Conn) -> None:
     assert scalar(db, "SELECT tube_sync()") == 0
 
 
-@contextmanager
-def owned_by_a_stranger(any_dsn: str) -> Iterator[tuple[Conn, Conn]]:
-    """A superuser's session, and that of an owner who has no rights on us; `item` is his, and attached."""
-    with (
-        roles(any_dsn, "stranger"),
-        open_session(any_dsn) as db,
-        psycopg.connect(as_role(any_dsn, "stranger"), autocommit=True) as stranger,
-    ):
-        set_up(db, predicate="NOT deleted")
-        db.execute("ALTER TABLE public.item OWNER TO stranger; CREATE SCHEMA away AUTHORIZATION stranger")
-        yield db, stranger
-
-
-def test_an_owner_who_is_nobody_here_may_change_his_table(any_dsn: str, synced: bool) -> None:
-    with owned_by_a_stranger(any_dsn) as (db, stranger):
-        if synced:
-            sync(db)
-        stranger.execute("ALTER TABLE public.item RENAME id TO ident")
-        stranger.execute("INSERT INTO public.item VALUES (3)")
-        assert missed(db) == synced, "before, its writes are nobody's to capture"
-        stranger.execute("ALTER TABLE public.item SET SCHEMA away")
-        stranger.execute("ALTER TABLE away.item RENAME TO thing")
-        stranger.execute("INSERT INTO away.thing VALUES (4)")
-        stranger.execute("ALTER TABLE away.thing ALTER deleted DROP DEFAULT, ALTER deleted TYPE text")
-        stranger.execute("UPDATE away.thing SET value = 'x' WHERE ident = 3")
-        stranger.execute("ALTER TABLE away.thing DROP deleted, ADD more json")
-        stranger.execute("DELETE FROM away.thing WHERE ident = 4")
-        assert missed(db) == synced
-        make_tube(db, predicate="")
-        sync(db)
-        assert missed(db) != synced
-        stranger.execute("INSERT INTO away.thing VALUES (5)")
-        assert ops(db) == [("I", 5)]
-        stranger.execute("DROP TABLE away.thing")
-        sync(db)
-        assert scalar(db, "SELECT count(*) FROM tube_attachment") == 0
-
-
-def test_a_table_with_another_owner_is_captured_once_they_agree(any_dsn: str) -> None:
-    """Nothing fails meanwhile, and a backfill brings what was missed."""
-    with owned_by_a_stranger(any_dsn) as (db, stranger):
-        stranger.execute("INSERT INTO public.item VALUES (1, 'a', false), (2, 'b', true)")
-        assert pods(db) == []
-        assert triggers(db) == [], "the function of the owner before is dropped at once"
-        sync(db)
-        assert missed(db)
-        owners = (
-            "SELECT DISTINCT p.proowner::regrole::text FROM pg_proc AS p"
-            " JOIN pg_trigger AS t ON t.tgfoid = p.oid WHERE t.tgrelid = 'public.item'::regclass"
-        )
-        assert scalar(db, owners) == "stranger"
-        stranger.execute("UPDATE public.item SET deleted = NOT deleted")
-        assert ops(db) == [("D", 1), ("I", 2)]
-        stranger.execute("TRUNCATE public.item")
-        assert ops(db) == [("D", 2)]
-
-
 def test_columns_with_the_names_of_what_triggers_are_told(db: Conn, follow: Follow) -> None:
     db.execute(
         "ALTER TABLE item ADD tg_relid jsonb, ADD tg_op int, ADD cap_key bool, ADD cap_done json, ADD x json"
@@ -373,123 +308,6 @@ def test_columns_with_the_names_of_what_triggers_are_told(db: Conn, follow: Foll
     assert ops(db) == [("D", 8), ("I", 7), ("U", 6), ("U", 9)]
     db.execute("TRUNCATE item")
     assert len(keys(db)) == 699
-
-
-def dump_and_restore(server: TestServer, source: str, target: str) -> None:
-    """`pg_dump` and `psql`, as an operator runs them."""
-    done = subprocess.run(
-        [str(server.postgres.bin("pg_dump")), "-d", source],
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE,
-    )
-    assert "tube_private_capture_body" in done.stdout
-    with tempfile.TemporaryDirectory(prefix="pytube-test-", dir="/tmp") as folder:
-        file = Path(folder) / "dump.sql"
-        file.write_text("\\set ON_ERROR_STOP 1\n" + done.stdout)
-        psql_file(server.postgres, target, file)
-
-
-@pytest.fixture(params=["synced", "not synced"])
-def synced(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "synced")
-
-
-def test_a_database_that_is_dumped_and_restored_works(any_server: TestServer, synced: bool) -> None:
-    with any_server.database(installed=True) as source, any_server.database(installed=False) as target:
-        with open_session(source) as old:
-            old.execute("SET search_path = public, tube")
-            # What is dropped shifts the numbers of columns and tables in the copy.
-            old.execute("CREATE TABLE pad (a int); DROP TABLE pad")
-            old.execute("CREATE TABLE item (gone int, id bigint PRIMARY KEY, other bigint, deleted boolean)")
-            old.execute("ALTER TABLE item DROP gone")
-            old.execute("CREATE TABLE log (id int, day int) PARTITION BY LIST (day)")
-            old.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
-            make_tube(old, predicate="deleted IS NOT TRUE")
-            make_tube(old, "es-log")
-            attach(old, "public.item", 3, 2)
-            attach(old, "public.log", 7, tube="es-log")
-            old.execute("INSERT INTO item VALUES (1, 91), (2, 92)")
-        dump_and_restore(any_server, source, target)
-        with open_session(target) as new:
-            new.execute("SET search_path = public, tube")
-            if synced:
-                assert scalar(new, "SELECT tube_sync()") == 2
-            assert take(new) == [Touch("I", 3, 2), Touch("I", 4, 1)], "the pods came along"
-            new.execute("INSERT INTO item VALUES (3, 93), (4, 94)")
-            new.execute("UPDATE item SET other = 0 WHERE id = 1")
-            new.execute("SELECT item_touch('{9}')")
-            new.execute("INSERT INTO log_1 VALUES (1, 1)")
-            new.execute("INSERT INTO log VALUES (2, 1)")
-            assert {(touch.shard, touch.id) for touch in take(new)} == {(4, 1), (4, 3), (3, 4), (4, 9)}
-            assert {key for _, key in ops(new, "es-log")} == {1, 2}
-            new.execute("SELECT tube_sync()")
-            assert scalar(new, "SELECT tube_sync()") == 0
-            new.execute("ALTER TABLE item RENAME id TO ident")
-            new.execute("CREATE TABLE log_2 PARTITION OF log FOR VALUES IN (2)")
-            new.execute("SELECT tube_sync()")
-            new.execute("INSERT INTO item VALUES (5)")
-            new.execute("INSERT INTO log_2 VALUES (3, 2)")
-            assert take(new) == [Touch("I", 4, 5)]
-            assert ops(new, "es-log") == [("I", 3)]
-
-
-def test_an_enum_in_the_predicate_of_a_restored_database(any_server: TestServer) -> None:
-    """Its type has another number there; writes work at once, and only by the predicate."""
-    with any_server.database(installed=True) as source, any_server.database(installed=False) as target:
-        with open_session(source) as old:
-            old.execute("CREATE TYPE public.pad AS ENUM ('x'); DROP TYPE public.pad")
-            old.execute(
-                "CREATE TYPE public.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN public.tone AS public.mood"
-            )
-            old.execute(
-                "CREATE TABLE public.item (id bigint PRIMARY KEY, mood public.mood, tone public.tone)"
-            )
-            make_tube(old, predicate="mood = 'ok' OR tone = 'ok'")
-            attach(old)
-        dump_and_restore(any_server, source, target)
-        with open_session(target) as new:
-            new.execute("INSERT INTO public.item VALUES (1, 'ok', NULL), (2, 'sad', NULL), (3, NULL, 'ok')")
-            assert ops(new) == [("I", 1), ("I", 3)]
-            new.execute("UPDATE public.item SET mood = 'ok' WHERE id = 2")
-            new.execute("DELETE FROM public.item WHERE id = 1")
-            assert ops(new) == [("D", 1), ("I", 2)]
-            new.execute("TRUNCATE public.item")
-            assert ops(new) == [("D", 2), ("D", 3)]
-            new.execute("SELECT tube_sync()")
-
-
-@pytest.mark.parametrize("renamed", ["TYPE public.mood", "DOMAIN public.tone"])
-def test_a_type_in_the_predicate_that_is_renamed_and_moved(any_dsn: str, renamed: str) -> None:
-    """The name of a type stands in what writers run; no write fails, and none is missed."""
-    with open_session(any_dsn) as db:
-        db.execute("CREATE TYPE public.mood AS ENUM ('sad', 'ok'); CREATE DOMAIN public.tone AS public.mood")
-        db.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, mood public.mood, tone public.tone)")
-        make_tube(db, predicate="mood = 'ok' OR tone = 'ok'")
-        attach(db)
-        db.execute(f"ALTER {renamed} RENAME TO other; CREATE SCHEMA away".encode())
-        db.execute(f"ALTER {renamed.split(maxsplit=1)[0]} public.other SET SCHEMA away".encode())
-        with open_session(any_dsn) as fresh:
-            fresh.execute("INSERT INTO public.item VALUES (1, 'ok', 'sad'), (2, 'sad', 'sad')")
-        assert missed(db)
-        sync(db)
-        db.execute("INSERT INTO public.item VALUES (4, 'ok'), (5, 'sad')")
-        assert ops(db) == [("I", 4)]
-        assert scalar(db, "SELECT tube_sync()") == 0
-
-
-def test_an_enum_in_the_predicate_that_is_renamed(any_dsn: str) -> None:
-    """Without a domain over it, neither the type's name nor those of its values stand in what writers run."""
-    with open_session(any_dsn) as db:
-        db.execute("CREATE TYPE public.mood AS ENUM ('sad', 'ok')")
-        db.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, mood public.mood)")
-        make_tube(db, predicate="mood = 'ok'")
-        attach(db)
-        db.execute("ALTER TYPE public.mood RENAME VALUE 'ok' TO 'fine'")
-        db.execute("ALTER TYPE public.mood RENAME TO other")
-        with open_session(any_dsn) as fresh:
-            fresh.execute("INSERT INTO public.item VALUES (1, 'fine'), (2, 'sad')")
-        assert ops(db) == [("I", 1)]
 
 
 def test_a_renamed_column_under_load_asks_once(db: Conn) -> None:
@@ -548,29 +366,6 @@ def test_a_key_that_is_dropped_and_made_anew(db: Conn) -> None:
     assert set(keys(db)) == {5}
     sync(db)
     assert asked(db) == ["backfill_schedule"]
-
-
-@pytest.mark.parametrize("gone", ["REVOKE ALL ON {door} FROM {owner}", "DROP OWNED BY other; {own}"])
-def test_an_owner_who_has_no_right_on_the_door_any_more(any_dsn: str, gone: str) -> None:
-    """No write fails, in sessions old and new; a worker gives the right back, and asks for a backfill."""
-    with owned_by_a_stranger(any_dsn) as (db, stranger), roles(any_dsn, "other"):
-        sync(db)
-        take(db)
-        stranger.execute("INSERT INTO public.item VALUES (1)")
-        assert ops(db) == [("I", 1)]
-        door = scalar(db, "SELECT oid::regclass::text FROM pg_class WHERE relname LIKE '%%item\\_door%%'")
-        put = scalar(db, "SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE '%%item\\_put%%'")
-        own = f"REVOKE ALL ON FUNCTION {put} FROM stranger"
-        db.execute(gone.format(door=door, owner="stranger", own=own).encode())
-        stranger.execute("INSERT INTO public.item VALUES (2)")
-        with psycopg.connect(as_role(any_dsn, "stranger"), autocommit=True) as fresh:
-            fresh.execute("INSERT INTO public.item VALUES (3)")
-            fresh.execute("TRUNCATE public.item")
-        assert pods(db) == []
-        sync(db)
-        assert missed(db)
-        stranger.execute("INSERT INTO public.item VALUES (4)")
-        assert ops(db) == [("I", 4)]
 
 
 def test_columns_called_like_what_plpgsql_has(any_dsn: str) -> None:
