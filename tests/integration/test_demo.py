@@ -128,7 +128,9 @@ def test_an_outbox_is_delivered_in_order(start: Callable[..., Demo], options: tu
     assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_a_signal_ends_everything(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start()
     demo.until("three workers start")

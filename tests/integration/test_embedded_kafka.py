@@ -115,8 +115,8 @@ def test_real_broker_keeps_topics_over_kill_and_restart(kafka_real: RealKafka, t
 
 
 def test_real_broker_that_fails_shows_its_log(tmp_path: Path) -> None:
-    broker = RealKafka(tmp_path).start()
-    broker.stop()
+    broker = RealKafka(tmp_path)
+    broker._prepare()  # what it has before it first starts
     settings = tmp_path / "server.properties"
     settings.write_text(settings.read_text().replace("node.id=1", "node.id=7"))
     try:

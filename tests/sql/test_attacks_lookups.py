@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.capture import make_tube, scalar
 from tests.sql.attackers import MALLORY, World
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,6 @@ def test_a_writers_own_type_record(world: World, kind: str) -> None:
     assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("base", ["text", "jsonb", "integer"])
 @pytest.mark.parametrize("table", ["acct", "vault"])
 def test_a_writers_own_type_of_a_built_in_name_where_a_predicate_is_over_a_domain(

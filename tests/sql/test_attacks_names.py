@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.capture import attach, make_tube, ops, scalar
 from tests.sql.attackers import World
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def test_a_table_is_detached_whose_enum_nobody_else_may_see(world: World) -> None:

@@ -46,7 +46,12 @@ def db(any_server: TestServer) -> Iterator[Conn]:
 
 
 @pytest.fixture(
-    params=["tube_sync", "tube_sync, no event triggers", "nothing yet", "nothing, no event triggers"]
+    params=[
+        "tube_sync",
+        "tube_sync, no event triggers",
+        "nothing yet",
+        pytest.param("nothing, no event triggers", marks=pytest.mark.soak),
+    ]
 )
 def follow(request: pytest.FixtureRequest, db: Conn) -> Follow:
     """What follows DDL: a call of `tube_sync`, or nothing so far. Event triggers make no difference."""

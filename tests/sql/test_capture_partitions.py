@@ -26,7 +26,7 @@ from tests.helpers.capture import (
 from tests.helpers.database import TestServer
 from tests.helpers.roles import as_role, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 TREE = """
 CREATE TABLE public.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);

@@ -14,7 +14,7 @@ from tests.helpers.capture import Conn, open_session, scalar, triggers
 from tests.helpers.database import TestServer, copy
 from tests.helpers.roles import as_role, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 TUBE = "es-live"
 TABLE = "sh0042.item"
