@@ -257,7 +257,8 @@ def _of_queue(
     parked = [row for row in rows if row.parked is not None and row.parked.number]
     if parked:
         count = sum(row.parked.number for row in parked if row.parked is not None)
-        error = next((f", one of them: {row.parked_error}" for row in parked if row.parked_error), "")
+        errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
+        error = next((f", one of them: {error}" for error in errors), "")
         what = "records are"
         remedy = (
             f"pytube outbox parked {name} shows why; mend that, then: pytube outbox retry {name} --all; "

@@ -66,7 +66,8 @@ def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
 
 
 def test_what_is_parked_is_mended_before_it_is_retried() -> None:
-    (line,) = said(replace(TUBE, parked=Count(1), parked_error="no"))
+    (line,) = said(replace(TUBE, parked=Count(1), parked_error="no."))
+    assert ", one of them: no: pytube park list" in line
     assert line.index("pytube park list --tube t") < line.index("mend") < line.index("pytube park retry")
 
 
