@@ -1443,9 +1443,13 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    WITH divides AS ( -- the columns by which the table, or a part of it, is partitioned
+    WITH RECURSIVE tree AS ( -- by the catalogue: pg_partition_tree would wait for the lock of each partition
+        SELECT tbl::oid AS relid
+        UNION ALL
+        SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.relid
+    ), divides AS ( -- the columns by which the table, or a part of it, is partitioned
         SELECT a.attname
-        FROM pg_partition_tree(tbl) AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
+        FROM tree AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
         JOIN pg_attribute AS a ON a.attrelid = t.relid AND a.attnum = ANY (p.partattrs)
     ), indexed AS (
         SELECT i.indkey[0] AS attnum, i.indisprimary, i.indnkeyatts = 1 AS is_alone,

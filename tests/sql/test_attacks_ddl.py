@@ -192,3 +192,16 @@ def test_a_backfill_reads_a_predicate_as_it_was_parsed(world: World) -> None:
         worker.execute("SELECT tube.tube_backfill_step3(%s, 'es-live', 'bank.vault', 'id')", (step1,))
     assert take(world.admin)[0].id == 1
     world.nobody_was_robbed()
+
+
+def test_a_part_that_is_locked_hides_no_id_column(db: Conn, any_dsn: str) -> None:
+    """The doctor asks for all tables at once, and whoever owns a part may lock it for long."""
+    db.execute(
+        "CREATE TABLE public.day (id bigint, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);"
+        "CREATE TABLE public.day_1 PARTITION OF public.day FOR VALUES IN (1)"
+    )
+    attach(db, "public.day", 2)
+    with open_session(any_dsn) as holder, holder.transaction():
+        holder.execute("LOCK TABLE public.day_1 IN ACCESS EXCLUSIVE MODE")
+        db.execute("SET statement_timeout = '5s'")
+        assert scalar(db, "SELECT count(*) FROM tube_list() AS l, tube_id_column(l.tbl, l.id_col)") == 3
