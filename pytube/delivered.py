@@ -64,6 +64,11 @@ class Delivered:
     seconds: float
 
 
+def _is_number(text: str) -> bool:
+    """Whether it is a natural `bigint`; anybody may notify, and int() takes less than isdigit() does."""
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
 def wait(
     tubes: str | Sequence[str],
     *,
@@ -253,7 +258,7 @@ class Waiter:
         """Note what a purge says of its partition; whether its tube is worth a look."""
         behind = self._behind.get(self._of_channel.get(notification.channel, ""))
         numbers = notification.payload.split()
-        if behind is None or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+        if behind is None or len(numbers) != 3 or not all(map(_is_number, numbers)):
             return False
         partitions, partition, least = map(int, numbers)
         if partitions != behind.partitions:

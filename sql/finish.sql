@@ -55,8 +55,17 @@ BEGIN
         FOR tbl IN EXECUTE
             format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
         LOOP
-            EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
-                ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
+            BEGIN
+                EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
+                    ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
+            EXCEPTION WHEN OTHERS THEN
+                -- A lock, or a right of who installs, may be there the next time. Of all else, such as a name that its
+                -- owner has taken, one table's trouble is no other's.
+                IF SQLSTATE IN ('40P01', '42501', '55P03') THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING '% is not followed by tube %: %', tbl, quote_literal(tube), SQLERRM;
+            END;
         END LOOP;
     END LOOP;
     FOR tube IN EXECUTE format('SELECT o.outbox FROM %I.tube_outbox AS o ORDER BY o.outbox', ours) LOOP

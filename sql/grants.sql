@@ -42,7 +42,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
     :"schema".tube_private_key_text(anyelement), :"schema".tube_private_fits, :"schema".tube_private_fits_elsewhere,
-    :"schema".tube_private_attached,
+    :"schema".tube_private_attached, :"schema".tube_private_has_left,
     :"schema".tube_private_may_read, :"schema".tube_private_is_replaced,
     :"schema".tube_shard_of(bigint, integer, integer),
     :"schema".tube_shard_of(uuid, integer, integer), :"schema".tube_shard_of(text, integer, integer)

@@ -724,6 +724,7 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     SET work_mem TO '64MB'
     SET jit TO 'off'
     SET cursor_tuple_fraction TO '1'
+    SET standard_conforming_strings TO 'on'
     AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_collect(backfill_id);
@@ -997,6 +998,7 @@ CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate 
     SET work_mem TO '64MB'
     SET jit TO 'off'
     SET cursor_tuple_fraction TO '1'
+    SET standard_conforming_strings TO 'on'
     AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_range(backfill_id, unit);
@@ -1148,6 +1150,7 @@ CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, or
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET row_security TO 'off'
     SET jit TO 'off'
+    SET standard_conforming_strings TO 'on'
     AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_step3(step1, tube, tbl, order_col, shard);
@@ -1440,9 +1443,13 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    WITH divides AS ( -- the columns by which the table, or a part of it, is partitioned
+    WITH RECURSIVE tree AS ( -- by the catalogue: pg_partition_tree would wait for the lock of each partition
+        SELECT tbl::oid AS relid
+        UNION ALL
+        SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.relid
+    ), divides AS ( -- the columns by which the table, or a part of it, is partitioned
         SELECT a.attname
-        FROM pg_partition_tree(tbl) AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
+        FROM tree AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
         JOIN pg_attribute AS a ON a.attrelid = t.relid AND a.attnum = ANY (p.partattrs)
     ), indexed AS (
         SELECT i.indkey[0] AS attnum, i.indisprimary, i.indnkeyatts = 1 AS is_alone,
@@ -3170,6 +3177,9 @@ BEGIN
         RETURN NULL;
     END IF;
     att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
+        att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
+    END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
     att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
@@ -4735,6 +4745,8 @@ DECLARE
 BEGIN
     IF rel = tbl OR pg_partition_root(rel) = tbl THEN
         RETURN tube_private_fits(tbl, door, flag, put, query);
+    ELSIF tube_private_has_left(name, rel) AND tube_private_fits(tbl, door, flag, put, query) IS NOT NULL THEN
+        RETURN false; -- it may come back before anybody looks
     END IF;
     RETURN NULL;
 END
@@ -4789,14 +4801,16 @@ $$;
 
 CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
-        -- Those that have their triggers now.
+        -- Those that have their triggers now, and had not.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+        WHERE t.wanted GROUP BY t.rel, c.relkind
+        HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
+            ELSE c.relkind = 'r' AND t.rel::oid <> ALL (known) END);
     rel regclass;
 BEGIN
     FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
@@ -4807,7 +4821,8 @@ BEGIN
     END LOOP;
     SELECT c INTO rel FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
     IF FOUND THEN
-        PERFORM tube_private_ask_backfill(att, format('%s has come to %s, maybe with rows', rel, att.tbl));
+        PERFORM tube_private_ask_backfill(att, format(CASE WHEN rel::oid = ANY (known) THEN 'triggers of %1$s were gone'
+            ELSE '%1$s has come to %2$s, maybe with rows' END, rel, att.tbl));
     ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
         WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
     THEN
@@ -4817,11 +4832,12 @@ BEGIN
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
         WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
     -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
+        WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETURNS void
     LANGUAGE plpgsql
@@ -5033,7 +5049,12 @@ BEGIN
     IF att.columns IS NOT NULL THEN
         conditions := conditions || (SELECT format('num_nulls(%s) > 0', string_agg(format('r.%I', c), ', ')) FROM unnest(att.columns) AS c);
     END IF;
-    query := replace(format('SELECT %s FROM (SELECT (NULL::', array_to_string(conditions, ' AND ')), '%', '%%') || '%s).*) AS r';
+    -- A virtual generated column has no value in the rows that a trigger sees: to name it fails. An old snapshot may still
+    -- show another one.
+    query := replace(format('SELECT %s AND NOT EXISTS (SELECT FROM pg_attribute AS v WHERE v.attname = ANY (%L) AND (v.attgenerated = ''v'''
+            ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
+            array_to_string(conditions, ' AND '), (tube_private_with_columns(att)).seen_names), '%', '%%')
+        || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
     rest := format('%L::pg_catalog.regclass, %s, %L, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
         format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))), query);
     RETURN jsonb_build_object(
@@ -5043,6 +5064,11 @@ BEGIN
         'fits_elsewhere', format('%1$I.tube_private_fits_elsewhere(TG_RELID, %2$L, %3$s)', tube_private_schema(), att.trigger_function, rest));
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_has_left(name text, rel oid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$ SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)) $$;
 
 CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5640,6 +5666,10 @@ CREATE FUNCTION tube.tube_private_masked(text) RETURNS text
         '((?:password|passwd|secret|token|api[_-]?key)["'']?[[:space:]]*[=:][[:space:]]*)[^[:space:],;&]+', E'\\1********', 'gi'), 500)
 $_$;
 
+CREATE FUNCTION tube.tube_private_may_notify() RETURNS boolean
+    LANGUAGE sql
+    AS $$ SELECT pg_notification_queue_usage() < 0.5 $$;
+
 CREATE FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -5720,7 +5750,7 @@ CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    IF tube_wakes() THEN
+    IF tube_wakes() AND tube_private_may_notify() THEN
         PERFORM pg_notify(channel, partition::text);
     END IF;
 END
@@ -6173,6 +6203,8 @@ BEGIN
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+        AND NOT EXISTS (SELECT FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
+            JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attnum = c.attnum WHERE a.attgenerated = 'v')
     THEN
         RETURN;
     END IF;
@@ -6344,6 +6376,12 @@ BEGIN
     IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
         WHERE NOT tube_private_may_put(stored, owner, false);
+        -- A member whose triggers were dropped waits, until they are there again: see tube_private_follow_members.
+        UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
+        FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
+            WHERE t.wanted AND NOT t.is_there AND t.rel::oid = ANY (stored.members)
+                AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
+        WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
     IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
         EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
@@ -7129,7 +7167,7 @@ BEGIN
         WHERE rels <> '{}' AND (a.tbl = ANY (rels) OR a.members && rels
             OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels)))
     LOOP
-        IF tube_wakes() THEN
+        IF tube_wakes() AND tube_private_may_notify() THEN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
@@ -7157,7 +7195,7 @@ CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     AS $$
 DECLARE
     rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
-    warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;
+    warned jsonb;
     att tube_attachment;
     key text;
 BEGIN
@@ -7165,6 +7203,7 @@ BEGIN
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
+    warned := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]'); -- anybody may have set it to anything
     FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tbl = rewritten OR rewritten = ANY (a.members) LOOP
         key := format('%s of %s', att.tbl::oid, att.tube);
         CONTINUE WHEN warned ? key;
@@ -7175,6 +7214,8 @@ BEGIN
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'pytube can''t say whether this change calls for a backfill: %', SQLERRM;
 END
 $$;
 
@@ -7710,7 +7751,7 @@ CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, p
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) THEN
+    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) AND tube_private_may_notify() THEN
         PERFORM pg_notify(tube_delivered_channel(tube), concat_ws(' ', partitions, partition,
             coalesce(tube_private_least_seq(tube, partitions, partition), 0)));
     END IF;
@@ -10080,6 +10121,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type reg
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_may_notify() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) FROM PUBLIC;
 

@@ -7,6 +7,7 @@
 -- One transaction of its own, or part of the caller's. A page of files, like install.sql.
 \ir psql/start.sql
 \ir names.sql
+\ir whose.sql
 \ir psql/begin.sql
 \ir remove.sql
 \ir psql/end.sql

@@ -5,6 +5,9 @@
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
 -- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a
 -- pinned search path. Names that no schema of ours can have are refused, too. Nothing was changed then.
+--
+-- Of tube_owner, a superuser is told who could act as it: functions of its run with the rights of superusers, of event
+-- triggers even unasked.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -18,6 +21,17 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),
             HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
+    END IF;
+    SELECT string_agg(quote_ident(m.rolname), ', ' ORDER BY m.rolname) AS roles INTO wrong
+    FROM pg_catalog.pg_auth_members AS a
+    JOIN pg_catalog.pg_roles AS o ON o.oid = a.roleid
+    JOIN pg_catalog.pg_roles AS m ON m.oid = a.member
+    WHERE o.rolname = owner AND NOT m.rolsuper
+        AND EXISTS (SELECT FROM pg_catalog.pg_roles AS s WHERE s.rolname = current_user AND s.rolsuper);
+    IF wrong.roles IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s, no superusers, could act as %I, and so run code with the rights of %I', wrong.roles, owner, current_user),
+            HINT = format('REVOKE %I FROM %s; or install as one of them; or give other names: psql -v roles=NAME.', owner, wrong.roles);
     END IF;
     SELECT o.what, r.rolname INTO wrong
     FROM (

@@ -300,6 +300,7 @@ def session_settings(
         "default_transaction_isolation": "read committed",  # our statements count on it
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
+        "standard_conforming_strings": "on",  # of predicates in our statements: so were they parsed
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
         **(more or {}),
     }

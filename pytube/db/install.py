@@ -49,11 +49,13 @@ def run_page(
     roles: str | None = None,
     force: bool = False,
     migrate: Callable[[str], None] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> str:
     """Run the files of a page, one transaction from `psql/begin.sql` on; what was done, in a line or two.
 
     The search path of the connection is changed. `migrate` brings the tables to a revision that is missing;
-    without it, the revision's file is run.
+    without it, the revision's file is run. `check` may read the schema: `whose.sql` has shown that nobody
+    planted anything in it, which even to plan a query would run.
 
     Raises:
         ScriptError: Postgres refused a statement.
@@ -75,6 +77,7 @@ def run_page(
             revision = name.split("_")[0]
             recorded = folder == "migrations" and revision <= (installed(connection, schema) or "")
             if file == "psql/begin.sql":
+                check()
                 stack.enter_context(connection.transaction())
                 found = _setting(connection, "pytube.install_roles")
                 variables |= {"roles": found} | {f"role_{kind}": f"{found}_{kind}" for kind in ROLES}
@@ -151,8 +154,13 @@ def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
         SchemaMismatch: the SQL that is there is newer than this package.
     """
     with _session(dsn, "pytube install") as connection, translated():
-        refuse_newer(connection, schema)
-        return run_page(connection, contents("install.sql"), schema, roles=roles)
+        return run_page(
+            connection,
+            contents("install.sql"),
+            schema,
+            roles=roles,
+            check=lambda: refuse_newer(connection, schema),
+        )
 
 
 def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> str:
@@ -161,12 +169,12 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
     from pytube.db.migrate import migrate
 
     with _session(dsn, "pytube upgrade") as connection, translated():
-        refuse_newer(connection, schema)
         return run_page(
             connection,
             contents("install.sql"),
             schema,
             roles=roles,
+            check=lambda: refuse_newer(connection, schema),
             migrate=lambda revision: migrate(connection, schema, revision),
         )
 
@@ -181,10 +189,13 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
         UsageError: tables are attached, tubes hold pods or parked documents, or outboxes records, and `force`
             is not set; or nothing is installed. Nothing changed.
     """
-    with _session(dsn, "pytube uninstall") as connection, translated():
+
+    def check() -> None:
         if installed(connection, schema) is None:
             raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
-        return run_page(connection, contents("uninstall.sql"), schema, force=force)
+
+    with _session(dsn, "pytube uninstall") as connection, translated():
+        return run_page(connection, contents("uninstall.sql"), schema, force=force, check=check)
 
 
 def _session(dsn: str | SecretStr, name: str) -> psycopg.Connection:

@@ -23,11 +23,14 @@ from pytube.health.fleet import (
     Worker,
     place,
 )
+from pytube.outbox.admin import RestingTopic
 
 _PATIENCE: Final = 10.0
 """Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
 _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
+_UNKNOWN_TOPIC: Final = "Unknown topic"
+"""In what librdkafka says of a topic that is missing, whether it or the broker has noticed."""
 _WORDS: Final = {"slow": "sink slow for", "locked": "waits for a lock for"}
 
 
@@ -44,15 +47,17 @@ class Trouble:
     name: str | None = None
     """The tube or outbox; None: the finding names them."""
     partitions: tuple[int, ...] = ()
-    """Which of them; none: it is of the whole tube or outbox, and the line says the remedy, too."""
+    """Which of them; none: it is of the whole tube or outbox."""
+    in_line: bool = True
+    """Whether a line for people says the remedy, too; not where the finding names it already."""
 
     def __str__(self) -> str:
         """A line for people."""
         if self.name is None:
             return self.finding
-        if not self.partitions:
-            return f"{place(self.host)}{self.name}: {self.finding}: {self.remedy}"
-        return f"{place(self.host)}{self.name} {name_partitions(self.partitions)}: {self.finding}"
+        numbers = f" {name_partitions(self.partitions)}" if self.partitions else ""
+        remedy = f": {self.remedy}" if self.in_line else ""
+        return f"{place(self.host)}{self.name}{numbers}: {self.finding}{remedy}"
 
 
 def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) -> list[str]:
@@ -101,16 +106,21 @@ def troubles(
     partitions = [one for host in hosts for one in host.partitions]
     kafka = [one for host in hosts for one in host.kafka]
     found = list(_of_kafka(partitions, kafka))
+    locked = {row.key: one for host in hosts for row, one in _locked(host)}
     for (host, name), group in groupby(partitions, lambda one: (one.host, one.name)):
         rows = list(group)
         missed = {one.use for one in kafka if (one.host, one.tube) == (host, name)}
         found += _of_queue(rows, missed, waited)
         found += _alike(
-            host, name, ((row.partition, one) for row in rows for one in _of_partition(row, missed))
+            host,
+            name,
+            ((row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))),
         )
     for sample in hosts:
         for name, slowed in groupby(sample.hindered, lambda one: one.tube):
-            found += _alike(sample.host, name, ((one.partition, _hindrance(one)) for one in slowed))
+            found += _alike(
+                sample.host, name, ((one.partition, _hindrance(one, locked.values())) for one in slowed)
+            )
         found += (
             Trouble(
                 Level.FAIL if one.is_certain else Level.WARN,
@@ -137,6 +147,7 @@ class _Of(NamedTuple):
     what: str = ""
     """Ends in the seconds."""
     seconds: float | None = None
+    in_line: bool = False
 
 
 def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
@@ -150,25 +161,27 @@ def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iter
         what = f"{one.what} {for_people(max(known))}" if known else one.what
         finding = f"{what}: {one.reason}" if what else one.reason
         subject = f"{name_partitions(partitions)} of {name}"
-        yield Trouble(one.level, subject, finding, one.remedy, host, name, partitions)
+        yield Trouble(one.level, subject, finding, one.remedy, host, name, partitions, one.in_line)
 
 
-def _of_partition(row: Partition, missed: Collection[str]) -> Iterator[_Of]:
-    """`missed`: what for its workers need Kafka, and can't reach it: another line tells of that."""
+def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
+    """What is wrong with one partition.
+
+    Args:
+        row: the partition.
+        missed: what for its workers need Kafka, and can't reach it: another line tells of that.
+        locked: the lock that keeps its rows from being read: its own line tells of that.
+    """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} renews its term no more"
-        yield _Of(Level.FAIL, reason, _start([row]), "lost for", row.renewed_ago)
+        yield _Of(Level.FAIL, reason, _start([row]), "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed:
         if row.sink_down is not None:
             remedy = _after_outage("sink", row)
             yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
         for topic in row.resting:
-            remedy = (
-                "bring Kafka up, or correct what the reason names; or set its records aside: "
-                f"pytube outbox park {row.name} --topic {topic.topic}"
-            )
-            yield _Of(Level.FAIL, str(topic), remedy)
-    if row.source_down is not None:
+            yield _Of(Level.FAIL, str(topic), _after_rest(row.name, topic), in_line=True)
+    if row.source_down is not None and locked is None:
         remedy = _after_outage("source", row)
         yield _Of(Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for)
     if row.failing is not None:
@@ -177,6 +190,12 @@ def _of_partition(row: Partition, missed: Collection[str]) -> Iterator[_Of]:
         yield _Of(Level.FAIL, row.failing, remedy, what, row.failing_for)
     if row.problem is not None:
         yield _Of(Level.WARN, row.problem, "see the rights of this role", "not looked at")
+
+
+def _after_rest(outbox: str, topic: RestingTopic) -> str:
+    """What to do about a topic that takes nothing. Kafka is up: else its own line would tell."""
+    mend = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "correct what the reason names"
+    return f"{mend}, or set its records aside: pytube outbox park {outbox} --topic {topic.topic}"
 
 
 def _after_outage(what: str, row: Partition) -> str:
@@ -194,9 +213,24 @@ def _after_outage(what: str, row: Partition) -> str:
     )
 
 
-def _hindrance(one: Hindrance) -> _Of:
+def _locked(host: HostSample) -> Iterator[tuple[Partition, Hindrance]]:
+    """Partitions whose rows can't be read, each with the lock that is the reason.
+
+    A read is given up after `answer_timeout`, and names the lock that it waited for. Told as two troubles,
+    the second one would ask for a GRANT.
+    """
+    locks = {(one.tube, one.partition): one for one in host.hindered if one.what == "locked"}
+    for row in host.partitions:
+        lock = locks.get((row.name, row.partition))
+        if lock is not None and row.source_down is not None and lock.reason in row.source_down:
+            yield row, lock
+
+
+def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
+    """`blocking`: those behind which nothing is read any more."""
     remedy = "do what it says; the worker goes on by itself"
-    return _Of(Level.WARN, one.reason, remedy, _WORDS[one.what], one.seconds)
+    level = Level.FAIL if one in blocking else Level.WARN
+    return _Of(level, one.reason, remedy, _WORDS[one.what], one.seconds)
 
 
 # --- of a tube or an outbox -----------------------------------------------------------------------
@@ -223,14 +257,18 @@ def _of_queue(
     parked = [row for row in rows if row.parked is not None and row.parked.number]
     if parked:
         count = sum(row.parked.number for row in parked if row.parked is not None)
-        error = next((f", one of them: {row.parked_error}" for row in parked if row.parked_error), "")
-        what, remedy = (
-            "records are",
-            f"pytube outbox parked {name} shows why; then: pytube outbox retry {name} --all",
+        errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
+        error = next((f", one of them: {error}" for error in errors), "")
+        what = "records are"
+        remedy = (
+            f"pytube outbox parked {name} shows why; mend that, then: pytube outbox retry {name} --all; "
+            f"a record that can't be mended: pytube outbox discard {name} ID"
         )
         if kind == "tube":
             what = say_count(count, "document")
-            remedy = f"pytube park list --tube {name} shows why; then: pytube park retry --tube {name}"
+            remedy = (
+                f"pytube park list --tube {name} shows why; mend that, then: pytube park retry --tube {name}"
+            )
         yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited)

@@ -2,8 +2,8 @@
 
 In windowed mode many records of a key are under way, and none may be written after one that was not:
 consumers that drop what they have seen would be left with an old value. librdkafka promises that with
-`enable.gapless.guarantee`, except for records whose time is over. These are given up here, with all else of
-the producer at once, before librdkafka gives them up one by one. A producer that fails is replaced. What it
+`enable.gapless.guarantee`, except for records whose time is over. So their time is never over there: what is
+overdue is given up here, with all else of the producer at once. A producer that fails is replaced. What it
 has on the wire may still be written, between what its successor sends. These are repeats, and no first
 occurrence is out of order, as the broker takes the records of each producer in their order.
 
@@ -163,10 +163,10 @@ class PlainProducer:
                 self._careful = _Lane(self._clients.producer())
             return self._careful
         if self._gapless is None:
-            gapless = (
-                {"enable.gapless.guarantee": True} if self._clients.settings["enable.idempotence"] else None
-            )
-            self._gapless = _Lane(self._clients.producer(settings=gapless))
+            settings: dict[str, object] = {"message.timeout.ms": 0}  # never
+            if self._clients.settings["enable.idempotence"]:
+                settings["enable.gapless.guarantee"] = True
+            self._gapless = _Lane(self._clients.producer(settings=settings))
         return self._gapless
 
     @property
@@ -199,7 +199,7 @@ class PlainProducer:
         ]
 
     def _give_up_overdue(self) -> None:
-        """Give the gapless lane up when an answer is overdue: librdkafka would give up record by record."""
+        """Give the gapless lane up when an answer is overdue."""
         lane = self._gapless
         if lane is None or not lane.handed or lane.is_broken:
             return

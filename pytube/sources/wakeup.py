@@ -25,6 +25,8 @@ _TEST_TIMEOUT = 2.0
 _TEST_INTERVAL = 15.0
 """Seconds between two of them. A session that only listens would not notice that its server is gone."""
 _LISTEN_LIMIT = 5.0
+_DIGITS = 10
+"""More than the number of any partition has."""
 
 
 async def fall_asleep(session: Queries, term: Term) -> None:
@@ -128,5 +130,9 @@ class Listener:
                 self._on_works()
         elif payload == "ddl":
             self._on_ddl()
-        elif payload.isdigit() and notification.channel in self._of_channel:
+        elif (
+            notification.channel in self._of_channel
+            # Anybody who may log in can notify, and int() takes neither all digits nor any number of them.
+            and (payload.isascii() and payload.isdigit() and len(payload) < _DIGITS)
+        ):
             self._on_wake(self._of_channel[notification.channel], int(payload))

@@ -109,6 +109,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
 SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+SET standard_conforming_strings = on -- of the predicate: so was it parsed
 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_collect(backfill_id);

@@ -135,6 +135,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step3(
     fetch_chunk_size integer = 20000, insert_chunk_size integer = 250
 ) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off SET jit = off
+SET standard_conforming_strings = on -- of the predicate: so was it parsed
 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_step3(step1, tube, tbl, order_col, shard);

@@ -47,7 +47,7 @@ BEGIN
         WHERE rels <> '{}' AND (a.tbl = ANY (rels) OR a.members && rels
             OR a.members && ARRAY(SELECT i.inhparent FROM pg_inherits AS i WHERE i.inhrelid = ANY (rels)))
     LOOP
-        IF tube_wakes() THEN
+        IF tube_wakes() AND tube_private_may_notify() THEN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
@@ -109,7 +109,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_see_rewrite() RETURNS event_tr
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
-    warned jsonb := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]')::jsonb;
+    warned jsonb;
     att tube_attachment;
     key text;
 BEGIN
@@ -117,6 +117,7 @@ BEGIN
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
+    warned := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]'); -- anybody may have set it to anything
     FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tbl = rewritten OR rewritten = ANY (a.members) LOOP
         key := format('%s of %s', att.tbl::oid, att.tube);
         CONTINUE WHEN warned ? key;
@@ -127,5 +128,7 @@ BEGIN
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'pytube can''t say whether this change calls for a backfill: %', SQLERRM;
 END
 $$;

@@ -16,9 +16,13 @@ CREATE OR REPLACE FUNCTION :"schema".tube_id_column(tbl regclass, id_col name = 
     name name, is_key boolean, is_unique boolean, reason text
 )
 LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    WITH divides AS ( -- the columns by which the table, or a part of it, is partitioned
+    WITH RECURSIVE tree AS ( -- by the catalogue: pg_partition_tree would wait for the lock of each partition
+        SELECT tbl::oid AS relid
+        UNION ALL
+        SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.relid
+    ), divides AS ( -- the columns by which the table, or a part of it, is partitioned
         SELECT a.attname
-        FROM pg_partition_tree(tbl) AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
+        FROM tree AS t JOIN pg_partitioned_table AS p ON p.partrelid = t.relid
         JOIN pg_attribute AS a ON a.attrelid = t.relid AND a.attnum = ANY (p.partattrs)
     ), indexed AS (
         SELECT i.indkey[0] AS attnum, i.indisprimary, i.indnkeyatts = 1 AS is_alone,

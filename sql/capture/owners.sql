@@ -257,6 +257,12 @@ BEGIN
     IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
         WHERE NOT tube_private_may_put(stored, owner, false);
+        -- A member whose triggers were dropped waits, until they are there again: see tube_private_follow_members.
+        UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
+        FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
+            WHERE t.wanted AND NOT t.is_there AND t.rel::oid = ANY (stored.members)
+                AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
+        WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
     IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
         EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',

@@ -187,6 +187,8 @@ BEGIN
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+        AND NOT EXISTS (SELECT FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
+            JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attnum = c.attnum WHERE a.attgenerated = 'v')
     THEN
         RETURN;
     END IF;

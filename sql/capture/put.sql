@@ -147,18 +147,23 @@ BEGIN
 END
 $$;
 
--- tube_private_notify: wakes the worker that sleeps on a partition, where tube_wakes() allows it.
+-- tube_private_notify: wakes the worker that sleeps on a partition, where tube_wakes() allows it and there is room.
 --
 -- Arguments: channel: of the tube; partition.
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_notify(channel text, partition integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    IF tube_wakes() THEN
+    IF tube_wakes() AND tube_private_may_notify() THEN
         PERFORM pg_notify(channel, partition::text);
     END IF;
 END
 $$;
+
+-- tube_private_may_notify: whether the server's queue of notifications has room. Anybody who may log in can fill it, and then each
+-- commit fails that notifies.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_may_notify() RETURNS boolean
+LANGUAGE sql VOLATILE AS $$ SELECT pg_notification_queue_usage() < 0.5 $$;
 
 -- tube_wakes: whether writers wake sleeping workers here.
 --

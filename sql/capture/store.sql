@@ -105,9 +105,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
-        -- Those that have their triggers now.
+        -- Those that have their triggers now, and had not.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND c.relkind = 'r' AND t.rel::oid <> ALL (known));
+        WHERE t.wanted GROUP BY t.rel, c.relkind
+        HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
+            ELSE c.relkind = 'r' AND t.rel::oid <> ALL (known) END);
     rel regclass;
 BEGIN
     FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
@@ -118,7 +120,8 @@ BEGIN
     END LOOP;
     SELECT c INTO rel FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
     IF FOUND THEN
-        PERFORM tube_private_ask_backfill(att, format('%s has come to %s, maybe with rows', rel, att.tbl));
+        PERFORM tube_private_ask_backfill(att, format(CASE WHEN rel::oid = ANY (known) THEN 'triggers of %1$s were gone'
+            ELSE '%1$s has come to %2$s, maybe with rows' END, rel, att.tbl));
     ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
         WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
     THEN
@@ -128,7 +131,8 @@ BEGIN
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
         WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
     -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m WHERE m.rel <> ALL (att.members)), '{}');
+    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
+        WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
 END

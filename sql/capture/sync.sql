@@ -74,6 +74,9 @@ BEGIN
         RETURN NULL;
     END IF;
     att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
+        att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
+    END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
     att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));

@@ -125,6 +125,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, uni
 RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
 SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+SET standard_conforming_strings = on -- of the predicate: so was it parsed
 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_range(backfill_id, unit);

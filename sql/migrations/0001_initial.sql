@@ -50,7 +50,7 @@ CREATE TABLE :"schema".tube_attachment (
     seen_attnums smallint[], -- of id_col, of columns, of those in row_filter
     seen_names   name[],
     members      oid[],      -- of a partitioned table: all of its tree, itself too
-    waiting      oid[],      -- members whose triggers could not be made so far
+    waiting      oid[],      -- parts whose triggers could not be made so far, and members that lost some
     as_root      boolean,    -- whether put was made for the root table of its shards
     captured_by  oid,        -- the trigger function that an owner had agreed to last
     PRIMARY KEY (tube, tbl)

@@ -53,7 +53,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) THEN
+    IF NOT pg_try_advisory_xact_lock(tube_private_watch_lock(tube, partition)) AND tube_private_may_notify() THEN
         PERFORM pg_notify(tube_delivered_channel(tube), concat_ws(' ', partitions, partition,
             coalesce(tube_private_least_seq(tube, partitions, partition), 0)));
     END IF;

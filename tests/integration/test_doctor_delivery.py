@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -185,6 +186,19 @@ def test_parked_documents(dsn: str, conn: Conn) -> None:
     parked = one(dsn, "tube queue", Level.WARN)
     assert parked.finding == "2 documents parked, one of them: no"
     assert "pytube park list --tube queue" in str(parked.remedy)
+
+
+def test_a_sink_that_was_emptied_has_one_remedy(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    """What is found when the sink is opened follows from the loss, and its remedy would leave it as it is."""
+    more = SECTION.replace("/dev/null", f"{tmp_path}/gone")
+    terms.make_tube(conn)
+    terms.acquire(conn)
+    assert one(dsn, "sink of queue", Level.WARN, more).remedy != "see above: documents of queue"
+    for held in ("mark", None):
+        conn.execute("SELECT tube_sink_note('queue', %s)", [held])
+    lost = one(dsn, "documents of queue", Level.FAIL, more)
+    assert "pytube backfill start --tube queue" in str(lost.remedy)
+    assert one(dsn, "sink of queue", Level.WARN, more).remedy == "see above: documents of queue"
 
 
 def test_a_role_that_looks_on_sees_it(any_dsn: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pytube.events import Event, LeaderRevoked, RecordParked, SinkDown, SinkUp, 
 from pytube.kafka.clients import Producers
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.partitions import kafka_partition
+from pytube.outbox.producer import REPORT_DELAY, PlainProducer
 from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
 from pytube.outbox.stash import ENQUEUED
 from pytube.outbox.transactions import TransactionalProducer
@@ -39,6 +41,7 @@ from tests.helpers.outbox import (
     until_waiting,
     waiting,
 )
+from tests.helpers.proxy import Mode, Proxy
 from tests.helpers.waiting import LIMIT, wait_until_async
 
 Conn = psycopg.Connection[Any]
@@ -337,7 +340,7 @@ def chunk_of(topic: str, *ids: int) -> Chunk:
     return chunk
 
 
-async def outcome_of(producer: TransactionalProducer, chunk: Chunk) -> Mapping[int, Any]:
+async def outcome_of(producer: TransactionalProducer | PlainProducer, chunk: Chunk) -> Mapping[int, Any]:
     """Send a chunk; what of it failed."""
     producer.send(chunk)
     settled: list[tuple[Chunk, Mapping[int, Any]]] = []
@@ -380,6 +383,38 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
         (3, 2),
         (4, 2),
     ]
+
+
+async def test_a_worker_that_stood_still_lets_no_record_overtake_an_older_one(
+    kafka_real: RealKafka, kafka_proxy: Proxy, topic: str
+) -> None:
+    """Nothing may be given up by librdkafka itself: what is younger by its clock would be written alone."""
+    timeout = 4.0
+    producer = PlainProducer(Producers(kafka_proxy.address, timeout, {}), 1, strict=False)
+    try:
+        await producer.open((), "orders/1")
+        assert await outcome_of(producer, chunk_of(topic, 1)) == {}
+        kafka_proxy.switch(Mode.REQUESTS_LOST)
+        producer.send(chunk_of(topic, 2))
+        begun = time.monotonic()
+        await until(begun + timeout - 0.1 * REPORT_DELAY)
+        producer.send(chunk_of(topic, 3))
+        await until(begun + timeout + 1.5 * REPORT_DELAY)  # the time of 2 is over, that of 3 is not
+        kafka_proxy.switch(Mode.CUT)  # nobody has looked since; what was lost is sent again
+        kafka_proxy.switch(Mode.PASS)
+        await wait_until_async(lambda: ids_of(kafka_real, topic)[-1:] == [3])
+    finally:
+        producer.stop()
+    assert ids_of(kafka_real, topic) == [1, 2, 3]
+
+
+def ids_of(kafka: RealKafka, topic: str) -> list[int]:
+    return [one.id for one in read(kafka.bootstrap, topic)]
+
+
+async def until(due: float) -> None:
+    """Until a moment: librdkafka's clock is what is tested."""
+    await wait_until_async(lambda: time.monotonic() >= due)
 
 
 @pytest.mark.parametrize("mode", ["windowed", "transactions", pytest.param("strict", marks=pytest.mark.soak)])

@@ -131,3 +131,27 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await listening
             await session.close()
+
+
+@pytest.mark.parametrize("payload", ["\u00b2", "9" * 5000, "1 2 3", "-1", "", "ddl ", "\u0663"])
+async def test_what_anybody_notifies_does_not_end_the_listener(dsn: str, payload: str) -> None:
+    """Channels have no owners: who may log in can say anything there, and needs no right of ours."""
+    woken: list[tuple[str, int]] = []
+    with open_session(dsn) as conn:
+        conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
+    with open_session(dsn) as conn:
+        make_tube(conn)
+        session = await Session.open(dsn, "tube", "pytube test")
+        listener = Listener(
+            session, ["es-live"], Logger("test"), lambda *what: woken.append(what), lambda: None, lambda: None
+        )
+        listening = asyncio.create_task(listener.run())
+        try:
+            await wait_until_async(lambda: listener.works, what="it listens")
+            conn.execute("SELECT pg_notify(tube_channel('es-live'), %s)", (payload,))
+            conn.execute("SELECT pg_notify(tube_channel('es-live'), '3')")
+            await wait_until_async(lambda: woken or listening.done(), what="it hears on")
+            assert woken == [("es-live", 3)]
+        finally:
+            listening.cancel()
+            await session.close()

@@ -60,6 +60,20 @@ async def test_it_returns_when_all_that_was_committed_before_is_purged(dsn: str,
     assert (result.seq, result.parked, result.tubes) == (max(marked[0] + marked[1]), 0, (TUBE,))
 
 
+@pytest.mark.parametrize("payload", ["\u00b2 0 1", "1 0 " + "9" * 5000, "1 0"])
+async def test_what_anybody_notifies_ends_no_wait(dsn: str, conn: Conn, payload: str) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+    touch(conn)
+    marked = [pod.seq for pod in mark(conn, term)]
+    async with waiting(dsn, conn) as task:
+        conn.execute("SELECT pg_notify(tube_delivered_channel(%s), %s)", (TUBE, payload))
+        done, _ = await asyncio.wait({task}, timeout=0.05)
+        assert not done
+        purge(conn, term, marked)
+        assert (await task).parked == 0
+
+
 async def test_nothing_waits(dsn: str, conn: Conn) -> None:
     make_tube(conn)
     assert (await wait_async(TUBE, dsn=dsn)).parked == 0

@@ -175,6 +175,7 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_adoption_rights": ADMINISTERS,
     "tube_private_attach": ADMINISTERS,
     "tube_private_attached": ANYBODY,
+    "tube_private_has_left": ANYBODY,
     "tube_private_begin_attach": ADMINISTERS,
     "tube_private_begin_around": SERVES,
     "tube_private_begin_change": SERVES,

@@ -368,6 +368,7 @@ def test_partitions_of_an_owner_without_any_right_of_ours(any_dsn: str) -> None:
         worker.execute("SELECT tube.tube_sync()")
         assert pods(db) == []
         shopper.execute("ALTER TABLE log DETACH PARTITION log_1")
+        worker.execute("SELECT tube.tube_sync()")
         shopper.execute("INSERT INTO log_1 VALUES (3, 1)")
         worker.execute("SELECT tube.tube_sync()")
         assert asked(db) == ["sweep"], "and what is no part any more is not captured"

@@ -56,6 +56,7 @@ def test_a_page_is_its_includes() -> None:
     assert contents("uninstall.sql") == [
         "psql/start.sql",
         "names.sql",
+        "whose.sql",
         "psql/begin.sql",
         "remove.sql",
         "psql/end.sql",

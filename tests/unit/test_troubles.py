@@ -1,0 +1,104 @@
+"""What `status` and `doctor` say is wrong: the true reason, once, with a remedy that works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytube.health.findings import Level
+from pytube.health.fleet import Count, Hindrance, HostSample, Partition
+from pytube.health.troubles import troubles
+from pytube.outbox.admin import RestingTopic
+
+LOCKED = "public.orders is locked by pid 7; if nobody needs that session: SELECT pg_terminate_backend(7)"
+
+TUBE = Partition(
+    kind="tube",
+    name="t",
+    partition=0,
+    waiting=Count(0),
+    lag=None,
+    leader="me",
+    epoch=1,
+    leads_for=60.0,
+    renewed_ago=1.0,
+    state="leads",
+    sink_down=None,
+    sink_down_for=None,
+    failing=None,
+    failing_terms=None,
+    failing_for=None,
+    paused=None,
+)
+OUTBOX = replace(TUBE, kind="outbox", name="o")
+
+
+def said(*partitions: Partition, hindered: Sequence[Hindrance] = ()) -> list[str]:
+    """The lines of `status`."""
+    return [str(one) for one in troubles([HostSample(None, partitions=partitions, hindered=hindered)])]
+
+
+def resting(reason: str) -> Partition:
+    topic = RestingTopic("news", reason, records=1, since=4.0, tried_in=3.0, park=False)
+    return replace(OUTBOX, resting=[topic])
+
+
+def test_a_topic_that_is_missing_is_to_be_created() -> None:
+    """Kafka is up: to bring it up is no remedy."""
+    for reason in ("Unable to produce message: Local: Unknown topic", "Broker: Unknown topic or partition"):
+        (line,) = said(resting(reason))
+        assert line.startswith("o partition 0: topic news has taken nothing for 4.0 s"), line
+        assert "create the topic" in line
+        assert "pytube outbox park o --topic news" in line
+        assert "bring Kafka up" not in line
+
+
+def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
+    (line,) = said(resting("Broker: Topic authorization failed"))
+    assert "create the topic" not in line
+    assert line.endswith("or set its records aside: pytube outbox park o --topic news")
+
+
+def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
+    (line,) = said(replace(TUBE, state="lost", renewed_ago=20.0))
+    assert "lost for 20.0 s" in line
+    assert "start a worker: pytube worker --tube t" in line
+
+
+def test_what_is_parked_is_mended_before_it_is_retried() -> None:
+    (line,) = said(replace(TUBE, parked=Count(1), parked_error="no."))
+    assert ", one of them: no: pytube park list" in line
+    assert line.index("pytube park list --tube t") < line.index("mend") < line.index("pytube park retry")
+
+
+def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
+    """Nobody can mend the headers of a record, so `retry` alone would park it again and again."""
+    (line,) = said(replace(OUTBOX, parked=Count(1), parked_error="its headers have 1 name and 2 values"))
+    assert "pytube outbox parked o" in line
+    assert "pytube outbox retry o --all" in line
+    assert "pytube outbox discard o ID" in line
+
+
+def test_a_locked_table_is_told_once_and_asks_for_no_grant() -> None:
+    """A read that waited for longer than `answer_timeout` makes the source down, for the same lock."""
+    reason = f"rows for tube 't' can't be read: no answer within 15 s ({LOCKED})"
+    row = replace(TUBE, state="source down", source_down=reason, source_down_for=28.0)
+    locked = Hindrance("t", 0, "locked", LOCKED, 43.0)
+    found = troubles([HostSample(None, partitions=[row], hindered=[locked])])
+    assert [str(one) for one in found] == [f"t partition 0: waits for a lock for 43.0 s: {LOCKED}"]
+    assert found[0].level is Level.FAIL, "nothing is read"
+    assert "GRANT" not in found[0].remedy
+
+
+def test_a_source_that_is_down_for_another_reason_is_told_beside_a_lock() -> None:
+    locked = Hindrance("t", 0, "locked", LOCKED, 43.0)
+    denied = replace(TUBE, state="source down", source_down="permission denied", source_down_for=28.0)
+    assert len(said(denied, hindered=[locked])) == 2
+    other = replace(denied, partition=1, source_down=f"no answer ({LOCKED})")
+    assert len(said(other, hindered=[locked])) == 2, "the lock is not known to hold that partition up"
+
+
+def test_a_lock_that_holds_up_one_partition_is_a_warning_where_others_are_read() -> None:
+    locked = [Hindrance("t", number, "locked", LOCKED, 3.0) for number in (0, 1)]
+    found = troubles([HostSample(None, partitions=[TUBE, replace(TUBE, partition=1)], hindered=locked)])
+    assert [(one.level, one.partitions) for one in found] == [(Level.WARN, (0, 1))]
