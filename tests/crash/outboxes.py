@@ -233,14 +233,14 @@ class Outboxes:
                 output=log,
             )
 
-    def signal(self, number: int, which: signal.Signals) -> None:
-        """Send a signal to a worker process."""
-        self.processes[number].send_signal(which)
-
     def signal_all(self, which: signal.Signals) -> None:
         """Send a signal to each worker process."""
         for number in self.processes:
             self.signal(number, which)
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        """Send a signal to a worker process."""
+        self.processes[number].send_signal(which)
 
     def kill(self, number: int) -> None:
         """SIGKILL, and wait until it is gone."""
