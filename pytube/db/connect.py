@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.waiting import wait_async
 from pydantic import SecretStr
 
 from pytube.db import pooler
@@ -37,15 +40,43 @@ class NoAnswer(psycopg.OperationalError):
     """The server did not answer in time, and the session was cut off."""
 
 
+class Connection(psycopg.AsyncConnection):
+    """A session of ours, whose statements are awaited without a task for each.
+
+    Who is cancelled in a statement gives the server a moment, so that the session stays usable, and then
+    cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at a server
+    that stays silent that takes ten seconds.) What the statement has done is not known then, as with any
+    lost connection.
+    """
+
+    async def wait(
+        self, gen: PQGen[_Answer], interval: float = _LAST_MOMENT, *args: Any, **options: Any
+    ) -> _Answer:
+        """As of psycopg, but for a cancellation."""
+        try:
+            return await wait_async(gen, self.pgconn.socket, interval, *args, **options)
+        except asyncio.CancelledError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                await self._wait_a_moment(wait_async(gen, self.pgconn.socket, _LAST_MOMENT))
+            raise
+
+    async def _wait_a_moment(self, answer: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(answer)
+        with suppress(asyncio.CancelledError):  # a second cancellation gives it no more time
+            await asyncio.wait([task], timeout=_LAST_MOMENT)
+        if not task.done():
+            shut_down(self)
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio would log it
+
+
 async def wait_for_answer(
     connection: psycopg.AsyncConnection, seconds: float | None, asking: Coroutine[Any, Any, _Answer]
 ) -> _Answer:
     """Ask the server, and cut the session off if it does not answer in time; it is then of no more use.
 
-    A caller that is cancelled meanwhile gives the server a moment, so that the session stays usable, and
-    then cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at
-    a server that stays silent that takes ten seconds.) Whether a statement that was cut off has
-    committed is not known, as with any lost connection.
+    Whether a statement that was cut off has committed is not known, as with any lost connection.
 
     Raises:
         NoAnswer: the time limit of the whole coroutine was reached.
@@ -57,20 +88,9 @@ async def wait_for_answer(
         cut = True
         shut_down(connection)
 
-    loop = asyncio.get_running_loop()
-    timer = None if seconds is None else loop.call_later(seconds, give_up)
-    task = loop.create_task(asking)
+    timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, give_up)
     try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with suppress(asyncio.CancelledError):  # a second cancellation gives it no more time
-            await asyncio.wait([task], timeout=_LAST_MOMENT)
-        if not task.done():
-            shut_down(connection)
-            await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved, or asyncio would log it
-        raise
+        return await asking
     except (psycopg.Error, PytubeError) as error:  # the coroutine may have translated it
         if cut:
             raise NoAnswer(f"no answer within {seconds:g} s") from error
@@ -163,7 +183,7 @@ async def connect_async(
     conninfo = connection_string(dsn)
     try:
         while True:
-            connection = await psycopg.AsyncConnection.connect(
+            connection = await Connection.connect(
                 await _resolved(conninfo), autocommit=True, prepare_threshold=prepare_threshold
             )
             try:

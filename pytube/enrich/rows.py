@@ -107,6 +107,8 @@ class RowEnricher:
         self._roots: Roots | None = None
         self._sections: dict[Root, DocumentConfig] = {}
         """By root table, as far as they were read since the registry was."""
+        self._statements: dict[tuple[bytes, Root | None], bytes] = {}
+        """By the registry's state and the table: to compose one costs as much as to send it."""
 
     async def read(
         self,
@@ -139,7 +141,7 @@ class RowEnricher:
         roots = self._roots
         if roots is None:
             roots = self._roots = await load_roots(connection, self._tube)
-            self._sections = {}
+            self._sections, self._statements = {}, {}
         some = next((ids[0] for ids in groups.values() if ids), None)
         if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None
@@ -180,8 +182,12 @@ class RowEnricher:
         """What one statement finds of these ids by shard; None as for `_read_once`."""
         ids = next(iter(wanted.values())) if len(wanted) == 1 else list(chain.from_iterable(wanted.values()))
         section = self._section(roots, root)
+        made = roots.state, root  # another read may have seen another registry meanwhile
+        statement = self._statements.get(made)
+        if statement is None:
+            statement = self._statements[made] = statement_for(roots, root, section).as_bytes(connection)
         arguments = {"tube": self._tube, "ids": array_of(roots.keys, ids), "shard": next(iter(wanted))}
-        cursor = await connection.execute(statement_for(roots, root, section), arguments, binary=True)
+        cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
         if bodies.pop(None, None) != roots.state:

@@ -160,6 +160,8 @@ class Deliverer:
         """Deliveries of each class that wait at the gate with what they have read."""
         self.arrived = 0
         """Deliveries that have read and transformed: they send, or wait at the gate."""
+        self.is_awaited = True
+        """Whether keys wait that may be read once another delivery has read."""
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
         self.locked = LockedTables(active_term, tube.emit)
@@ -226,7 +228,8 @@ class Deliverer:
             if self._transforms is not None:
                 documents = await self._transform(self._transforms, outcome, documents, tables)
             self.arrived += 1
-            self._active_term.attention.set()  # another one may read now
+            if self.is_awaited:
+                self._active_term.attention.set()  # another one may read now
             try:
                 await self._send_all(outcome, token, documents, probes=probes)
             finally:

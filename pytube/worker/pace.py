@@ -4,7 +4,8 @@
 about as much for one document as for twenty. A worker that begins a round for each row of a stream spends
 all its time, and most of the server's, on rounds. So a round that found changes puts the next one off, by a
 multiple of what such a round takes, and never by more than `latency`. Changes that come meanwhile share the
-next round, and a row that changes often is sent once.
+next round, and a row that changes often is sent once: the more touches there are of each key, the longer the
+next round is put off.
 
 A round that found nothing puts nothing off: a change after a quiet moment is delivered at once. Nor does a
 round that was full: more is waiting, and the next round is likely to be full, too.
@@ -28,7 +29,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 
 from pytube.db.session import Queries
 from pytube.errors import StatementFailed
@@ -60,6 +60,7 @@ class RoundPacer:
         self._begun = float("-inf")
         self._exchange = 0.0
         self._delivery = 0.0
+        self._repeats = 1.0
         self.next_at = float("-inf")
         """No round may begin before."""
 
@@ -82,9 +83,13 @@ class RoundPacer:
         """A delivery took so many seconds, to read and to send."""
         self._delivery = _smoothed(self._delivery, seconds)
 
+    def note_touches(self, touches: int, keys: int) -> None:
+        """So many touches were of so many keys; those of a key that waited already are of none."""
+        self._repeats = max(1.0, touches / max(1, keys))
+
     @property
     def _gap(self) -> float:
-        return min(self._latency, self._multiple * (self._exchange + self._delivery))
+        return min(self._latency, self._multiple * self._repeats * (self._exchange + self._delivery))
 
 
 def _smoothed(average: float, value: float) -> float:
@@ -217,10 +222,13 @@ class Poller:
             if deep:
                 next_poll = self._next_poll = self._next_deep_poll(settled)
         pause = (next_poll if until is None else min(next_poll, until)) - time.monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, pause)):
-                await self._active_term.attention.wait()
-        self._active_term.attention.clear()
+        attention = self._active_term.attention
+        timer = asyncio.get_running_loop().call_later(max(0.0, pause), attention.set)
+        try:
+            await attention.wait()
+        finally:
+            timer.cancel()
+        attention.clear()
         if deep:
             self._next_poll = self._next_deep_poll(settled)  # now it is known what was written meanwhile
 

@@ -188,8 +188,7 @@ class PartitionWorker(ABC, Generic[Item]):
             self._pacer.begin(time.monotonic())
         self._exchange = asyncio.create_task(self._ask(done, limit))
         self._exchange.add_done_callback(lambda _: self._active_term.attention.set())
-        for _ in range(2):  # the task, and the one in it that sends: Postgres is at work when we go on
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the task sends: Postgres is at work when we go on
         return True
 
     async def _ask(self, done: Mapping[int, float], limit: int) -> Fetched[Item]:

@@ -105,6 +105,7 @@ class TubeWorker(PartitionWorker[Pod]):
         self.counters.touches[PodClass.BACKFILL] += backfill
         # A touch that adds no key has joined one that waits.
         self.counters.coalesced += touches - (self.machine.keys - before)
+        self._pacer.note_touches(touches, self.machine.keys - before)
         self._reserved -= touches
         await self._control.accept(control)
 
@@ -193,6 +194,7 @@ class TubeWorker(PartitionWorker[Pod]):
             if probes:
                 self._probe = task
             launched = True
+        self._deliverer.is_awaited = any(map(self.machine.waiting, PodClass)) or self._retries.keys > 0
         return launched
 
     def _on_delivered(self, _: asyncio.Task[Outcome]) -> None:

@@ -132,6 +132,16 @@ async def opened(server: Server, **more: Any) -> OpenSearchSink:
     return sink
 
 
+@pytest.mark.parametrize(("size", "encoding"), [(10, None), (10_000, "gzip")])
+async def test_a_body_is_compressed_where_that_is_worth_it(
+    server: Server, size: int, encoding: str | None
+) -> None:
+    sink = await opened(server)
+    assert await sink.send(batch({1: {"body": "x" * size}})) == [OK]
+    assert server.headers.get("Content-Encoding") == encoding
+    await sink.close()
+
+
 # --- single documents -----------------------------------------------------------------------
 
 

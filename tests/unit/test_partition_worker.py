@@ -12,6 +12,7 @@ from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import pace
+from tests.unit.fakes import gate_of
 from tests.unit.rig import Rig
 
 
@@ -387,6 +388,21 @@ async def test_backfill_fills_half_of_the_room_so_that_a_touch_that_comes_now_is
         assert waiting(PodClass.BACKFILL) == 10
         sink.answer(*range(40))
         await rig.until_empty()
+
+
+async def test_a_delivery_that_has_read_wakes_the_worker_only_where_keys_wait_for_it() -> None:
+    rig = Rig(None, None, gate_of(documents=1, requests=1))
+    rig.enricher.go.clear()
+    async with rig.running():
+        rig.insert(1)
+        await rig.until("one is read", lambda: rig.enricher.reads)
+        assert not rig.deliverer.is_awaited
+        rig.insert(2)
+        await rig.until("another one waits", lambda: rig.deliverer.is_awaited)
+        assert len(rig.enricher.reads) == 1, "no more are read at a time than may be sent"
+        rig.enricher.go.set()
+        await rig.until_empty()
+        assert not rig.deliverer.is_awaited
 
 
 # --- many keys, a sink that misbehaves ---

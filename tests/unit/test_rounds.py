@@ -65,3 +65,13 @@ def test_a_stream_of_changes_shares_rounds() -> None:
         now += max(wait, 0.001)
     assert rounds <= 1 / LATENCY + 2
     assert seen >= 1000 - 2 * LATENCY * 1000
+
+
+def test_a_row_that_changes_often_is_sent_the_less_often() -> None:
+    pacer = RoundPacer(LATENCY)
+    pacer.note_touches(3, 1)
+    assert round_of(pacer, 5.0, 3) == pytest.approx(3 * MULTIPLE * COST)
+    pacer.note_touches(5, 0)  # the key waits already
+    assert round_of(pacer, 6.0, 5) == pytest.approx(LATENCY)
+    pacer.note_touches(4, 4)
+    assert round_of(pacer, 7.0, 4) == pytest.approx(MULTIPLE * COST)

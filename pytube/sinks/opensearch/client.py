@@ -134,6 +134,8 @@ _GZIP = 31
 """zlib's window bits for the format of gzip."""
 _LEVEL = 1
 """Higher levels take three times as long for a tenth less."""
+_WORTH = 4096
+"""Bytes from which on a body is compressed: to pack and unpack less takes longer than to send it."""
 _IN_LOOP = 64 * 1024
 """Bytes that are compressed within the event loop; more go to a thread."""
 
@@ -202,7 +204,7 @@ class Client:
         """
         headers = {**self._headers, "content-type": _LINES if isinstance(body, bytes) else _JSON}
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
-        if data is not None and self._compress:
+        if data is not None and self._compress and len(data) >= _WORTH:
             data = await _compressed(data)
             headers["content-encoding"] = "gzip"
         # They take turns; those that are down come last.
