@@ -41,17 +41,15 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_key_bigint(smallint), :"schema".tube_private_key_bigint(anyelement),
     :"schema".tube_private_key_uuid(uuid), :"schema".tube_private_key_uuid(anyelement),
     :"schema".tube_private_key_text(text), :"schema".tube_private_key_text(varchar),
-    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_fits, :"schema".tube_private_fits_elsewhere,
+    :"schema".tube_private_key_text(anyelement), :"schema".tube_private_fits,
     :"schema".tube_private_attached, :"schema".tube_private_has_left,
     :"schema".tube_private_may_read, :"schema".tube_private_is_replaced,
     :"schema".tube_shard_of(bigint, integer, integer),
     :"schema".tube_shard_of(uuid, integer, integer), :"schema".tube_shard_of(text, integer, integer)
 TO PUBLIC;
 
--- Whoever runs DDL. They do what would be done later, and only that, whoever calls them.
-GRANT EXECUTE ON FUNCTION
-    :"schema".tube_private_see_ddl, :"schema".tube_private_join
-TO PUBLIC;
+-- Whoever runs DDL. It does what would be done later, and only that; none but an event trigger can call it.
+GRANT EXECUTE ON FUNCTION :"schema".tube_private_see_ddl TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
 -- others may. What it calls with its own rights calls the private functions below, which trust no argument.
@@ -74,8 +72,8 @@ END
 $$;
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube,
-    :"schema".tube_private_is_root, :"schema".tube_private_provide, :"schema".tube_private_set_predicate,
-    :"schema".tube_private_refuse_table, :"schema".tube_private_require, :"schema".tube_private_store,
+    :"schema".tube_private_is_root, :"schema".tube_private_set_predicate,
+    :"schema".tube_private_refuse_table, :"schema".tube_private_require,
     :"schema".tube_private_adopt, :"schema".tube_private_adoption_rights, :"schema".tube_private_drop_outbox,
     :"schema".tube_private_drop_parked, :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
 TO :"role_admin";
@@ -93,11 +91,10 @@ TO :"role_admin", :"role_worker";
 -- tube_sync is for workers, too. These see that an owner of the table has agreed.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_sync, :"schema".tube_private_briefly, :"schema".tube_private_bring_in_line,
-    :"schema".tube_private_capture_schema, :"schema".tube_private_has_predicate,
-    :"schema".tube_private_misfit_digest, :"schema".tube_private_open_capture, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
+    :"schema".tube_private_capture_schema, :"schema".tube_private_open_capture, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns, :"schema".tube_private_refuse_predicate,
     :"schema".tube_private_refuse_touch, :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,
-    :"schema".tube_private_store_late, :"schema".tube_private_try_predicate
+    :"schema".tube_private_store, :"schema".tube_private_try_predicate
 TO :"role_admin", :"role_worker";
 
 -- tube_worker: leads partitions, takes pods, and reads what names the rows. So does tube_monitor, to compare them with the

@@ -3054,26 +3054,22 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) RETURNS void
+CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement text, rel regclass, late boolean) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    todo record;
-    its_owner regrole;
-    message text;
+    its_owner CONSTANT regrole := tube_private_owner_of(coalesce(rel, att.tbl));
+    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it',
+        CASE its_owner WHEN owner THEN att.tbl ELSE rel END, its_owner, att.tube);
 BEGIN
-    SELECT d.* INTO todo FROM tube_private_owner_ddl(att, false) AS d LIMIT 1;
-    its_owner := tube_private_owner_of(coalesce(todo.rel, att.tbl));
-    message := format('%s belongs to %s, who has to agree to what tube %L does with it',
-        CASE its_owner WHEN owner THEN att.tbl ELSE todo.rel END, its_owner, att.tube);
-    IF mode = 'late' THEN
-        RAISE WARNING USING MESSAGE = message, DETAIL = todo.statement,
+    IF late THEN
+        RAISE WARNING USING MESSAGE = message, DETAIL = statement,
             HINT = format('Until then its writes may ask for backfills, or not be captured. Run as %s: SELECT %I.tube_sync();',
                 CASE its_owner WHEN owner THEN owner::text ELSE format('a role with the rights of %s and %s', owner, its_owner) END,
                 tube_private_schema());
     ELSE
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = todo.statement,
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
             HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
@@ -3137,10 +3133,13 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_attached(name text) RETURNS regclass
+CREATE FUNCTION tube.tube_private_attached(rel oid, name text) RETURNS regclass
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT a.tbl FROM tube_attachment AS a WHERE a.trigger_function = name $$;
+    AS $$
+    SELECT a.tbl FROM tube_attachment AS a
+    WHERE a.trigger_function = name AND (a.tbl IN (rel, pg_partition_root(rel)) OR rel = ANY (a.members))
+$$;
 
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
@@ -3182,7 +3181,7 @@ BEGIN
     END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
-    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att));
     RETURN tube_private_with_columns(att);
 END
 $$;
@@ -3366,7 +3365,7 @@ BEGIN
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
     wanted.misfit := NULL;
-    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(tbl, reg.key_type));
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted));
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
@@ -3375,6 +3374,7 @@ BEGIN
     differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
         IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
+    PERFORM tube_private_provide(wanted);
 END
 $_$;
 
@@ -3660,13 +3660,10 @@ DECLARE
     missing record;
     refused regclass[] := '{}';
 BEGIN
-    IF mode <> 'late' THEN -- tube_private_begin_sync has done so
-        PERFORM tube_private_provide(att);
-    END IF;
     IF is_owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
         PERFORM tube_private_open_capture(att.tbl);
     END IF;
-    IF is_owner AND NOT tube_private_has_predicate(att) THEN
+    IF is_owner AND att.row_filter IS NOT NULL AND EXISTS (SELECT FROM tube_private_owner_ddl(att, true)) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
@@ -3676,7 +3673,6 @@ BEGIN
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
                 HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
-            att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;
     END IF;
@@ -3704,11 +3700,7 @@ BEGIN
         END LOOP;
         EXIT WHEN NOT FOUND;
     END LOOP;
-    IF mode = 'late' THEN
-        PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
-    ELSIF mode <> 'predicate' THEN
-        PERFORM tube_private_store(att, mode);
-    END IF;
+    PERFORM tube_private_store(att, mode) WHERE mode <> 'predicate';
 END
 $$;
 
@@ -3862,7 +3854,7 @@ CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS 
     SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || d.digest)
     FROM pg_class AS c, generate_series(0, 9) AS n, left(md5(concat_ws(' ', tube, tbl::oid, nullif(n, 0))), 8) AS d (digest)
     WHERE c.oid = tbl AND NOT EXISTS (SELECT FROM tube_attachment AS a
-        WHERE right(a.trigger_function, 8) = d.digest AND (a.tube, a.tbl) <> ($1, $2))
+        WHERE d.digest IN (right(a.trigger_function, 8), right(a.touch_name, 8)) AND (a.tube, a.tbl) <> ($1, $2))
     ORDER BY n LIMIT 1
 $_$;
 
@@ -4158,8 +4150,7 @@ BEGIN
         WHERE n.nspname = tube_private_capture_schema() AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
     LOOP
         PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(),
-            CASE WHEN other.role::oid = 0 THEN 'PUBLIC' ELSE other.role::text END);
+        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(), tube_private_role_sql(other.role));
     END LOOP;
 END
 $$;
@@ -4168,23 +4159,20 @@ CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS 
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    col record;
+    wrong record;
 BEGIN
-    FOR col IN
-        SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing
-        FROM unnest(columns) AS c (name)
-        LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
-        WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1
-    LOOP
-        IF col.is_missing THEN
-            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-                MESSAGE = format('%s has no column %s', tbl, col.name),
-                HINT = 'Give the names of columns of the table.';
-        END IF;
+    SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing INTO wrong
+    FROM unnest(columns) AS c (name)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1;
+    IF wrong.is_missing THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %s', tbl, wrong.name), HINT = 'Give the names of columns of the table.';
+    ELSIF NOT wrong.is_missing THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', wrong.name, tbl),
             HINT = 'Give the columns that it is computed from, or make it STORED.';
-    END LOOP;
+    END IF;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));
@@ -4351,7 +4339,7 @@ DECLARE
     statements text[] := ARRAY(
         -- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
         SELECT format('DROP ROUTINE %s CASCADE', CASE (SELECT count(*) FROM tube_private_routines(att) AS o WHERE o.name = r.name) WHEN 1 THEN r.name
-            ELSE tube_private_signature(r.routine) END)
+            ELSE r.signature END)
         FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
         WHERE p.proowner IS DISTINCT FROM owner::oid ORDER BY p.proname);
 BEGIN
@@ -4601,6 +4589,7 @@ BEGIN
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
+        PERFORM tube_private_provide(w) FROM tube_private_attachments_with(tube, wanted) AS w;
         RETURN QUERY SELECT w.* FROM tube_private_attachments_with(tube, wanted) AS w;
     END IF;
 END
@@ -4716,7 +4705,7 @@ END
 $$;
 
 CREATE FUNCTION tube.tube_private_fits(tbl regclass, door regclass, flag regclass, put text, query text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE plpgsql IMMUTABLE STRICT
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
     AS $$
@@ -4732,23 +4721,6 @@ BEGIN
     RETURN fits IS TRUE;
 EXCEPTION WHEN syntax_error_or_access_rule_violation OR invalid_text_representation THEN
     RETURN false;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_fits_elsewhere(rel oid, name text, door regclass, flag regclass, put text, query text) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    SET quote_all_identifiers TO 'off'
-    AS $$
-DECLARE
-    tbl CONSTANT regclass := tube_private_attached(name);
-BEGIN
-    IF rel = tbl OR pg_partition_root(rel) = tbl THEN
-        RETURN tube_private_fits(tbl, door, flag, put, query);
-    ELSIF tube_private_has_left(name, rel) AND tube_private_fits(tbl, door, flag, put, query) IS NOT NULL THEN
-        RETURN false; -- it may come back before anybody looks
-    END IF;
-    RETURN NULL;
 END
 $$;
 
@@ -4871,7 +4843,6 @@ BEGIN
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
-        PERFORM tube_private_provide_tube(tube);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
     END IF;
 END
@@ -4950,73 +4921,47 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) RETURNS SETOF text
+CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments text, returns text, path boolean, body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     AS $_$
 DECLARE
-    -- At commas that are not within quotes.
-    each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
-    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
-    signature CONSTANT text := format('%s(%s)', name,
-        (SELECT string_agg(regexp_replace(a, E'^\\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+    signature CONSTANT text := format('%s(%s)', name, types);
+    head CONSTANT text := format(E'CREATE OR REPLACE FUNCTION %s(%s)\n RETURNS %s\n', name, arguments, returns);
+    quote text := '$function';
+    definition text;
     made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    present text := CASE WHEN made.prokind <> 'a' THEN pg_get_functiondef(made.oid) END;
     may regrole[];
 BEGIN
+    WHILE strpos(body, quote) > 0 LOOP
+        quote := quote || 'x';
+    END LOOP;
+    definition := head || E' LANGUAGE plpgsql\n SECURITY DEFINER\n'
+        || CASE WHEN path THEN format(E' SET search_path TO ''pg_catalog'', %L, ''pg_temp''\n', tube_private_schema()) ELSE '' END
+        || format(E'AS %1$s$%2$s%1$s$\n', quote, body);
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
     END IF;
     -- What CREATE OR REPLACE can't change.
-    IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
-        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM unnest(each) AS a WHERE a ~ ' DEFAULT [^"]+$')::smallint, names, NULL::oid[])
-    THEN
+    IF made.oid IS NOT NULL AND starts_with(present, head) IS NOT TRUE THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict OR made.provolatile <> 'v' OR made.proleakproof
-        OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
-    THEN
-        RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            name, arguments, returns,
-            (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
+    IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
+        RETURN NEXT definition;
     END IF;
     IF made.oid IS NULL THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     may := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
     -- CASCADE: who had it from its owner may have passed it on.
-    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, tube_private_role_sql(m.who))
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
 $_$;
-
-CREATE FUNCTION tube.tube_private_grant_door(att tube.tube_attachment, owner regrole) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    door CONSTANT text := tube_private_function(att, 'door');
-    other oid;
-BEGIN
-    -- Two grants at once on one schema or sequence would fail each other.
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-    FOR other IN
-        SELECT DISTINCT a.grantee FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-        WHERE c.oid = to_regclass(door) AND a.grantee <> c.relowner
-    LOOP
-        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', door, CASE other WHEN 0 THEN 'PUBLIC' ELSE other::regrole::text END);
-    END LOOP;
-    EXECUTE format('GRANT INSERT ON %s TO %s', door, owner);
-    -- Everybody has this, until somebody takes it away; then this owner's table is written to as before.
-    EXECUTE format('GRANT USAGE ON SCHEMA %I, %I TO %s', tube_private_schema(), tube_private_capture_schema(), owner);
-    -- Defaults of the tube are computed with the rights of who inserts.
-    EXECUTE format('GRANT USAGE ON SEQUENCE %s TO %s', tube_private_qualify('tube_seq'), owner);
-    EXECUTE format('GRANT SELECT ON SEQUENCE %s TO %s',
-        tube_private_qualify('tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = att.tube)), owner);
-END
-$$;
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -5031,11 +4976,8 @@ BEGIN
     SELECT array_agg(CASE WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
             a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
         -- A key may have any of the types that keys have: it is written out whichever it is.
-        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE
-            WHEN a.attname <> att.id_col THEN ARRAY[t.oid]
-            WHEN tube_private_key_type(att.tube) = 'bigint'::regtype THEN '{21,23,20}'
-            WHEN tube_private_key_type(att.tube) = 'text'::regtype THEN '{25,1043}'
-            ELSE '{2950}' END) END ORDER BY a.attnum)
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE a.attname
+            WHEN att.id_col THEN tube_private_key_types(tube_private_key_type(att.tube)) ELSE ARRAY[t.oid] END) END ORDER BY a.attnum)
     INTO conditions
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (t.oid < 16384 OR t.typtype = 'd')
@@ -5055,25 +4997,26 @@ BEGIN
             ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
             array_to_string(conditions, ' AND '), (tube_private_with_columns(att)).seen_names), '%', '%%')
         || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
-    rest := format('%L::pg_catalog.regclass, %s, %L, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
-        format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))), query);
+    rest := format('%L::pg_catalog.regclass, %s, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
+        format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))));
     RETURN jsonb_build_object(
-        'fits', format('%1$I.tube_private_fits(''%2$s''::pg_catalog.regclass, %3$s)'
-            ' AND (true OR %4$s(NULL, NULL) OR %5$L::pg_catalog.regclass IS NULL)',
-            tube_private_schema(), att.tbl::oid, rest, put, tube_private_qualify('tube_seq')),
-        'fits_elsewhere', format('%1$I.tube_private_fits_elsewhere(TG_RELID, %2$L, %3$s)', tube_private_schema(), att.trigger_function, rest));
+        'fits', format('%1$I.tube_private_fits(''%2$s''::pg_catalog.regclass, %3$s, %4$L)'
+            ' AND (true OR %5$s(NULL, NULL) OR %6$L::pg_catalog.regclass IS NULL)',
+            tube_private_schema(), att.tbl::oid, rest, query, put, tube_private_qualify('tube_seq')),
+        -- Computed when a statement is run.
+        'fits_elsewhere', format('%1$I.tube_private_fits(%1$I.tube_private_attached(TG_RELID, %2$L), %3$s,'
+            ' CASE WHEN %1$I.tube_private_has_left(TG_RELID, %2$L) THEN ''SELECT false'' ELSE %4$L END)',
+            tube_private_schema(), att.trigger_function, rest, query));
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_has_left(name text, rel oid) RETURNS boolean
+CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)) $$;
-
-CREATE FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
+    AS $$
+    SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)
+        AND (a.tbl IN (rel, pg_partition_root(rel))) IS NOT TRUE)
+$$;
 
 CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
@@ -5259,19 +5202,6 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
-CREATE FUNCTION tube.tube_private_join(tube text, tbl oid) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-    UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || c.come) AS m ORDER BY m)
-    FROM tube_attachment AS b, LATERAL (
-        SELECT array_agg(t.rel::oid) AS come FROM tube_private_trigger_names(b) AS t
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND t.rel::oid <> ALL (b.members) AND tube_private_is_fresh(t.rel)
-            AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel)
-    ) AS c
-    WHERE b.tube = $1 AND b.tbl = $2 AND a.tube = b.tube AND a.tbl = b.tbl AND c.come IS NOT NULL
-$_$;
-
 CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -5341,13 +5271,7 @@ CREATE FUNCTION tube.tube_private_key_bigint(value bigint) RETURNS bigint
 
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
     LANGUAGE sql STABLE
-    AS $$
-    SELECT CASE key_type
-        WHEN 'bigint'::regtype THEN b.base IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
-        WHEN 'uuid'::regtype THEN b.base = 'uuid'::regtype
-        ELSE b.base IN ('text'::regtype, 'varchar'::regtype)
-    END FROM tube_private_base_type(column_type) AS b (base)
-$$;
+    AS $$ SELECT tube_private_base_type(column_type) = ANY (tube_private_key_types(key_type)) $$;
 
 CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE
@@ -5381,6 +5305,13 @@ CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $_$;
+
+CREATE FUNCTION tube.tube_private_key_types(key_type regtype) RETURNS oid[]
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE key_type WHEN 'bigint'::regtype THEN '{smallint,integer,bigint}'
+        WHEN 'uuid'::regtype THEN '{uuid}' ELSE '{text,varchar}' END::regtype[]::oid[]
+$$;
 
 CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5568,24 +5499,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    statement text;
-BEGIN
-    -- Default privileges may give a new function to others: so it looks again once it is there.
-    FOR look IN 1..2 LOOP
-        FOR statement IN SELECT tube_private_function_ddl(
-            name, arguments, returns, settings, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
-        LOOP
-            EXECUTE statement;
-        END LOOP;
-        EXIT WHEN NOT FOUND;
-    END LOOP;
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -5616,6 +5529,24 @@ BEGIN
     PERFORM tube_private_fit_outbox_index(outbox), tube_private_provide_outbox(outbox);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_make_touch(name text, types text, arguments text, body text, callers regrole[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    statement text;
+BEGIN
+    -- Default privileges may give a new function to others: so it looks again once it is there.
+    FOR look IN 1..2 LOOP
+        FOR statement IN SELECT tube_private_function_ddl(
+            name, types, arguments, 'void', true, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
+        LOOP
+            EXECUTE statement;
+        END LOOP;
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE plpgsql
@@ -5670,24 +5601,6 @@ CREATE FUNCTION tube.tube_private_may_notify() RETURNS boolean
     LANGUAGE sql
     AS $$ SELECT pg_notification_queue_usage() < 0.5 $$;
 
-CREATE FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT count(*) = 2 AND bool_and(CASE WHEN alone THEN o.grantees = ARRAY[owner::oid] ELSE owner::oid = ANY (o.grantees) END)
-        AND has_sequence_privilege(owner, tube_private_qualify('tube_seq'), 'USAGE')
-        AND bool_and(has_sequence_privilege(owner, tube_private_qualify('tube_sleeps_' || r.number), 'SELECT'))
-    FROM tube_registry AS r, (
-        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(c.relacl) AS a
-            WHERE a.grantee <> c.relowner AND a.privilege_type = 'INSERT') AS grantees
-        FROM pg_class AS c WHERE c.oid = to_regclass(tube_private_function(att, 'door'))
-        UNION ALL
-        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
-        FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube)))
-    ) AS o
-    WHERE r.tube = att.tube
-$$;
-
 CREATE FUNCTION tube.tube_private_may_read(rel oid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5719,13 +5632,12 @@ CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regcla
 $$;
 
 CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    LANGUAGE sql STABLE
     AS $_$
     SELECT md5(concat(r.predicate, tbl::oid, (
         SELECT array_agg(concat(a.attname, ' ', a.atttypid) ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0)))
-    FROM tube_registry AS r WHERE r.tube = $1
+    FROM tube_registry AS r WHERE r.tube = $1 AND r.predicate IS NOT NULL
 $_$;
 
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
@@ -5742,17 +5654,6 @@ BEGIN
         short := left(short, -1);
     END LOOP;
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_notify(channel text, partition integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-BEGIN
-    IF tube_wakes() AND tube_private_may_notify() THEN
-        PERFORM pg_notify(channel, partition::text);
-    END IF;
 END
 $$;
 
@@ -5823,8 +5724,8 @@ $$;
 CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
-        ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END', op)
+    SELECT 'CASE WHEN pg_catalog.current_setting(''application_name'') OPERATOR(pg_catalog.~~) ''%backfill%'' THEN ''B'' ELSE '
+        || op || ' END'
 $$;
 
 CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
@@ -5887,6 +5788,44 @@ BEGIN
                 FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attnum > 0 AND NOT a.attisdropped);
     END IF;
     RETURN found_name;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_our_ddl(att tube.tube_attachment) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET quote_all_identifiers TO 'off'
+    AS $$
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
+    door CONSTANT text := tube_private_function(att, 'door');
+    view CONSTANT pg_class := (SELECT c FROM pg_class AS c WHERE c.oid = to_regclass(door));
+    flag CONSTANT text := (SELECT tube_private_qualify('tube_sleeps_' || r.number) FROM tube_registry AS r WHERE r.tube = att.tube);
+BEGIN
+    IF view.oid IS NULL THEN
+        RETURN NEXT format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
+            door, tube_private_qualify(att.tube),
+            -- So ids[1] is no NULL, and the only one.
+            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
+                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+    END IF;
+    RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
+        format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),
+        quote_ident(current_user)::regrole, ARRAY[owner]) AS d;
+    RETURN QUERY SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', door, tube_private_role_sql(a.grantee))
+    FROM aclexplode(view.relacl) AS a WHERE a.grantee NOT IN (view.relowner, owner::oid);
+    RETURN QUERY SELECT format('GRANT %s ON %s TO %s', g.privilege, g.object, owner)
+    FROM (VALUES
+        ('INSERT', door, view.relacl),
+        ('USAGE', 'SEQUENCE ' || tube_private_qualify('tube_seq'), (SELECT c.relacl FROM pg_class AS c WHERE c.oid = 'tube_seq'::regclass)),
+        ('SELECT', 'SEQUENCE ' || flag, (SELECT c.relacl FROM pg_class AS c WHERE c.oid = flag::regclass))
+    ) AS g (privilege, object, acl)
+    WHERE NOT EXISTS (SELECT FROM aclexplode(g.acl) AS a WHERE a.grantee = owner AND a.privilege_type = g.privilege)
+    -- Everybody has these, until somebody takes them away; then this owner's table is written to as before.
+    UNION ALL
+    SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
+    WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
+        AND NOT EXISTS (SELECT FROM aclexplode(n.nspacl) AS a WHERE a.grantee = owner AND a.privilege_type = 'USAGE');
 END
 $$;
 
@@ -6057,8 +5996,8 @@ BEGIN
         body := tube_private_capture_body(att, false);
     END IF;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
-        '{}', body, table_owner, '{}') AS d;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', '', 'trigger',
+        false, body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
@@ -6208,7 +6147,7 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(r.routine)) FROM tube_private_routines(att) AS r
+    RETURN QUERY SELECT format('DROP ROUTINE %s', r.signature) FROM tube_private_routines(att) AS r
         WHERE r.name = passes;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', passes, columns.arguments)
         || att.row_filter || E'\n)';
@@ -6368,14 +6307,14 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     SET quote_all_identifiers TO 'off'
     AS $$
 DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    statements text[];
+    statement text;
 BEGIN
-    att := tube_private_with_names(att);
-    PERFORM tube_private_drop_routines(att, owner), tube_private_drop_former(stored, att, att.trigger_function);
+    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)), tube_private_drop_former(stored, att, att.trigger_function);
     IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
-        WHERE NOT tube_private_may_put(stored, owner, false);
+        WHERE EXISTS (SELECT FROM tube_private_our_ddl(stored) AS d WHERE d LIKE 'GRANT %');
         -- A member whose triggers were dropped waits, until they are there again: see tube_private_follow_members.
         UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
         FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
@@ -6383,16 +6322,15 @@ BEGIN
                 AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
         WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
-    IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
-        EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
-            tube_private_function(att, 'door'), tube_private_qualify(att.tube),
-            -- So ids[1] is no NULL, and the only one.
-            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
-                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
-    END IF;
-    PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '{}', tube_private_put_body(att), ARRAY[quote_ident(current_user)::regrole, owner]);
-    PERFORM tube_private_grant_door(att, owner) WHERE NOT tube_private_may_put(att, owner, true);
+    FOR look IN 1..2 LOOP -- default privileges may give what is new to others
+        statements := ARRAY(SELECT tube_private_our_ddl(att));
+        EXIT WHEN statements = '{}';
+        -- Two grants at once on one schema or sequence would fail each other.
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        FOREACH statement IN ARRAY statements LOOP
+            EXECUTE statement;
+        END LOOP;
+    END LOOP;
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
@@ -6440,8 +6378,8 @@ BEGIN
     IF body IS NULL THEN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
-        PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
-            ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())], body,
+        PERFORM tube_private_make_touch(name, format('%s[], char, jsonb, integer', key_type),
+            format('ids %s[], op character, payload jsonb, chunk_size integer', key_type), body,
             ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END
@@ -6457,9 +6395,8 @@ DECLARE
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
     PERFORM tube_private_make_flag(reg);
-    PERFORM tube_private_make_function(name,
-        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
+    PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
+        format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
@@ -6608,9 +6545,8 @@ $put$, jsonb_build_object(
                 tube_private_type_sql(reg.key_type))
             ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
-        'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
-            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
-            tube_private_shard_expression('t.id', att.shard, att.shards)) END));
+        'touched', format('ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
+            tube_private_shard_expression('t.id', att.shard, att.shards))));
 END
 $_$;
 
@@ -7053,7 +6989,10 @@ DECLARE
     waits boolean;
 BEGIN
     IF rows_went AND att.as_root IS NOT false THEN
-        PERFORM tube_private_sweep(tube, shard, shards);
+        -- The transaction has its id before it draws a seq, as where a tube's own are drawn.
+        PERFORM tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'sweep', 'start_seq',
+                CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END::text),
+            ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
         RETURN;
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
@@ -7071,10 +7010,14 @@ CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ((('tube'::text || '_'::text) || kind))::name;
 
-CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TABLE(routine oid, name text)
+CREATE FUNCTION tube.tube_private_role_sql(role oid) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END $$;
+
+CREATE FUNCTION tube.tube_private_routines(att tube.tube_attachment) RETURNS TABLE(routine oid, name text, signature text)
     LANGUAGE sql STABLE
     AS $_$
-    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname)
+    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname), (pg_identify_object('pg_proc'::regclass, p.oid, 0)).identity
     FROM pg_proc AS p
     WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
         AND (p.proname = att.trigger_function OR p.proname ~ ('_passes' || right(att.trigger_function, 9) || '_[0-9a-f]{12}$'))
@@ -7152,6 +7095,7 @@ DECLARE
     att tube_attachment;
     capture record;
     statements text[];
+    come oid[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
     IF tag <> 'ALTER TABLE' AND NOT EXISTS (
@@ -7179,10 +7123,15 @@ BEGIN
                 RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
             END;
         ELSIF capture.relkind = 'p' AND capture.prosecdef THEN
-            statements := statements || (
-                SELECT array_agg(t.statement) || format('SELECT tube_private_join(%L, %s)', att.tube, att.tbl::oid)
-                FROM tube_private_trigger_ddl(att) AS t
-                WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ' HAVING count(*) > 0);
+            SELECT statements || array_agg(t.statement), array_agg(t.rel::oid) FILTER (
+                WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
+            INTO statements, come
+            FROM tube_private_trigger_ddl(att) AS t
+            WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
+            -- Of those that have had their triggers since they were made, and never a row, nothing can have been missed. Where
+            -- the triggers can't be made, this is taken back, too.
+            UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)
+            WHERE a.tube = att.tube AND a.tbl = att.tbl AND come IS NOT NULL;
         END IF;
     END LOOP;
     RETURN statements;
@@ -7262,10 +7211,6 @@ CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shard
     SELECT CASE shards WHEN 1 THEN shard::text
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;
-
-CREATE FUNCTION tube.tube_private_signature(routine oid) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -7348,7 +7293,7 @@ CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_at
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
-        OR NOT tube_private_may_put(now, tube_private_owner_of(a.tbl), true)
+        OR EXISTS (SELECT FROM tube_private_our_ddl(now))
         -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
         OR (a.tube, a.tbl) IN (
             SELECT b.tube, b.tbl FROM tube_attachment AS b JOIN pg_class AS c ON c.oid = b.tbl
@@ -7588,18 +7533,28 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    is_missing boolean;
+    missing record;
     is_complete boolean;
+    fits boolean;
 BEGIN
     PERFORM tube_private_close_capture();
+    IF mode = 'late' THEN
+        fits := att.row_filter IS NOT NULL;
+        att := tube_private_attachment_now(old);
+        att.row_filter := CASE WHEN fits THEN att.row_filter END;
+        IF att.tube IS NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
     -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
-    SELECT count(*) > 0, count(*) FILTER (WHERE mode <> 'late' OR d.rel IS NULL OR d.rel = att.tbl) = 0
-    INTO is_missing, is_complete FROM tube_private_owner_ddl(att, false) AS d;
-    IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
-        PERFORM tube_private_ask_owner(att, 'ordered');
-    ELSIF old.tube IS NULL THEN
+    SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
+    FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
+    is_complete := coalesce(missing.elsewhere, true);
+    PERFORM tube_private_ask_owner(att, missing.statement, missing.rel, mode = 'late')
+    WHERE missing.statement IS NOT NULL;
+    IF old.tube IS NULL THEN
         INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
@@ -7612,8 +7567,7 @@ BEGIN
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl;
-            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube),
-                tube_private_follow_root(att.tube, old.shard);
+            PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
@@ -7621,26 +7575,8 @@ BEGIN
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
-    IF is_missing THEN
-        PERFORM tube_private_ask_owner(att, mode);
-    END IF;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
-BEGIN
-    IF without_predicate AND att.row_filter IS NOT NULL THEN
-        att.row_filter := NULL;
-        att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
-    END IF;
-    PERFORM tube_private_store(att, 'late') WHERE att.tube IS NOT NULL;
-END
-$_$;
 
 CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7653,20 +7589,6 @@ BEGIN
     END IF;
     EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)',
         tube_private_qualify('tube_backfill_ids_' || backfill_id)) USING place, shard, ids;
-END
-$_$;
-
-CREATE FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $_$
-DECLARE
-    start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
-BEGIN
-    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) '
-        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_qualify(tube))
-    USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
-    PERFORM tube_private_wake_sleepers(tube, NULL);
 END
 $_$;
 
@@ -7700,8 +7622,7 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
     LANGUAGE sql STABLE
     AS $_$
     SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
-        || string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
-    PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
+        || string_agg(tube_private_fill($touch$
     PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
     FROM (
         SELECT d.shard, array_agg(d.id ORDER BY d.place) AS ids
@@ -7712,7 +7633,7 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
     ) AS k;
     IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
         PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
-    END IF;$spread$ END, jsonb_build_object(
+    END IF;$touch$, jsonb_build_object(
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
@@ -7796,16 +7717,17 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
+CREATE FUNCTION tube.tube_private_touch_name(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql
-    AS $_$
+    AS $$
 BEGIN
-    PERFORM tube_private_lock_touch(tbl);
+    PERFORM tube_private_lock_touch(att.tbl);
     RETURN coalesce(
-        (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
-        'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
+        (SELECT min(a.touch_name) FROM tube_attachment AS a
+        WHERE a.tbl = att.tbl AND tube_private_key_type(a.tube) = tube_private_key_type(att.tube)),
+        'tube_touch_' || right(att.trigger_function, 8));
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE sql STABLE
@@ -7904,27 +7826,8 @@ CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    spread text;
     key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN
-    SELECT string_agg(format($check$
-    IF touch_shard BETWEEN %1$s AND %2$s THEN
-        SELECT t.id INTO wrong FROM unnest(touch_ids) AS t (id)
-        WHERE %3$s IS DISTINCT FROM touch_shard LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION USING ERRCODE = 'TU106',
-                MESSAGE = format('the id %%s is not in the shard %%s, but in %%s', wrong, touch_shard,
-                    tube_shard_of(wrong, %1$s, %4$s)),
-                HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
-                    'or take the shard from tube_shard_of(id, %1$s, %4$s).';
-        END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
-        r.shards), '' ORDER BY r.shard)
-    INTO spread
-    FROM (
-        SELECT DISTINCT a.shard, a.shards FROM tube_attachment AS a
-        WHERE a.tube = tube_private_tube_touch_body.tube AND a.shards > 1
-    ) AS r;
     RETURN tube_private_fill($template$
 #variable_conflict use_column
 DECLARE
@@ -7932,7 +7835,7 @@ DECLARE
     touch_ids CONSTANT <key>[] := coalesce($2, '{}');
     touch_op text := $3;
     touch_chunk CONSTANT integer := $5;
-    wrong <key>;
+    wrong record;
 BEGIN
     PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
     IF touch_ids = '{}' THEN
@@ -7940,7 +7843,17 @@ BEGIN
             RETURN;
         END IF;
         INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
-    ELSE<spread>
+    ELSE
+        SELECT t.id, a.shard, a.shards INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id)
+        WHERE a.tube = <tube> AND a.shards > 1 AND touch_shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+            AND tube_shard_of(t.id, a.shard, a.shards) IS DISTINCT FROM touch_shard LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU106',
+                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard,
+                    tube_shard_of(wrong.id, wrong.shard, wrong.shards)),
+                HINT = format('A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, or take the shard '
+                    'from tube_shard_of(id, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards);
+        END IF;
         IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
             touch_op := 'B';
         END IF;
@@ -7962,8 +7875,7 @@ $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', tube_private_qualify(tube),
-        'tube', quote_literal(tube),
-        'spread', coalesce(spread, '')));
+        'tube', quote_literal(tube)));
 END
 $_$;
 
@@ -7990,7 +7902,7 @@ CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RE
     AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM tube_private_notify(tube_channel(p.tube), p.partition)
+    PERFORM pg_notify(tube_channel(p.tube), p.partition::text)
     FROM (
         SELECT s.tube, s.partition, s.partitions FROM tube_sleeper AS s WHERE s.tube = tube_private_wake_sleepers.tube
         UNION
@@ -7998,7 +7910,8 @@ BEGIN
         WHERE r.tube = tube_private_wake_sleepers.tube
             AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
     ) AS p
-    WHERE touched IS NULL OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition);
+    WHERE tube_wakes() AND tube_private_may_notify() AND (touched IS NULL
+        OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition));
 END
 $$;
 
@@ -8050,31 +7963,22 @@ $$;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS $_$
+    AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
     IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
-    IF att.row_filter IS NOT NULL THEN
-        att.row_filter := (tube_private_require(att.tube)).predicate;
-        att.misfit := NULL;
-    END IF;
+    att.misfit := CASE WHEN att.row_filter IS NULL THEN tube_private_misfit_digest(att.tube, att.tbl) END;
+    att.row_filter := CASE WHEN att.row_filter IS NOT NULL THEN (tube_private_require(att.tube)).predicate END;
     -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
     att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
-    att.touch_name := coalesce(old.touch_name, att.touch_name);
-    IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
-        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name
-            AND (a.tbl, tube_private_key_type(a.tube)) IS DISTINCT FROM (att.tbl, tube_private_key_type(att.tube)))
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Attach it again: tube_table_ensure_attached.';
-    END IF;
+    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
     RETURN att;
 END
-$_$;
+$$;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -9854,7 +9758,7 @@ GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, mode text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement text, rel regclass, late boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
@@ -10047,15 +9951,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_full_xid(xid xid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_grant_door(att tube.tube_attachment, owner regrole) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_function_ddl(name text, types text, arguments text, returns text, path boolean, body text, owner regrole, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_guard(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_has_predicate(att tube.tube_attachment) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) FROM PUBLIC;
 
@@ -10094,6 +9992,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) F
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_key_types(key_type regtype) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_last_replayed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
@@ -10114,9 +10014,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_make_function(name text, arguments text, returns text, settings text[], body text, callers regrole[]) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_make_touch(name text, types text, arguments text, body text, callers regrole[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -10124,19 +10024,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_may_notify() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_may_put(att tube.tube_attachment, owner regrole, alone boolean) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_notify(channel text, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) FROM PUBLIC;
 
@@ -10152,6 +10046,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker
 GRANT ALL ON FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_order_column(tbl regclass, order_col text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_our_ddl(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_outbox_fence(outbox text, partitions integer, partition integer, leader_id uuid) FROM PUBLIC;
 
@@ -10234,7 +10130,6 @@ GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicat
 GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicate text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_outbox(outbox text) FROM PUBLIC;
 
@@ -10312,6 +10207,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_resync(tube text, name text, table_name
 
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_role_sql(role oid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_routines(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_row_body(att tube.tube_attachment) FROM PUBLIC;
@@ -10332,8 +10229,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text
 GRANT ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_signature(routine oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
@@ -10369,16 +10264,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) FROM 
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_store_late(tube text, tbl regclass, without_predicate boolean) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_sweep(tube text, shard integer, shards integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
@@ -10394,7 +10284,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions int
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_touch_name(tbl regclass, key_type regtype) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_touch_name(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
 

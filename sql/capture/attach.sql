@@ -96,7 +96,7 @@ BEGIN
 END
 $$;
 
--- tube_private_begin_attach: an attachment as it is stored, and as it is to be.
+-- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with what is ours for it.
 --
 -- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or
 -- not.
@@ -122,7 +122,7 @@ BEGIN
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
     wanted.misfit := NULL;
-    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(tbl, reg.key_type));
+    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted));
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
@@ -131,6 +131,7 @@ BEGIN
     differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
         IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
+    PERFORM tube_private_provide(wanted);
 END
 $$;
 
@@ -188,23 +189,20 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    col record;
+    wrong record;
 BEGIN
-    FOR col IN
-        SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing
-        FROM unnest(columns) AS c (name)
-        LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
-        WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1
-    LOOP
-        IF col.is_missing THEN
-            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-                MESSAGE = format('%s has no column %s', tbl, col.name),
-                HINT = 'Give the names of columns of the table.';
-        END IF;
+    SELECT coalesce(quote_ident(c.name), 'NULL') AS name, a.attnum IS NULL AS is_missing INTO wrong
+    FROM unnest(columns) AS c (name)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1;
+    IF wrong.is_missing THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+            MESSAGE = format('%s has no column %s', tbl, wrong.name), HINT = 'Give the names of columns of the table.';
+    ELSIF NOT wrong.is_missing THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', col.name, tbl),
+            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', wrong.name, tbl),
             HINT = 'Give the columns that it is computed from, or make it STORED.';
-    END LOOP;
+    END IF;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0 AND a.attname = ANY (columns));

@@ -230,8 +230,8 @@ $$;
 -- tube_private_op_sql: the op of a pod, as SQL text: that of the expression `op`, or B in the session of a backfill.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_op_sql(op text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT format('CASE WHEN pg_catalog.strpos(pg_catalog.current_setting(''application_name''), ''backfill'')'
-        ' OPERATOR(pg_catalog.>) 0 THEN ''B'' ELSE %s END', op)
+    SELECT 'CASE WHEN pg_catalog.current_setting(''application_name'') OPERATOR(pg_catalog.~~) ''%backfill%'' THEN ''B'' ELSE '
+        || op || ' END'
 $$;
 
 -- tube_private_op_of_sides: the op of an id, as SQL text, over rows x whose side is 1 for an old row and 2 for a new one.

@@ -32,6 +32,7 @@ DECLARE
     att tube_attachment;
     capture record;
     statements text[];
+    come oid[];
 BEGIN
     -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
     IF tag <> 'ALTER TABLE' AND NOT EXISTS (
@@ -59,10 +60,15 @@ BEGIN
                 RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
             END;
         ELSIF capture.relkind = 'p' AND capture.prosecdef THEN
-            statements := statements || (
-                SELECT array_agg(t.statement) || format('SELECT tube_private_join(%L, %s)', att.tube, att.tbl::oid)
-                FROM tube_private_trigger_ddl(att) AS t
-                WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ' HAVING count(*) > 0);
+            SELECT statements || array_agg(t.statement), array_agg(t.rel::oid) FILTER (
+                WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
+            INTO statements, come
+            FROM tube_private_trigger_ddl(att) AS t
+            WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
+            -- Of those that have had their triggers since they were made, and never a row, nothing can have been missed. Where
+            -- the triggers can't be made, this is taken back, too.
+            UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)
+            WHERE a.tube = att.tube AND a.tbl = att.tbl AND come IS NOT NULL;
         END IF;
     END LOOP;
     RETURN statements;
@@ -84,19 +90,6 @@ BEGIN
         MESSAGE = format('%s has another owner, and tube %L does not capture its writes until they agree', att.tbl, tube),
         HINT = format('Run as %s: SELECT %I.tube_sync();', tube_private_owner_of(att.tbl), tube_private_schema());
 END
-$$;
-
--- tube_private_join: counts partitions that have had their triggers since they were made, and never a row, among those that
--- an attached table has, whoever calls: nothing of them can have been missed.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_join(tube text, tbl oid) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || c.come) AS m ORDER BY m)
-    FROM tube_attachment AS b, LATERAL (
-        SELECT array_agg(t.rel::oid) AS come FROM tube_private_trigger_names(b) AS t
-        WHERE t.wanted AND t.is_there AND t.place = 1 AND t.rel::oid <> ALL (b.members) AND tube_private_is_fresh(t.rel)
-            AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel)
-    ) AS c
-    WHERE b.tube = $1 AND b.tbl = $2 AND a.tube = b.tube AND a.tbl = b.tbl AND c.come IS NOT NULL
 $$;
 
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.

@@ -3,18 +3,17 @@
 
 -- tube_private_fits: whether a capture function still fits its table; NULL where its owner may not put pods.
 --
--- It is said to be immutable, and has constant arguments: so it is called when a plan is made, and its answer is part of
--- the plan. The plan is made anew after DDL on the relations that it names, among them the table and the door, whose
--- privileges may be revoked. So it costs no statement anything.
+-- It is said to be immutable, and has constant arguments: so its answer is part of the plan, which is made anew after DDL on
+-- the relations that it names, or a change of their privileges, and costs no statement anything.
 --
--- An answer may depend on no snapshot, as it outlives the transaction: only on what Postgres' caches say. Nothing of
--- users' is called, as the query only asks for types of columns; it names the table as a row type, which takes neither a
--- lock nor a right. An error of another class than those below (a lock, memory) is no answer.
+-- An answer may depend on no snapshot, as it outlives the transaction: only on what Postgres' caches say. The query calls
+-- nothing of users' and names the table as a row type, which takes neither a lock nor a right. An error of another class than
+-- those below (a lock, memory) is no answer.
 --
--- Arguments: tbl: the attached table; door, flag: of the attachment; put: its signature; query: see tube_private_guard.
+-- Arguments: tbl: the attached table, or NULL; door, flag: of the attachment; put: its signature; query: see tube_private_guard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fits(tbl regclass, door regclass, flag regclass, put text, query text)
 RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     fits boolean;
 BEGIN
@@ -30,38 +29,24 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR invalid_text_representat
 END
 $$;
 
--- tube_private_fits_elsewhere: the same for the table that is attached by now, when a statement is run; NULL where rel, whose
--- trigger has fired, is neither that table nor a part of it.
+-- tube_private_attached: the table that is attached by now, by the name of its trigger function; NULL where rel, whose trigger
+-- has fired, is neither that table nor a part of it, nor stored as one.
 --
 -- After a restore from a dump tables have other numbers, until their owners look. And a capture function may still be
 -- that of a trigger on a partition that was detached, or on another table of a former owner's: that is none of the tube's.
---
--- Arguments: name: of the attachment's trigger function.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_fits_elsewhere(
-    rel oid, name text, door regclass, flag regclass, put text, query text
-) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
-DECLARE
-    tbl CONSTANT regclass := tube_private_attached(name);
-BEGIN
-    IF rel = tbl OR pg_partition_root(rel) = tbl THEN
-        RETURN tube_private_fits(tbl, door, flag, put, query);
-    ELSIF tube_private_has_left(name, rel) AND tube_private_fits(tbl, door, flag, put, query) IS NOT NULL THEN
-        RETURN false; -- it may come back before anybody looks
-    END IF;
-    RETURN NULL;
-END
+CREATE OR REPLACE FUNCTION :"schema".tube_private_attached(rel oid, name text) RETURNS regclass
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT a.tbl FROM tube_attachment AS a
+    WHERE a.trigger_function = name AND (a.tbl IN (rel, pg_partition_root(rel)) OR rel = ANY (a.members))
 $$;
 
--- tube_private_has_left: whether a table is stored as a part of an attachment; asked of one that is no part by now.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_has_left(name text, rel oid) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)) $$;
-
--- tube_private_attached: the table of an attachment, by the name of its trigger function.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_attached(name text) RETURNS regclass
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT a.tbl FROM tube_attachment AS a WHERE a.trigger_function = name $$;
+-- tube_private_has_left: whether a table is stored as a part of an attachment, and is none by now: it may come back before
+-- anybody looks.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_has_left(rel oid, name text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)
+        AND (a.tbl IN (rel, pg_partition_root(rel))) IS NOT TRUE)
+$$;
 
 -- tube_private_guard: what stands in a capture function for <fits> and <fits_elsewhere>.
 --
@@ -82,11 +67,8 @@ BEGIN
     SELECT array_agg(CASE WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
             a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
         -- A key may have any of the types that keys have: it is written out whichever it is.
-        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE
-            WHEN a.attname <> att.id_col THEN ARRAY[t.oid]
-            WHEN tube_private_key_type(att.tube) = 'bigint'::regtype THEN '{21,23,20}'
-            WHEN tube_private_key_type(att.tube) = 'text'::regtype THEN '{25,1043}'
-            ELSE '{2950}' END) END ORDER BY a.attnum)
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE a.attname
+            WHEN att.id_col THEN tube_private_key_types(tube_private_key_type(att.tube)) ELSE ARRAY[t.oid] END) END ORDER BY a.attnum)
     INTO conditions
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (t.oid < 16384 OR t.typtype = 'd')
@@ -106,13 +88,16 @@ BEGIN
             ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
             array_to_string(conditions, ' AND '), (tube_private_with_columns(att)).seen_names), '%', '%%')
         || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
-    rest := format('%L::pg_catalog.regclass, %s, %L, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
-        format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))), query);
+    rest := format('%L::pg_catalog.regclass, %s, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
+        format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))));
     RETURN jsonb_build_object(
-        'fits', format('%1$I.tube_private_fits(''%2$s''::pg_catalog.regclass, %3$s)'
-            ' AND (true OR %4$s(NULL, NULL) OR %5$L::pg_catalog.regclass IS NULL)',
-            tube_private_schema(), att.tbl::oid, rest, put, tube_private_qualify('tube_seq')),
-        'fits_elsewhere', format('%1$I.tube_private_fits_elsewhere(TG_RELID, %2$L, %3$s)', tube_private_schema(), att.trigger_function, rest));
+        'fits', format('%1$I.tube_private_fits(''%2$s''::pg_catalog.regclass, %3$s, %4$L)'
+            ' AND (true OR %5$s(NULL, NULL) OR %6$L::pg_catalog.regclass IS NULL)',
+            tube_private_schema(), att.tbl::oid, rest, query, put, tube_private_qualify('tube_seq')),
+        -- Computed when a statement is run.
+        'fits_elsewhere', format('%1$I.tube_private_fits(%1$I.tube_private_attached(TG_RELID, %2$L), %3$s,'
+            ' CASE WHEN %1$I.tube_private_has_left(TG_RELID, %2$L) THEN ''SELECT false'' ELSE %4$L END)',
+            tube_private_schema(), att.trigger_function, rest, query));
 END
 $$;
 

@@ -72,15 +72,16 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
 $$;
 
+-- tube_private_key_types: the built-in types of columns that can hold the keys of a tube.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_types(key_type regtype) RETURNS oid[]
+LANGUAGE sql STABLE AS $$
+    SELECT CASE key_type WHEN 'bigint'::regtype THEN '{smallint,integer,bigint}'
+        WHEN 'uuid'::regtype THEN '{uuid}' ELSE '{text,varchar}' END::regtype[]::oid[]
+$$;
+
 -- tube_private_key_fits: whether a column of a type can hold the keys of a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT CASE key_type
-        WHEN 'bigint'::regtype THEN b.base IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype)
-        WHEN 'uuid'::regtype THEN b.base = 'uuid'::regtype
-        ELSE b.base IN ('text'::regtype, 'varchar'::regtype)
-    END FROM tube_private_base_type(column_type) AS b (base)
-$$;
+LANGUAGE sql STABLE AS $$ SELECT tube_private_base_type(column_type) = ANY (tube_private_key_types(key_type)) $$;
 
 -- tube_private_base_type: what a domain is made of, however deep; any other type itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_base_type(type oid) RETURNS oid

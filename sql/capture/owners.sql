@@ -40,7 +40,7 @@ LANGUAGE sql STABLE AS $$
     SELECT tube_private_name(tube || '_' || c.relname, '_capture_' || d.digest)
     FROM pg_class AS c, generate_series(0, 9) AS n, left(md5(concat_ws(' ', tube, tbl::oid, nullif(n, 0))), 8) AS d (digest)
     WHERE c.oid = tbl AND NOT EXISTS (SELECT FROM tube_attachment AS a
-        WHERE right(a.trigger_function, 8) = d.digest AND (a.tube, a.tbl) <> ($1, $2))
+        WHERE d.digest IN (right(a.trigger_function, 8), right(a.touch_name, 8)) AND (a.tube, a.tbl) <> ($1, $2))
     ORDER BY n LIMIT 1
 $$;
 
@@ -57,16 +57,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
--- tube_private_signature: a function with the types of its arguments, all by their names in full.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_signature(routine oid) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT (pg_identify_object('pg_proc'::regclass, routine, 0)).identity $$;
-
 -- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's, whoever owns it.
 --
--- Result: name: quoted, with its schema. Of predicates there may be several.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment) RETURNS TABLE (routine oid, name text)
+-- Result: name: quoted, with its schema; signature: with the types of its arguments. Of predicates there may be several.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment)
+RETURNS TABLE (routine oid, name text, signature text)
 LANGUAGE sql STABLE AS $$
-    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname)
+    SELECT p.oid, format('%I.%I', tube_private_capture_schema(), p.proname), (pg_identify_object('pg_proc'::regclass, p.oid, 0)).identity
     FROM pg_proc AS p
     WHERE p.pronamespace = (SELECT to_regnamespace(quote_ident(tube_private_capture_schema())))
         AND (p.proname = att.trigger_function OR p.proname ~ ('_passes' || right(att.trigger_function, 9) || '_[0-9a-f]{12}$'))
@@ -84,7 +81,7 @@ DECLARE
     statements text[] := ARRAY(
         -- By its name alone where that will do: of an enum in its arguments we may not look into the schema.
         SELECT format('DROP ROUTINE %s CASCADE', CASE (SELECT count(*) FROM tube_private_routines(att) AS o WHERE o.name = r.name) WHEN 1 THEN r.name
-            ELSE tube_private_signature(r.routine) END)
+            ELSE r.signature END)
         FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
         WHERE p.proowner IS DISTINCT FROM owner::oid ORDER BY p.proname);
 BEGIN
@@ -136,54 +133,60 @@ $$;
 -- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
 -- call it; none when it is so.
 --
--- Arguments: name: quoted, with its schema; arguments: with types in full; settings: as pg_proc has them.
+-- The definition is written as Postgres writes it, so that one comparison tells whether anything about it was changed.
+--
+-- Arguments: name: quoted, with its schema; types: of its arguments; arguments: with names and defaults, as Postgres
+--   writes them; path: whether it has a search path.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
-    name text, arguments text, returns text, settings text[], body text, owner regrole, callers regrole[]
+    name text, types text, arguments text, returns text, path boolean, body text, owner regrole, callers regrole[]
 ) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    -- At commas that are not within quotes.
-    each CONSTANT text[] := regexp_split_to_array(nullif(arguments, ''), ', (?=(?:[^"]*"[^"]*")*[^"]*$)');
-    names CONSTANT text[] := (SELECT array_agg(split_part(a, ' ', 1)) FROM unnest(each) AS a);
-    signature CONSTANT text := format('%s(%s)', name,
-        (SELECT string_agg(regexp_replace(a, E'^\\w+ | DEFAULT [^"]+$', '', 'g'), ', ' ORDER BY n) FROM unnest(each) WITH ORDINALITY AS e (a, n)));
+    signature CONSTANT text := format('%s(%s)', name, types);
+    head CONSTANT text := format(E'CREATE OR REPLACE FUNCTION %s(%s)\n RETURNS %s\n', name, arguments, returns);
+    quote text := '$function';
+    definition text;
     made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    present text := CASE WHEN made.prokind <> 'a' THEN pg_get_functiondef(made.oid) END;
     may regrole[];
 BEGIN
+    WHILE strpos(body, quote) > 0 LOOP
+        quote := quote || 'x';
+    END LOOP;
+    definition := head || E' LANGUAGE plpgsql\n SECURITY DEFINER\n'
+        || CASE WHEN path THEN format(E' SET search_path TO ''pg_catalog'', %L, ''pg_temp''\n', tube_private_schema()) ELSE '' END
+        || format(E'AS %1$s$%2$s%1$s$\n', quote, body);
     IF made.proowner <> owner THEN
         RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
     END IF;
     -- What CREATE OR REPLACE can't change.
-    IF made.oid IS NOT NULL AND (made.prokind, made.prorettype, made.proretset, made.pronargdefaults, made.proargnames, made.proallargtypes)
-        IS DISTINCT FROM ('f', returns::regtype::oid, false, (SELECT count(*) FROM unnest(each) AS a WHERE a ~ ' DEFAULT [^"]+$')::smallint, names, NULL::oid[])
-    THEN
+    IF made.oid IS NOT NULL AND starts_with(present, head) IS NOT TRUE THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
     -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR NOT made.prosecdef OR made.prosrc <> body OR coalesce(made.proconfig, '{}') <> settings
-        OR made.proowner <> owner OR made.proisstrict OR made.provolatile <> 'v' OR made.proleakproof
-        OR made.prolang <> (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'plpgsql')
-    THEN
-        RETURN NEXT format('CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE plpgsql VOLATILE SECURITY DEFINER %s AS %L',
-            name, arguments, returns,
-            (SELECT string_agg('SET ' || replace(s, '=', ' = '), ' ') FROM unnest(settings) AS s), body);
+    IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
+        RETURN NEXT definition;
     END IF;
     IF made.oid IS NULL THEN
         RETURN NEXT format('ALTER FUNCTION %s OWNER TO %s', signature, owner);
     END IF;
     may := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
     -- CASCADE: who had it from its owner may have passed it on.
-    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, CASE WHEN m.who::oid = 0 THEN 'PUBLIC' ELSE m.who::text END)
+    RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, tube_private_role_sql(m.who))
     FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
 $$;
 
--- tube_private_make_function: runs these statements for a function of ours.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_make_function(
-    name text, arguments text, returns text, settings text[], body text, callers regrole[]
+-- tube_private_role_sql: a role as GRANT names it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_role_sql(role oid) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END $$;
+
+-- tube_private_make_touch: makes or mends a touch function of ours.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_make_touch(
+    name text, types text, arguments text, body text, callers regrole[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -192,7 +195,7 @@ BEGIN
     -- Default privileges may give a new function to others: so it looks again once it is there.
     FOR look IN 1..2 LOOP
         FOR statement IN SELECT tube_private_function_ddl(
-            name, arguments, returns, settings, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
+            name, types, arguments, 'void', true, body, quote_ident(current_user)::regrole, array_remove(callers, NULL))
         LOOP
             EXECUTE statement;
         END LOOP;
@@ -201,14 +204,12 @@ BEGIN
 END
 $$;
 
--- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, for a moment.
---
--- Who creates functions there is the owner, or a role with the owner's rights; who is no superuser needs this. It lasts until
--- tube_private_close_capture, at the end of the attach; a rollback takes it back, too.
+-- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, until
+-- tube_private_close_capture at the end of the attach, or a rollback. Superusers need none of it.
 --
 -- The owner may replace any function there that is theirs. So those that still fire for a table that they gave away go first.
 --
--- Locks: of such tables as tube_private_drop_routines; an advisory one, until the transaction ends: two grants at once on one schema would fail each other.
+-- Locks: of such tables as tube_private_drop_routines; an advisory one, as two grants at once on one schema would fail each other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -231,32 +232,29 @@ BEGIN
         WHERE n.nspname = tube_private_capture_schema() AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
     LOOP
         PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(),
-            CASE WHEN other.role::oid = 0 THEN 'PUBLIC' ELSE other.role::text END);
+        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %s CASCADE', tube_private_capture_schema(), tube_private_role_sql(other.role));
     END LOOP;
 END
 $$;
 
--- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us.
---
--- Door and put, and the touch function of the table. Whoever calls it, and with whatever argument, only the table's owner
--- gets anything by it, and only for ids of the table's own shards.
+-- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us: door
+-- and put, and the touch function of the table. Only the table's owner gets anything by it, and only for ids of the table's
+-- own shards.
 --
 -- What was written while the owner of a captured table had not these rights, nothing has captured: a backfill finds it.
 --
--- Arguments: att: need not be stored yet; its functions have the names that they are to have, whatever it says.
--- Errors: 42501 its touch function is another table's.
+-- Arguments: att: as it is stored, or is to be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
-    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
     stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    statements text[];
+    statement text;
 BEGIN
-    att := tube_private_with_names(att);
-    PERFORM tube_private_drop_routines(att, owner), tube_private_drop_former(stored, att, att.trigger_function);
+    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)), tube_private_drop_former(stored, att, att.trigger_function);
     IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
-        WHERE NOT tube_private_may_put(stored, owner, false);
+        WHERE EXISTS (SELECT FROM tube_private_our_ddl(stored) AS d WHERE d LIKE 'GRANT %');
         -- A member whose triggers were dropped waits, until they are there again: see tube_private_follow_members.
         UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
         FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
@@ -264,69 +262,63 @@ BEGIN
                 AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
         WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
-    IF to_regclass(tube_private_function(att, 'door')) IS NULL THEN
-        EXECUTE format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
-            tube_private_function(att, 'door'), tube_private_qualify(att.tube),
-            -- So ids[1] is no NULL, and the only one.
-            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
-                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
-    END IF;
-    PERFORM tube_private_make_function(tube_private_function(att, 'put'), format('op text, ids %s[]', tube_private_key_type(att.tube)),
-        'boolean', '{}', tube_private_put_body(att), ARRAY[quote_ident(current_user)::regrole, owner]);
-    PERFORM tube_private_grant_door(att, owner) WHERE NOT tube_private_may_put(att, owner, true);
+    FOR look IN 1..2 LOOP -- default privileges may give what is new to others
+        statements := ARRAY(SELECT tube_private_our_ddl(att));
+        EXIT WHEN statements = '{}';
+        -- Two grants at once on one schema or sequence would fail each other.
+        PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
+        FOREACH statement IN ARRAY statements LOOP
+            EXECUTE statement;
+        END LOOP;
+    END LOOP;
     PERFORM tube_private_provide_touch(att, true);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
 END
 $$;
 
--- tube_private_may_put: whether the owner of a table may use door and put of an attachment; alone: and nobody else.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_may_put(att :"schema".tube_attachment, owner regrole, alone boolean) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT count(*) = 2 AND bool_and(CASE WHEN alone THEN o.grantees = ARRAY[owner::oid] ELSE owner::oid = ANY (o.grantees) END)
-        AND has_sequence_privilege(owner, tube_private_qualify('tube_seq'), 'USAGE')
-        AND bool_and(has_sequence_privilege(owner, tube_private_qualify('tube_sleeps_' || r.number), 'SELECT'))
-    FROM tube_registry AS r, (
-        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(c.relacl) AS a
-            WHERE a.grantee <> c.relowner AND a.privilege_type = 'INSERT') AS grantees
-        FROM pg_class AS c WHERE c.oid = to_regclass(tube_private_function(att, 'door'))
-        UNION ALL
-        SELECT ARRAY(SELECT DISTINCT a.grantee FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
-        FROM pg_proc AS p
-        WHERE p.oid = to_regprocedure(format('%s(text, %s[])', tube_private_function(att, 'put'), tube_private_key_type(att.tube)))
-    ) AS o
-    WHERE r.tube = att.tube
-$$;
-
--- tube_private_grant_door: gives the door of an attachment to the owner of the table, and takes it from all others.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_grant_door(att :"schema".tube_attachment, owner regrole) RETURNS void
-LANGUAGE plpgsql AS $$
+-- tube_private_our_ddl: the statements that we still have to run for an attachment to be as it is to be: door and put, which
+-- the owner of the table may use, and nobody else, and what their defaults are computed from.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_our_ddl(att :"schema".tube_attachment) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SET quote_all_identifiers = off AS $$
 DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(att.tbl);
+    key_type CONSTANT regtype := tube_private_key_type(att.tube);
     door CONSTANT text := tube_private_function(att, 'door');
-    other oid;
+    view CONSTANT pg_class := (SELECT c FROM pg_class AS c WHERE c.oid = to_regclass(door));
+    flag CONSTANT text := (SELECT tube_private_qualify('tube_sleeps_' || r.number) FROM tube_registry AS r WHERE r.tube = att.tube);
 BEGIN
-    -- Two grants at once on one schema or sequence would fail each other.
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-    FOR other IN
-        SELECT DISTINCT a.grantee FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-        WHERE c.oid = to_regclass(door) AND a.grantee <> c.relowner
-    LOOP
-        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', door, CASE other WHEN 0 THEN 'PUBLIC' ELSE other::regrole::text END);
-    END LOOP;
-    EXECUTE format('GRANT INSERT ON %s TO %s', door, owner);
-    -- Everybody has this, until somebody takes it away; then this owner's table is written to as before.
-    EXECUTE format('GRANT USAGE ON SCHEMA %I, %I TO %s', tube_private_schema(), tube_private_capture_schema(), owner);
-    -- Defaults of the tube are computed with the rights of who inserts.
-    EXECUTE format('GRANT USAGE ON SEQUENCE %s TO %s', tube_private_qualify('tube_seq'), owner);
-    EXECUTE format('GRANT SELECT ON SEQUENCE %s TO %s',
-        tube_private_qualify('tube_sleeps_' || (SELECT r.number FROM tube_registry AS r WHERE r.tube = att.tube)), owner);
+    IF view.oid IS NULL THEN
+        RETURN NEXT format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
+            door, tube_private_qualify(att.tube),
+            -- So ids[1] is no NULL, and the only one.
+            CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
+                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+    END IF;
+    RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
+        format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),
+        quote_ident(current_user)::regrole, ARRAY[owner]) AS d;
+    RETURN QUERY SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', door, tube_private_role_sql(a.grantee))
+    FROM aclexplode(view.relacl) AS a WHERE a.grantee NOT IN (view.relowner, owner::oid);
+    RETURN QUERY SELECT format('GRANT %s ON %s TO %s', g.privilege, g.object, owner)
+    FROM (VALUES
+        ('INSERT', door, view.relacl),
+        ('USAGE', 'SEQUENCE ' || tube_private_qualify('tube_seq'), (SELECT c.relacl FROM pg_class AS c WHERE c.oid = 'tube_seq'::regclass)),
+        ('SELECT', 'SEQUENCE ' || flag, (SELECT c.relacl FROM pg_class AS c WHERE c.oid = flag::regclass))
+    ) AS g (privilege, object, acl)
+    WHERE NOT EXISTS (SELECT FROM aclexplode(g.acl) AS a WHERE a.grantee = owner AND a.privilege_type = g.privilege)
+    -- Everybody has these, until somebody takes them away; then this owner's table is written to as before.
+    UNION ALL
+    SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
+    WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
+        AND NOT EXISTS (SELECT FROM aclexplode(n.nspacl) AS a WHERE a.grantee = owner AND a.privilege_type = 'USAGE');
 END
 $$;
 
 -- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's
 -- predicate.
 --
--- Errors: TU106 its shards can't be; 42501 its touch function is another table's, or of another type of keys.
+-- Errors: TU106 its shards can't be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -335,35 +327,23 @@ BEGIN
     IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
-    IF att.row_filter IS NOT NULL THEN
-        att.row_filter := (tube_private_require(att.tube)).predicate;
-        att.misfit := NULL;
-    END IF;
+    att.misfit := CASE WHEN att.row_filter IS NULL THEN tube_private_misfit_digest(att.tube, att.tbl) END;
+    att.row_filter := CASE WHEN att.row_filter IS NOT NULL THEN (tube_private_require(att.tube)).predicate END;
     -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
     att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
-    att.touch_name := coalesce(old.touch_name, att.touch_name);
-    IF att.touch_name !~ '^tube_touch_[0-9a-f]{12}$'
-        OR EXISTS (SELECT FROM tube_attachment AS a WHERE a.touch_name = att.touch_name
-            AND (a.tbl, tube_private_key_type(a.tube)) IS DISTINCT FROM (att.tbl, tube_private_key_type(att.tube)))
-    THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I is no touch function of %s', att.touch_name, att.tbl), HINT = 'Attach it again: tube_table_ensure_attached.';
-    END IF;
+    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
     RETURN att;
 END
 $$;
 
--- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be.
+-- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be, in order.
 --
--- What they say stands in the catalogue afterwards: so no statements are left when, and only when, an owner of the
--- table has agreed to all of it. What goes on in the meantime is of no matter.
+-- None is left when, and only when, an owner of the table has agreed to all of it, as the catalogue shows.
 --
--- A related table that became the root table of its shards is captured as before, at a little more cost, until an owner
--- attaches it again or installs: is_owner.
---
--- Result: in the order in which they are to be run; none where all is right. rel: the table whose triggers the
---   statement changes; else NULL.
+-- Arguments: is_owner: else a related table that became the root table of its shards may be captured as before, at a little
+--   more cost.
+-- Result: rel: the table whose triggers the statement changes; else NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_owner_ddl(att :"schema".tube_attachment, is_owner boolean)
 RETURNS TABLE (statement text, rel regclass)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
@@ -379,8 +359,8 @@ BEGIN
         body := tube_private_capture_body(att, false);
     END IF;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_passes_ddl(att) AS d;
-    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', 'trigger',
-        '{}', body, table_owner, '{}') AS d;
+    RETURN QUERY SELECT d, NULL::regclass FROM tube_private_function_ddl(tube_private_function(att, 'capture'), '', '', 'trigger',
+        false, body, table_owner, '{}') AS d;
     RETURN QUERY SELECT t.statement, t.rel FROM tube_private_trigger_ddl(att) AS t;
     RETURN QUERY SELECT d, NULL::regclass FROM tube_private_touch_ddl(att) AS d;
 END
@@ -419,12 +399,10 @@ $$;
 
 -- tube_private_trigger_names: the triggers that an attachment is to have, and those that are there.
 --
--- A transition table is the one thing that sees all rows of a statement, and there is one for the table that the
--- statement names only: so each table of a partitioned one's tree has these triggers. TRUNCATE fires those of all
--- tables that it empties: so only those that store rows have that one. Foreign ones can have none of these.
---
--- Where another trigger has the name, ours gets a digest of the tube into it: the table a in the tube b_c and a_b in c
--- have the same names.
+-- There are transition tables for the table only that the statement names: so each table of a partitioned one's tree has
+-- these triggers. TRUNCATE fires those of all tables that it empties: so only those that store rows have that one. Foreign
+-- ones can have none. Where another trigger has the name (of the table a in the tube b_c, say, and a_b in c), ours gets a
+-- digest of the tube into it.
 --
 -- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the one that is there, or that it is to have.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)

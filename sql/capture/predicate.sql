@@ -192,7 +192,7 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT format('DROP ROUTINE %s', tube_private_signature(r.routine)) FROM tube_private_routines(att) AS r
+    RETURN QUERY SELECT format('DROP ROUTINE %s', r.signature) FROM tube_private_routines(att) AS r
         WHERE r.name = passes;
     RETURN NEXT format('CREATE FUNCTION %s(%s) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (', passes, columns.arguments)
         || att.row_filter || E'\n)';
@@ -201,11 +201,6 @@ BEGIN
     RETURN NEXT format('ALTER FUNCTION %s(%s) OWNER TO %s', passes, columns.types, owner);
 END
 $$;
-
--- tube_private_has_predicate: whether the predicate of an attachment is a function already, so that it was tried.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_has_predicate(att :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
-AS $$ SELECT NOT EXISTS (SELECT FROM tube_private_passes_ddl(att)) $$;
 
 -- tube_private_passes_sql: whether a row has a key and passes an attachment's predicate, as SQL text with all names in full.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_sql(att :"schema".tube_attachment, row_name text) RETURNS text

@@ -57,9 +57,8 @@ $put$, jsonb_build_object(
                 tube_private_type_sql(reg.key_type))
             ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
-        'touched', CASE att.shards WHEN 1 THEN format('''{%s}''', att.shard) ELSE format(
-            'ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
-            tube_private_shard_expression('t.id', att.shard, att.shards)) END));
+        'touched', format('ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
+            tube_private_shard_expression('t.id', att.shard, att.shards))));
 END
 $$;
 
@@ -71,11 +70,10 @@ $$;
 
 -- tube_private_resync: asks for what finds the writes of an attached table that could not be captured.
 --
--- Where rows of a root table only went, for a sweep. Else for a backfill of the root table of its shards, which ends with
--- a sweep. One that waits will do: a worker takes it later, and then waits for all transactions that have written by now.
--- One that a term has marked may be under way, and one that somebody else asked for may be by a column that is not there.
--- Of writers at the same time each may ask: see tube_backfill_take. An old snapshot may still show one that was taken before:
--- the newest version of a row has no xmax.
+-- Where rows of a root table only went, for a sweep; else for a backfill of the root table of its shards, which ends with
+-- one. One that waits will do, as it is taken after all who have written by now; not one that a term has marked, which may be
+-- under way, nor one that somebody else asked for, maybe by a column that is not there. An old snapshot may still show one
+-- that was taken: the newest version of a row has no xmax. Of writers at the same time each may ask: see tube_backfill_take.
 --
 -- Arguments: name: of the attachment's trigger function; the rest for a snapshot that does not show the attachment yet.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync(
@@ -90,7 +88,10 @@ DECLARE
     waits boolean;
 BEGIN
     IF rows_went AND att.as_root IS NOT false THEN
-        PERFORM tube_private_sweep(tube, shard, shards);
+        -- The transaction has its id before it draws a seq, as where a tube's own are drawn.
+        PERFORM tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'sweep', 'start_seq',
+                CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END::text),
+            ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
         RETURN;
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
@@ -109,17 +110,15 @@ LANGUAGE sql STABLE AS $$
     SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = tbl
 $$;
 
--- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards.
---
--- Called only while somebody sleeps. A transaction at REPEATABLE READ may be too old to see who: it wakes all of these
--- partitions. With touched NULL, those of all shards.
+-- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards (NULL: of all), where tube_wakes()
+-- allows it and there is room. A transaction at REPEATABLE READ may be too old to see who sleeps: it wakes all of these partitions.
 --
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM tube_private_notify(tube_channel(p.tube), p.partition)
+    PERFORM pg_notify(tube_channel(p.tube), p.partition::text)
     FROM (
         SELECT s.tube, s.partition, s.partitions FROM tube_sleeper AS s WHERE s.tube = tube_private_wake_sleepers.tube
         UNION
@@ -127,41 +126,13 @@ BEGIN
         WHERE r.tube = tube_private_wake_sleepers.tube
             AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
     ) AS p
-    WHERE touched IS NULL OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition);
+    WHERE tube_wakes() AND tube_private_may_notify() AND (touched IS NULL
+        OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition));
 END
 $$;
 
--- tube_private_sweep: asks for a sweep of shards: documents that the source no longer has are to go.
---
--- Arguments: tube; shard, shards: as of tube_shard_of.
--- Result: nothing. A control pod per shard: {"type":"sweep","start_seq":"N"}.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_sweep(tube text, shard integer, shards integer) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    start_seq bigint := CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END;
-BEGIN
-    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) '
-        'SELECT ''B'', $1 + n, ''{}'', $2 FROM generate_series(0, $3 - 1) AS n', tube_private_qualify(tube))
-    USING shard, jsonb_build_object('type', 'sweep', 'start_seq', start_seq::text), shards;
-    PERFORM tube_private_wake_sleepers(tube, NULL);
-END
-$$;
-
--- tube_private_notify: wakes the worker that sleeps on a partition, where tube_wakes() allows it and there is room.
---
--- Arguments: channel: of the tube; partition.
--- Locks: none until the commit, which is ordered with all others that notify.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_notify(channel text, partition integer) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-BEGIN
-    IF tube_wakes() AND tube_private_may_notify() THEN
-        PERFORM pg_notify(channel, partition::text);
-    END IF;
-END
-$$;
-
--- tube_private_may_notify: whether the server's queue of notifications has room. Anybody who may log in can fill it, and then each
--- commit fails that notifies.
+-- tube_private_may_notify: whether the server's queue of notifications has room. Anybody who may log in can fill it, and then
+-- each commit fails that notifies.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_may_notify() RETURNS boolean
 LANGUAGE sql VOLATILE AS $$ SELECT pg_notification_queue_usage() < 0.5 $$;
 

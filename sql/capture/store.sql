@@ -3,25 +3,36 @@
 -- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not theirs, or
 -- another table's function, or other shards.
 --
--- Arguments: mode: as of tube_private_bring_in_line.
+-- Arguments: att: where mode is late, it is to be what its table says by now, and only the predicate may be left out; mode: as
+--   of tube_private_bring_in_line.
 -- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
 -- Locks: the caller holds the registry row; the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    is_missing boolean;
+    missing record;
     is_complete boolean;
+    fits boolean;
 BEGIN
     PERFORM tube_private_close_capture();
+    IF mode = 'late' THEN
+        fits := att.row_filter IS NOT NULL;
+        att := tube_private_attachment_now(old);
+        att.row_filter := CASE WHEN fits THEN att.row_filter END;
+        IF att.tube IS NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
     -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
-    SELECT count(*) > 0, count(*) FILTER (WHERE mode <> 'late' OR d.rel IS NULL OR d.rel = att.tbl) = 0
-    INTO is_missing, is_complete FROM tube_private_owner_ddl(att, false) AS d;
-    IF NOT is_complete AND (mode <> 'late' OR old.tube IS NULL) THEN
-        PERFORM tube_private_ask_owner(att, 'ordered');
-    ELSIF old.tube IS NULL THEN
+    SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
+    FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
+    is_complete := coalesce(missing.elsewhere, true);
+    PERFORM tube_private_ask_owner(att, missing.statement, missing.rel, mode = 'late')
+    WHERE missing.statement IS NOT NULL;
+    IF old.tube IS NULL THEN
         INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
     END IF;
@@ -34,8 +45,7 @@ BEGIN
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl;
-            PERFORM tube_private_provide_touch(att), tube_private_provide_tube(att.tube),
-                tube_private_follow_root(att.tube, old.shard);
+            PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
@@ -43,50 +53,30 @@ BEGIN
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
-    IF is_missing THEN
-        PERFORM tube_private_ask_owner(att, mode);
-    END IF;
-END
-$$;
-
--- tube_private_store_late: the same for a stored attachment, some time after DDL: it is to be what its table says.
---
--- Arguments: without_predicate: whether the tube's predicate does not fit the table.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_store_late(tube text, tbl regclass, without_predicate boolean) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    att tube_attachment := (SELECT tube_private_attachment_now(a) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
-BEGIN
-    IF without_predicate AND att.row_filter IS NOT NULL THEN
-        att.row_filter := NULL;
-        att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
-    END IF;
-    PERFORM tube_private_store(att, 'late') WHERE att.tube IS NOT NULL;
 END
 $$;
 
 -- tube_private_ask_owner: says that an owner of a table, or of a part of it, has to do something for an attachment.
 --
--- Errors: 42501; a WARNING where mode is late.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(att :"schema".tube_attachment, mode text) RETURNS void
+-- Arguments: statement, rel: the first one that is missing, as of tube_private_owner_ddl.
+-- Errors: 42501; where it is late, a WARNING.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(
+    att :"schema".tube_attachment, statement text, rel regclass, late boolean
+) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     owner CONSTANT regrole := tube_private_owner_of(att.tbl);
-    todo record;
-    its_owner regrole;
-    message text;
+    its_owner CONSTANT regrole := tube_private_owner_of(coalesce(rel, att.tbl));
+    message CONSTANT text := format('%s belongs to %s, who has to agree to what tube %L does with it',
+        CASE its_owner WHEN owner THEN att.tbl ELSE rel END, its_owner, att.tube);
 BEGIN
-    SELECT d.* INTO todo FROM tube_private_owner_ddl(att, false) AS d LIMIT 1;
-    its_owner := tube_private_owner_of(coalesce(todo.rel, att.tbl));
-    message := format('%s belongs to %s, who has to agree to what tube %L does with it',
-        CASE its_owner WHEN owner THEN att.tbl ELSE todo.rel END, its_owner, att.tube);
-    IF mode = 'late' THEN
-        RAISE WARNING USING MESSAGE = message, DETAIL = todo.statement,
+    IF late THEN
+        RAISE WARNING USING MESSAGE = message, DETAIL = statement,
             HINT = format('Until then its writes may ask for backfills, or not be captured. Run as %s: SELECT %I.tube_sync();',
                 CASE its_owner WHEN owner THEN owner::text ELSE format('a role with the rights of %s and %s', owner, its_owner) END,
                 tube_private_schema());
     ELSE
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = todo.statement,
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
             HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
     END IF;
 END
@@ -176,18 +166,13 @@ BEGIN
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
-        PERFORM tube_private_provide_tube(tube);
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
     END IF;
 END
 $$;
 
--- tube_private_follow_root: brings the table in line that is the root of its shards now; a WARNING tells of one that was
--- related.
---
--- A related table takes the place of its root, since callers of pg-tube attach a successor in the same shard before they
--- detach or drop the table before it. Nothing tells a successor from a table that was to stay related, whose rows make
--- wrong documents: so it is told.
+-- tube_private_follow_root: makes a related table the root of its shards where that is gone, with a WARNING: callers of pg-tube
+-- attach a successor in the same shard first, and nothing tells one from a table that was to stay related.
 --
 -- Arguments: tube; in_shard: the first shard of a table that has gone from there.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(tube text, in_shard integer) RETURNS void

@@ -3,8 +3,7 @@
 --   tube_private_attachment_now  the attachment by the names that its columns have now
 --   tube_private_begin_sync      with our rights: what is ours is made as it is to be
 --   tube_private_bring_in_line   with the rights of the caller: an owner runs the statements that are missing
---   tube_private_store           with ours: sees that none is missing, and stores it; tube_private_store_late is the same,
---                                for those who may only follow
+--   tube_private_store           with ours: sees that none is missing, and stores it
 --
 -- Where the caller is no owner, a worker say, only what is ours follows.
 
@@ -48,15 +47,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sync() IS
     'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
 
--- tube_private_attachment_now: a stored attachment as it is to be now.
+-- tube_private_attachment_now: a stored attachment as it is to be now; NULL when the table is gone, or can't stay attached: no
+-- column holds its keys any more, or it has become a part of something, so that what is written by another name is not seen.
 --
--- A column is what its name says. Where there is none of that name any more, it is the one that had the name when the
--- attachment was stored: it was renamed. With another oid, the table was restored from a dump, and only names are
--- right. Columns that are gone are left out. A predicate that did not fit the table stays away until one of the two
--- changes.
---
--- Result: NULL when the table is gone, or can't stay attached: no column holds its keys any more, or it has become a
---   part of something, so that what is written by another name is not seen.
+-- A column is what its name says; where none has that name any more, the one that had it when the attachment was stored, or,
+-- in a restored table, none. A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -79,7 +74,7 @@ BEGIN
     END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
-    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att.tbl, tube_private_key_type(att.tube)));
+    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att));
     RETURN tube_private_with_columns(att);
 END
 $$;
@@ -128,11 +123,11 @@ $$;
 -- tube_private_misfit_digest: of a tube's predicate and a table's columns; it is kept where the one does not fit the
 -- other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE sql STABLE AS $$
     SELECT md5(concat(r.predicate, tbl::oid, (
         SELECT array_agg(concat(a.attname, ' ', a.atttypid) ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = tbl AND a.attnum > 0)))
-    FROM tube_registry AS r WHERE r.tube = $1
+    FROM tube_registry AS r WHERE r.tube = $1 AND r.predicate IS NOT NULL
 $$;
 
 -- tube_private_stale_attachments: the attachments that are not as they are to be.
@@ -144,7 +139,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
-        OR NOT tube_private_may_put(now, tube_private_owner_of(a.tbl), true)
+        OR EXISTS (SELECT FROM tube_private_our_ddl(now))
         -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
         OR (a.tube, a.tbl) IN (
             SELECT b.tube, b.tbl FROM tube_attachment AS b JOIN pg_class AS c ON c.oid = b.tbl
@@ -193,10 +188,9 @@ $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
 --
--- Arguments: att: as it is stored, or is to be; mode: ordered: somebody asks for it, and what can't be done is an
--- error;
---   predicate: the same, and tube_private_set_predicate stores it; install: the same, but a predicate that does not fit any
---   more is told in a WARNING; late: some time after DDL, and what can't be done for a partition keeps nothing else.
+-- Arguments: mode: ordered: what can't be done is an error; predicate: the same, and tube_private_set_predicate stores it;
+--   install: the same, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL, and what
+--   can't be done for a partition keeps nothing else.
 -- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
 -- Locks: a table that lacks its triggers: SHARE ROW EXCLUSIVE; one that has too many: ACCESS EXCLUSIVE.
@@ -207,13 +201,10 @@ DECLARE
     missing record;
     refused regclass[] := '{}';
 BEGIN
-    IF mode <> 'late' THEN -- tube_private_begin_sync has done so
-        PERFORM tube_private_provide(att);
-    END IF;
     IF is_owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
         PERFORM tube_private_open_capture(att.tbl);
     END IF;
-    IF is_owner AND NOT tube_private_has_predicate(att) THEN
+    IF is_owner AND att.row_filter IS NOT NULL AND EXISTS (SELECT FROM tube_private_owner_ddl(att, true)) THEN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
@@ -223,7 +214,6 @@ BEGIN
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
                 HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
-            att.misfit := tube_private_misfit_digest(att.tube, att.tbl);
             att.row_filter := NULL;
         END;
     END IF;
@@ -251,11 +241,7 @@ BEGIN
         END LOOP;
         EXIT WHEN NOT FOUND;
     END LOOP;
-    IF mode = 'late' THEN
-        PERFORM tube_private_store_late(att.tube, att.tbl, att.row_filter IS NULL);
-    ELSIF mode <> 'predicate' THEN
-        PERFORM tube_private_store(att, mode);
-    END IF;
+    PERFORM tube_private_store(att, mode) WHERE mode <> 'predicate';
 END
 $$;
 

@@ -2,27 +2,8 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tube_touch_body(tube text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    spread text;
     key_type CONSTANT regtype := tube_private_key_type(tube);
 BEGIN
-    SELECT string_agg(format($check$
-    IF touch_shard BETWEEN %1$s AND %2$s THEN
-        SELECT t.id INTO wrong FROM unnest(touch_ids) AS t (id)
-        WHERE %3$s IS DISTINCT FROM touch_shard LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION USING ERRCODE = 'TU106',
-                MESSAGE = format('the id %%s is not in the shard %%s, but in %%s', wrong, touch_shard,
-                    tube_shard_of(wrong, %1$s, %4$s)),
-                HINT = 'A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, '
-                    'or take the shard from tube_shard_of(id, %1$s, %4$s).';
-        END IF;
-    END IF;$check$, r.shard, r.shard + (r.shards - 1), tube_private_shard_expression('t.id', r.shard, r.shards),
-        r.shards), '' ORDER BY r.shard)
-    INTO spread
-    FROM (
-        SELECT DISTINCT a.shard, a.shards FROM tube_attachment AS a
-        WHERE a.tube = tube_private_tube_touch_body.tube AND a.shards > 1
-    ) AS r;
     RETURN tube_private_fill($template$
 -- Made by tube_private_tube_touch_body.
 #variable_conflict use_column
@@ -31,7 +12,7 @@ DECLARE
     touch_ids CONSTANT <key>[] := coalesce($2, '{}');
     touch_op text := $3;
     touch_chunk CONSTANT integer := $5;
-    wrong <key>;
+    wrong record;
 BEGIN
     PERFORM tube_private_check_touch(touch_shard, touch_ids, touch_op, touch_chunk);
     IF touch_ids = '{}' THEN
@@ -39,7 +20,17 @@ BEGIN
             RETURN;
         END IF;
         INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
-    ELSE<spread>
+    ELSE
+        SELECT t.id, a.shard, a.shards INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id)
+        WHERE a.tube = <tube> AND a.shards > 1 AND touch_shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+            AND tube_shard_of(t.id, a.shard, a.shards) IS DISTINCT FROM touch_shard LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU106',
+                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard,
+                    tube_shard_of(wrong.id, wrong.shard, wrong.shards)),
+                HINT = format('A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, or take the shard '
+                    'from tube_shard_of(id, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards);
+        END IF;
         IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
             touch_op := 'B';
         END IF;
@@ -61,8 +52,7 @@ $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
         'queue', tube_private_qualify(tube),
-        'tube', quote_literal(tube),
-        'spread', coalesce(spread, '')));
+        'tube', quote_literal(tube)));
 END
 $$;
 
@@ -71,8 +61,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT E'\n-- Made by tube_private_table_touch_body.\nBEGIN\n    PERFORM tube_private_check_touch(0, $1, $2, $4);' 
-        || string_agg(tube_private_fill(CASE WHEN a.shards = 1 THEN $one$
-    PERFORM <touch>(<shard>, $1, $2, $3, $4);$one$ ELSE $spread$
+        || string_agg(tube_private_fill($touch$
     PERFORM <touch>(k.shard, k.ids, $2, $3, $4)
     FROM (
         SELECT d.shard, array_agg(d.id ORDER BY d.place) AS ids
@@ -83,7 +72,7 @@ LANGUAGE sql STABLE AS $$
     ) AS k;
     IF coalesce($1, '{}') = '{}' AND $3 IS NOT NULL THEN
         PERFORM <touch>(<shard> + n, $1, $2, $3, $4) FROM generate_series(0, <last>) AS n;
-    END IF;$spread$ END, jsonb_build_object(
+    END IF;$touch$, jsonb_build_object(
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
@@ -99,17 +88,18 @@ LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(hashtextextended(tube_private_sc
 
 -- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
 --
--- Drawn once, and the same for all tubes of a table with one type of keys: a restored table has another number, and a
--- renamed one another name.
+-- The same for all tubes of a table with one type of keys: that of the first one, which has the digest of its trigger function.
+-- Stored, since a restored table has another number, and a renamed one another name.
 --
 -- Locks: tube_private_lock_touch: of two tubes that get a table at once, the second one finds the name of the first.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(tbl regclass, key_type regtype) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM tube_private_lock_touch(tbl);
+    PERFORM tube_private_lock_touch(att.tbl);
     RETURN coalesce(
-        (SELECT min(a.touch_name) FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2),
-        'tube_touch_' || left(md5(gen_random_uuid()::text), 12));
+        (SELECT min(a.touch_name) FROM tube_attachment AS a
+        WHERE a.tbl = att.tbl AND tube_private_key_type(a.tube) = tube_private_key_type(att.tube)),
+        'tube_touch_' || right(att.trigger_function, 8));
 END
 $$;
 
@@ -134,8 +124,8 @@ BEGIN
     IF body IS NULL THEN
         EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
     ELSE
-        PERFORM tube_private_make_function(name, format('ids %s[], op char, payload jsonb, chunk_size integer', key_type), 'void',
-            ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())], body,
+        PERFORM tube_private_make_touch(name, format('%s[], char, jsonb, integer', key_type),
+            format('ids %s[], op character, payload jsonb, chunk_size integer', key_type), body,
             ARRAY[quote_ident(tube_private_role('writer'))::regrole, tube_private_owner_of(att.tbl)]);
     END IF;
 END

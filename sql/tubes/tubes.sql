@@ -73,6 +73,7 @@ BEGIN
     END IF;
     IF predicate IS NOT NULL AND reg.predicate IS DISTINCT FROM wanted THEN
         PERFORM tube_private_prune(tube);
+        PERFORM tube_private_provide(w) FROM tube_private_attachments_with(tube, wanted) AS w;
         RETURN QUERY SELECT w.* FROM tube_private_attachments_with(tube, wanted) AS w;
     END IF;
 END
@@ -241,9 +242,8 @@ DECLARE
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
     PERFORM tube_private_make_flag(reg);
-    PERFORM tube_private_make_function(name,
-        format('shard integer, ids %s[], op char, payload jsonb DEFAULT NULL, chunk_size integer DEFAULT 250',
-            reg.key_type), 'void', ARRAY[format('search_path=pg_catalog, %I, pg_temp', tube_private_schema())],
+    PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
+        format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
         tube_private_tube_touch_body(tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END

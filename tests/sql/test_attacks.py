@@ -37,7 +37,7 @@ FUNCTIONS = {
     "left(text, int)": "text",
     "md5(text)": "text",
     "pg_typeof(bigint)": "regtype",
-    "tube_private_notify(text, int)": "void",
+    "tube_private_wake_sleepers(text, int[])": "void",
     "tube_private_require(text)": "text",
     "same(int, int)": "boolean",
     "same(bigint, bigint)": "boolean",

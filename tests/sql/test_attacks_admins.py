@@ -46,10 +46,17 @@ def test_an_admin_takes_no_predicate_from_anothers_table(world: World) -> None:
     """By saying that it does not fit: its owner's next tube_sync would drop it."""
     make_tube(world.admin, predicate="v > 0")
     world.admin.execute("GRANT tube_admin TO mallory")
+    digests = world.admin.execute(
+        "SELECT a.tbl::oid, tube_private_misfit_digest(a.tube, a.tbl) FROM tube_attachment AS a"
+    ).fetchall()
     world.try_all(
         MALLORY,
-        "SELECT tube.tube_private_store(jsonb_populate_record(a, jsonb_build_object('misfit',"
-        " tube.tube_private_misfit_digest(a.tube, a.tbl))), 'ordered') FROM tube.tube_attachment AS a",
+        *(
+            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{change}'), 'ordered')"
+            f" FROM tube.tube_attachment AS a WHERE a.tbl = {table}"
+            for table, digest in digests
+            for change in (f'{{"misfit": "{digest}"}}', f'{{"misfit": "{digest}", "row_filter": null}}')
+        ),
     )
     world.admin.execute("SELECT tube_sync()")
     assert scalar(world.admin, "SELECT count(*) FROM tube_attachment WHERE row_filter = 'v > 0'") == 3
@@ -134,25 +141,17 @@ def test_a_former_owner_who_is_an_admin_replaces_no_function(world: World, follo
 
 def test_what_an_admin_leaves_of_an_attachment_that_is_none(world: World) -> None:
     """Neither keeps it another table from being followed or detached, nor a tube from being dropped."""
-    world.admin.execute("GRANT tube_admin TO mallory; SELECT tube_ensure_exists('words', 1, NULL, 'text')")
+    world.admin.execute("GRANT tube_admin TO mallory; SELECT tube_ensure_exists('words')")
     world.admin.execute(
         "CREATE TABLE app.other (id bigint PRIMARY KEY); ALTER TABLE app.other OWNER TO mallory"
     )
     left = "SELECT count(*) FROM pg_class WHERE relname LIKE '%%\\_door\\_%%' AND relkind = 'v'"
     before = scalar(world.admin, left)
-    provide = (
-        "SELECT tube.tube_private_provide(jsonb_populate_record(a, '{}'))"
-        " FROM tube.tube_attachment AS a WHERE a.tube = 'es-live'"
-    )
-    world.try_all(
+    world.run(
         MALLORY,
-        provide.format('{"tube": "words"}'),
-        provide.format('{"tube": "words", "touch_name": "tube_touch_0123456789ab"}'),
-        provide.replace(
-            "'{}'",
-            "jsonb_build_object('tbl', 'app.other'::regclass::oid, 'shard', 50,"
-            " 'touch_name', 'tube_touch_0123456789ac')",
-        ),
+        "SELECT tube.tube_private_begin_attach('words', a.tbl, a.shard, a.shards, a.id_col, NULL, false)"
+        " FROM tube.tube_attachment AS a WHERE a.tube = 'es-live'",
+        "SELECT tube.tube_private_begin_attach('es-live', 'app.other', 50, 1, NULL, NULL, false)",
     )
     assert scalar(world.admin, left) > before, "nothing was left"
     assert scalar(world.admin, "SELECT tube_sync()") == 0
@@ -219,7 +218,8 @@ def test_an_admin_sets_no_predicate_of_anothers_table(world: World, predicate: s
         "SELECT tube.tube_table_ensure_detached('es-live', 'app.t'),"
         f" tube.tube_private_set_predicate('es-live', '{predicate}')",
         f"SELECT tube.tube_ensure_exists('es-live', 4, '{predicate}')",
-        "SELECT tube.tube_private_store_late(a.tube, a.tbl, true) FROM tube.tube_attachment AS a",
+        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"row_filter\": null}'), 'late')"
+        " FROM tube.tube_attachment AS a",
         f"SELECT tube.tube_private_set_predicate('es-live', '{predicate}')",
     )
     assert scalar(world.admin, "SELECT predicate FROM tube_registry") == "v > 0"

@@ -280,6 +280,7 @@ def test_triggers_of_two_tubes_that_would_have_the_same_name(db: Conn) -> None:
     assert len(triggers(db, "public.a_b")) == 8
     db.execute("INSERT INTO public.a_b VALUES (1)")
     assert ops(db, "b_c") == ops(db, "c") == [("I", 1)]
+    assert scalar(db, "SELECT tube_sync()") == 1, "the first's put has the name of the table"
     assert scalar(db, "SELECT tube_sync()") == 0
 
 
