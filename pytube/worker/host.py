@@ -90,12 +90,11 @@ class Host:
         """Why it is not."""
         self.shards: Shards = {}
         """The shards of each queue, as last read."""
-        self.leaderships: dict[tuple[str, int], Leadership] = {}
         self._config = config
         self._emit_of_process = emit
         self._takes_up = takes_up
         self._is_renewing = False
-        self._leading: set[asyncio.Task[None]] = set()
+        self._leading: dict[asyncio.Task[None], Claim] = {}
         self._moving: dict[str, asyncio.Task[None]] = {}
         """Elections that are being joined or left."""
         self._told: dict[object, str] = {}
@@ -220,20 +219,15 @@ class Host:
     # --- leadership -----------------------------------------------------------------------
 
     def _on_claim(self, claim: Claim) -> None:
-        leadership = Leadership(self.queues[claim.tube], self.database, claim)
-        self.leaderships[claim.tube, claim.partition] = leadership
-        task = asyncio.create_task(self._lead(leadership, claim))
-        self._leading.add(task)
-        task.add_done_callback(self._leading.discard)
+        task = asyncio.create_task(self._lead(claim))
+        self._leading[task] = claim
+        task.add_done_callback(self._leading.pop)
 
-    async def _lead(self, leadership: Leadership, claim: Claim) -> None:
+    async def _lead(self, claim: Claim) -> None:
         try:
-            await leadership.run()
+            await Leadership(self.queues[claim.tube], self.database, claim).run()
         except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
             self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
-        finally:
-            if self.leaderships.get((claim.tube, claim.partition)) is leadership:
-                del self.leaderships[claim.tube, claim.partition]
 
     async def _follow_partitions(self) -> None:
         """The elections hand out claims for as many partitions as the queues have."""
@@ -289,16 +283,15 @@ class Host:
 
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
-        return any(partition == 0 for _, partition in self.leaderships)
+        return any(partition == 0 for _, partition in self.database.terms)
 
     def _led(self) -> set[str]:
         """The queues of which this process has a term."""
-        return {queue for (queue, _), leadership in self.leaderships.items() if leadership.has_term}
+        return {queue for queue, _ in self.database.terms}
 
     def _delivers_first(self, tube: str) -> bool:
         """Whether it is on this process to compare samples of a tube."""
-        leadership = self.leaderships.get((tube, 0))
-        return leadership is not None and leadership.partition_worker is not None
+        return (tube, 0) in self.working()
 
     # --- Kafka ----------------------------------------------------------------------------
 
@@ -346,12 +339,12 @@ class Host:
     def _read_load(self) -> dict[str, dict[int, Reading]]:
         """How the partitions of tubes fare that are led here."""
         readings: dict[str, dict[int, Reading]] = {}
-        for (queue, partition), leadership in self.leaderships.items():
-            if isinstance(worker := leadership.partition_worker, TubeWorker):
-                readings.setdefault(queue, {})[partition] = worker.read_load()
-            elif leadership.waits_for_sink:
-                refused_at = self.of_kind(Tube)[queue].sink_refused_at
-                readings.setdefault(queue, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
+        for (name, partition), worker in self.working().items():
+            if isinstance(worker, TubeWorker):
+                readings.setdefault(name, {})[partition] = worker.read_load()
+        for name, partition in self.waiting():
+            refused_at = self.of_kind(Tube)[name].sink_refused_at
+            readings.setdefault(name, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
         return readings
 
     # --- what is known of it --------------------------------------------------------------
@@ -367,9 +360,7 @@ class Host:
 
     def needs_sink(self, name: str) -> bool:
         """Whether the queue exists here, or a term of it has not ended yet."""
-        return bool(self.queues[name].partitions) or any(
-            leadership.has_term for (queue, _), leadership in self.leaderships.items() if queue == name
-        )
+        return bool(self.queues[name].partitions) or name in self._led()
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
@@ -377,19 +368,20 @@ class Host:
 
     def resting(self) -> set[tuple[str, int]]:
         """What is led here, and paused."""
-        return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
+        return {where for where, term in self.database.terms.items() if term.is_resting}
 
     def working(self) -> dict[tuple[str, int], PartitionWorker[Any]]:
         """What is being worked on now, by queue and partition."""
-        return {
-            where: worker
-            for where, leadership in self.leaderships.items()
-            if (worker := leadership.partition_worker) is not None
-        }
+        terms = self.database.terms.items()
+        return {where: term.worker for where, term in terms if term.worker is not None}
 
     def waiting(self) -> set[tuple[str, int]]:
         """What is led and not worked on, because the sink has not been opened."""
-        return {where for where, leadership in self.leaderships.items() if leadership.waits_for_sink}
+        return {
+            (name, partition)
+            for (name, partition), term in self.database.terms.items()
+            if term.worker is None and not term.is_resting and self.queues[name].why_closed is not None
+        }
 
     async def read_shards(self) -> None:
         """Read `shards` again; they stay as they are while the host is down."""
@@ -415,7 +407,7 @@ class Host:
     def _tell_standby(self) -> None:
         """Tell once of each queue of which nothing was led for a while."""
         now = time.monotonic()
-        led = {queue for queue, _ in self.leaderships}
+        led = {claim.tube for claim in self._leading.values()}
         working = {queue for queue, _ in self.working()}
         for name, queue in self.queues.items():
             if name in led or not queue.partitions:
