@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,14 +21,13 @@ from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim
 from pytube.enrich.check import SETTINGS, Fault
-from pytube.errors import RECOVERABLE, BrokerUnavailable, ConfigError, PytubeError
+from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
-from pytube.logs import is_news
 from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, ClaimLimits, Elections
-from pytube.worker.kafka import REPORT_PAUSE, KafkaCluster, KafkaReport
+from pytube.worker.elections import ClaimLimits, Elections
+from pytube.worker.kafka import KafkaCluster, report_unreachable
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
 from pytube.worker.partition_worker import PartitionWorker
@@ -62,6 +61,7 @@ class Host:
         tracing: Tracing,
         claim_limits: ClaimLimits,
         clusters: Sequence[KafkaCluster],
+        services: Services,
         *,
         takes_up: bool = False,
     ) -> None:
@@ -77,13 +77,13 @@ class Host:
             tracing: of the process.
             claim_limits: of the process.
             clusters: of Kafka, which the process needs.
+            services: of the process.
             takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
             ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
         """
         self.name = name
-        self.services = Services()
         self.is_served = False
         """Whether everything that `begin` begins has begun."""
         self.why_unserved = "the worker is starting"
@@ -95,9 +95,6 @@ class Host:
         self._takes_up = takes_up
         self._is_renewing = False
         self._leading: dict[asyncio.Task[None], Claim] = {}
-        self._moving: dict[str, asyncio.Task[None]] = {}
-        """Elections that are being joined or left."""
-        self._told: dict[object, str] = {}
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
@@ -125,12 +122,15 @@ class Host:
             self.queues,
             self.database,
             instance_id,
-            self.services,
+            services,
             self._on_claim,
             claim_limits,
             name,
+            takes_up=takes_up,
         )
-        self._kafka = KafkaReport(clusters, pool, instance_id, config.worker.client_id)
+        self._clusters = clusters
+        self._services = services
+        self._instance_id = instance_id
         self._shedder = self._build_shedder(config, instance_id)
 
     # --- life -----------------------------------------------------------------------------
@@ -183,38 +183,39 @@ class Host:
         """
         if not self._is_renewing:
             self._is_renewing = True
-            self.services.add(self.database.run())
-            self.services.add(self._report_kafka())
-        missing = self._wanted_elections() - self._elections.joined
-        outcomes = await asyncio.gather(*map(self._join, missing), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+            self._serve(self.database.run())
+            self._serve(
+                report_unreachable(
+                    self._clusters, self.database.pool, self._instance_id, self._config.worker.client_id
+                )
+            )
+        await self._elections.begin()
         tubes = self.of_kind(Tube)
-        self.services.add(self._follow_partitions())
-        self.services.add(
+        self._serve(self._follow_partitions())
+        self._serve(
             follow_ddl(
                 self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
             )
         )
-        self.services.add(BackfillRunner(self.database, tubes).run())
-        self.services.add(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
+        self._serve(BackfillRunner(self.database, tubes).run())
+        self._serve(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
         sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
         if sampler.tubes:
-            self.services.add(sampler.run())
+            self._serve(sampler.run())
         if self._shedder is not None:
-            self.services.add(self._shedder.run())
+            self._serve(self._shedder.run())
         self.is_served = True
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
         async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
             stack.push_async_callback(self.database.close)
-            stack.push_async_callback(self._withdraw_kafka)
-            stack.push_async_callback(self.services.close)
+            stack.push_async_callback(self._services.end_those_of, self)
             stack.push_async_callback(end, self._leading)
-            await end(self._moving.values())
             await self._elections.stop()
+
+    def _serve(self, service: Coroutine[Any, Any, None]) -> None:
+        self._services.add(self, service)
 
     # --- leadership -----------------------------------------------------------------------
 
@@ -237,7 +238,7 @@ class Host:
                 self._note_partitions(await read_partitions(self.database.pool, list(self.queues)))
             except RECOVERABLE:
                 continue  # told by what renews the terms
-            self._follow_elections()
+            self._elections.follow()
             self._tell_standby()
 
     def _note_partitions(self, partitions: Mapping[str, int]) -> None:
@@ -247,39 +248,6 @@ class Host:
                 queue.log.warning("tube_dropped", remark="it is served again when it is back")
             elif queue.partitions and not before and self.is_served:
                 queue.log.info("tube_found", partitions=queue.partitions)
-
-    def _wanted_elections(self) -> set[str]:
-        if self._elections.are_shared:
-            return {ALL}
-        return {name for name, queue in self.queues.items() if queue.partitions or not self._takes_up}
-
-    def _follow_elections(self) -> None:
-        """Join the elections of queues that have come, and leave those of queues that have gone."""
-        wanted, joined = self._wanted_elections(), self._elections.joined
-        self._moving = {name: task for name, task in self._moving.items() if not task.done()}
-        for name in (wanted ^ joined) - self._moving.keys():
-            move = self._elections.join if name in wanted else self._elections.leave
-            self._moving[name] = asyncio.create_task(self._move(name, move(name)))
-
-    async def _join(self, name: str) -> None:
-        """Join an election; one whose broker does not answer is left to `_follow_elections`."""
-        try:
-            await self._elections.join(name)
-        except BrokerUnavailable as error:
-            self._tell_unjoined(name, error)
-
-    async def _move(self, name: str, moving: Coroutine[None, None, None]) -> None:
-        try:
-            await moving
-        except PytubeError as error:
-            self._tell_unjoined(name, error)
-        else:
-            self._told.pop(name, None)
-
-    def _tell_unjoined(self, name: str, error: PytubeError) -> None:
-        if is_news(self._told, name, str(error)):
-            log = self._log if name == ALL else self.queues[name].log
-            log.warning("election_not_joined", reason=str(error))
 
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
@@ -292,19 +260,6 @@ class Host:
     def _delivers_first(self, tube: str) -> bool:
         """Whether it is on this process to compare samples of a tube."""
         return (tube, 0) in self.working()
-
-    # --- Kafka ----------------------------------------------------------------------------
-
-    async def _report_kafka(self) -> None:
-        """Say in the database what can't be reached; terms can't, where that is why nothing is led."""
-        while True:
-            with suppress(*RECOVERABLE):  # told by what renews the terms
-                await self._kafka.update()
-            await asyncio.sleep(REPORT_PAUSE)
-
-    async def _withdraw_kafka(self) -> None:
-        with suppress(*RECOVERABLE):  # what was said is believed for half a minute
-            await self._kafka.withdraw()
 
     # --- shedding -------------------------------------------------------------------------
 

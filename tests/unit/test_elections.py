@@ -193,10 +193,10 @@ async def test_who_leaves_one_group_for_all_queues_leaves_all(
 
 async def test_a_service_that_ends_is_a_fault_unless_it_may() -> None:
     services = Services()
-    services.add(asyncio.sleep(0), may_end=True)
+    services.add(None, asyncio.sleep(0), may_end=True)
     await asyncio.sleep(0.001)
     assert not services.is_broken
-    services.add(asyncio.sleep(0))
+    services.add(None, asyncio.sleep(0))
     await services.wait()
     assert services.is_broken
 
@@ -207,14 +207,14 @@ async def test_the_error_of_a_service_is_raised_to_who_waits() -> None:
     async def fail() -> None:
         raise ValueError("a fault of ours")
 
-    services.add(fail(), may_end=True)
+    services.add(None, fail(), may_end=True)
     with pytest.raises(ValueError, match="a fault of ours"):
         await services.wait()
 
 
 async def test_who_waits_for_services_goes_on_when_they_are_closed() -> None:
     services = Services()
-    services.add(asyncio.sleep(1000))
+    services.add(None, asyncio.sleep(1000))
     waiting = asyncio.create_task(services.wait())
     await services.close()
     await waiting
