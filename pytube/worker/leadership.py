@@ -71,8 +71,6 @@ class Leadership:
         self._queue = queue
         self._database = database
         self._claim = claim
-        self._has_begun = False
-        """Whether a term has begun whose end has not been looked at."""
         self._told = ""
         """The error that was logged last, as long as terms fail."""
         self._tries = 0
@@ -82,31 +80,38 @@ class Leadership:
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
         try:
-            while self._claim.withdrawn is None:
-                began = time.monotonic()
-                try:
-                    await self._lead_once()
-                except (EpochMoved, FencedBySink):
-                    await self._pause(_RETRY_PAUSE)
-                except WrongPartitions:
-                    if not await self._has_partition():
-                        break
-                except NotLeader:
-                    break  # another worker may own it now; the election offers it again
-                except SinkAhead:
-                    continue  # it has been told, and the pause is over
-                except _RETRIED as error:
-                    await self._rest_after(error, time.monotonic() - began)
-                except Exception as error:
-                    await self._note_failure(error, 1)
-                    raise
-                else:
-                    await self._note_mended()
-                self._ahead_since = None
+            while self._claim.withdrawn is None and await self._lead_and_rest():
+                pass
         finally:
             self._claim.handed_over()
 
-    async def _rest_after(self, error: PytubeError, lasted: float) -> None:
+    async def _lead_and_rest(self) -> bool:
+        """One term, and a pause if it has failed; whether another may begin."""
+        began, active_term = time.monotonic(), None
+        try:
+            active_term = await self._begin()
+            await self._lead_once(active_term)
+        except (EpochMoved, FencedBySink):
+            await self._pause(_RETRY_PAUSE)
+        except WrongPartitions:
+            if not await self._has_partition():
+                return False
+        except NotLeader:
+            return False  # another worker may own it now; the election offers it again
+        except SinkAhead:
+            return True  # it has been told, and the pause is over
+        except _RETRIED as error:
+            await self._rest_after(error, time.monotonic() - began, begun=active_term is not None)
+        except Exception as error:
+            if active_term is not None:
+                await self._note_failure(error, 1)
+            raise
+        else:
+            await self._note_mended()
+        self._ahead_since = None
+        return True
+
+    async def _rest_after(self, error: PytubeError, lasted: float, *, begun: bool) -> None:
         """Pause after a term that has failed, for longer each time."""
         # terms that fail as soon as they begin are one outage, not many
         if lasted > _STEADY:
@@ -114,7 +119,8 @@ class Leadership:
             self._told = ""
         self._tries += 1
         self._warn_once("term_failed", error)
-        await self._note_failure(error, _ALARM)
+        if begun:  # what can't begin is seen to have no leader
+            await self._note_failure(error, _ALARM)
         await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
 
     async def _note_failure(self, error: Exception, alarm: int) -> None:
@@ -123,9 +129,6 @@ class Leadership:
         Each new term looks as if it delivered, so that nobody else would notice. A fault of ours is told at
         once: it has not released its term, so the next one begins late.
         """
-        if not self._has_begun:  # what can't begin is seen to have no leader
-            return
-        self._has_begun = False
         reason, failing = f"{type(error).__name__}: {error}", self._queue.failing
         alike, number = _ALIKE.sub("#", reason), self._claim.partition
         one = failing.get(number)
@@ -178,13 +181,12 @@ class Leadership:
 
     # --- one term -------------------------------------------------------------------------
 
-    async def _lead_once(self) -> None:
-        """One term, from the epoch that it is acquired against to its release."""
-        active_term = await self._begin()
+    async def _lead_once(self, active_term: ActiveTerm) -> None:
+        """One term that was acquired, to its release."""
         term = active_term.term
         where = term.tube, term.partition
         self._database.terms[where] = active_term
-        self._has_begun = is_known = True
+        is_known = True
         mended = asyncio.create_task(self._note_mended_later())
         try:
             await self._wait_for_earlier_terms(active_term)
