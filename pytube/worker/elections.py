@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -49,7 +49,7 @@ class ClaimLimits:
 class Elections:
     """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
 
-    They can leave a queue to the other processes, as `Sheds` has it; see `leaves_all`.
+    They leave queues to the other processes, as `Sheds` has it; see `leaves_all`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Elections:
         services: Services,
         on_claim: Callable[[Claim], None],
         limits: ClaimLimits,
+        away: Set[str],
         host: str | None = None,
         *,
         takes_up: bool = False,
@@ -75,6 +76,7 @@ class Elections:
             services: runs what follows the claims.
             on_claim: receives the claims, as they are granted and may begin.
             limits: of the process.
+            away: queues that are left to other processes for a while.
             host: its name, where there are several.
             takes_up: whether the election of a queue that does not exist is left.
 
@@ -89,8 +91,7 @@ class Elections:
         self._on_claim = on_claim
         self._limits = limits
         self._host = host
-        self._given_up: set[str] = set()
-        """Queues that are left to other processes for a while."""
+        self._away = away
         leases = config.election_kind == "lease"
         self.leaves_all = (
             not leases and config.kafka is not None and config.kafka.shared_partitions is not None
@@ -114,7 +115,9 @@ class Elections:
         """
         config, queues, database = self._config, self._queues, self._database
         if config.election_kind == "lease":
-            return _lease(config, queues, database.pool, self._instance_id, self._limits.room, self._host)
+            return _lease(
+                config, queues, database.pool, self._instance_id, self._limits.room, self._away, self._host
+            )
         try:
             from pytube.election.neli import NeliElection
         except ImportError as error:
@@ -138,6 +141,7 @@ class Elections:
             client_id=worker.client_id,
             bootstrap_servers=kafka.bootstrap_servers,
             slots=slots,
+            away=self._away,
             able=lambda: database.down_for < worker.session_timeout,
             options=kafka.options,
             receive_deadline=worker.receive_deadline,
@@ -208,9 +212,6 @@ class Elections:
         except BaseException:
             self._unjoined[name] = election
             raise
-        if isinstance(election, Sheds):
-            for queue in filter(election.serves, self._given_up):
-                election.give_up(queue)  # it was given up in an election that was left meanwhile
         self._joined[name] = election, self._services.add(self, self._follow_claims(election))
 
     async def leave(self, name: str) -> None:
@@ -260,18 +261,6 @@ class Elections:
         election = self._election_of(tube)
         return None if election is None else election.processes(tube)
 
-    def give_up(self, tube: str) -> None:
-        """Hand over all partitions of the queue, and leave it to the others until `come_back`."""
-        self._given_up.add(tube)
-        if (election := self._election_of(tube)) is not None:
-            election.give_up(tube)
-
-    def come_back(self, tube: str) -> None:
-        """Take part again."""
-        self._given_up.discard(tube)
-        if (election := self._election_of(tube)) is not None:
-            election.come_back(tube)
-
     def _election_of(self, tube: str) -> Sheds | None:
         joined = self._joined.get(ALL if self.are_shared else tube)
         if joined is None or not isinstance(election := joined[0], Sheds):
@@ -285,6 +274,7 @@ def _lease(
     pool: Queries,
     instance_id: UUID,
     room: Room,
+    away: Set[str],
     host: str | None,
 ) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
@@ -309,6 +299,7 @@ def _lease(
         tick=tick,
         leave=leave,
         room=room,
+        away=away,
         drain_limit=max(map(_drain_limit, queues.values())),
         host=host,
     )

@@ -90,6 +90,8 @@ class Host:
         """Why it is not."""
         self.shards: Shards = {}
         """The shards of each queue, as last read."""
+        self.away: set[str] = set()
+        """Tubes that are left to other processes for a while."""
         self._config = config
         self._emit_of_process = emit
         self._takes_up = takes_up
@@ -125,6 +127,7 @@ class Host:
             services,
             self._on_claim,
             claim_limits,
+            self.away,
             name,
             takes_up=takes_up,
         )
@@ -273,6 +276,7 @@ class Host:
         return LoadShedder(
             {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
             self._elections,
+            self.away,
             self.database.pool,
             together=self._elections.leaves_all,
             beside=self._count_records if self._elections.leaves_all else lambda: 0,

@@ -47,24 +47,12 @@ class FakeElection:
 class FakeGroup(FakeElection):
     """One that a process can leave for a while."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.is_away = False
-
     def serves(self, tube: str) -> bool:
         return tube == self.name
 
     def processes(self, tube: str) -> int | None:
         assert self.serves(tube)
         return 2
-
-    def give_up(self, tube: str) -> None:
-        assert self.serves(tube)
-        self.is_away = True
-
-    def come_back(self, tube: str) -> None:
-        assert self.serves(tube)
-        self.is_away = False
 
 
 class Scene:
@@ -88,6 +76,7 @@ class Scene:
             self.services,
             lambda claim: self.claims.append(claim.tube),
             ClaimLimits(Room(None), TokenBucket(2.0)),
+            set(),
         )
 
     def _make(self, name: str) -> FakeElection:
@@ -160,26 +149,18 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
     await asyncio.wait_for(elections._wait_for_turn(over), 0.4)
 
 
-async def test_a_queue_is_left_to_others_alone_and_stays_so_when_its_election_is_joined_anew(
+async def test_who_shares_a_queue_is_known_while_its_election_is_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, configured(KAFKA), FakeGroup)
-    t, u = cast("list[FakeGroup]", scene.made)
     assert not scene.elections.serves("t"), "the process takes no part yet"
     for name in ("t", "u"):
         await scene.elections.join(name)
     assert scene.elections.serves("t")
     assert scene.elections.processes("t") == 2
-    scene.elections.give_up("t")
-    assert (t.is_away, u.is_away) == (True, False)
     await scene.elections.leave("t")  # it was dropped
     assert scene.elections.processes("t") is None
-    await scene.elections.join("t")
-    anew = cast("FakeGroup", scene.made[-1])
-    assert anew is not t
-    assert anew.is_away, "its time is not over"
-    scene.elections.come_back("t")
-    assert [one.is_away for one in (t, u, anew)] == [True, False, False]
+    assert scene.elections.processes("u") == 2
     await scene.elections.stop()
     await scene.services.close()
 

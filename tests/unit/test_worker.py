@@ -269,8 +269,8 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
 
 async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
     hosts = Worker(parse(SEVERAL, environment={}))._hosts
-    metrics = hosts[1].of_kind(Tube)["t"].metrics
-    metrics.is_away, metrics.sheds = True, 2
+    hosts[1].away.add("t")
+    hosts[1].of_kind(Tube)["t"].metrics.sheds = 2
     samples = {
         (sample.name, *sample.labels.values()): sample.value
         for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +50,7 @@ class NeliElection:
         bootstrap_servers: str,
         slots: int | None = None,
         able: Callable[[], bool] = lambda: True,
+        away: Set[str] = frozenset(),
         options: Mapping[str, Any] | None = None,
         receive_deadline: float = 5.0,
         session_timeout: float = 15.0,
@@ -72,6 +73,8 @@ class NeliElection:
                 many as the tube.
             able: whether this process could lead at all; called as often. While it can't, it is no
                 member, so that others get its partitions.
+            away: tubes that this process leaves to others; looked at as often. One of them is enough to leave
+                the group, which has no way to refuse a single partition.
             options: more settings for librdkafka; they may be secrets.
             receive_deadline: how long an answer of the broker is waited for.
             session_timeout: after so long without a sign of life others get our partitions.
@@ -111,7 +114,7 @@ class NeliElection:
         self._board: ClaimBoard | None = None
         self._member: Member | None = None
         self._care: asyncio.Task[None] | None = None
-        self._given_up = False
+        self._away = away
 
     async def start(self) -> None:
         """Make or widen the topic, and join the group.
@@ -180,14 +183,6 @@ class NeliElection:
         """Not known: a member of the group is not told who the others are."""
         return None
 
-    def give_up(self, tube: str) -> None:  # noqa: ARG002 # the contract's
-        """Hand over all partitions of all tubes, then leave the group, which has no way to refuse one."""
-        self._given_up = True
-
-    def come_back(self, tube: str) -> None:  # noqa: ARG002 # the contract's
-        """Join the group again."""
-        self._given_up = False
-
     async def _ask(self, slot: int) -> None:
         """Ask the coordinator; see `NeliClaim.prove`."""
         if self._member is None:
@@ -211,7 +206,7 @@ class NeliElection:
             if (able := self._able()) != was_able:
                 was_able = able
                 self._tell_able(able)
-            if (is_member := able and not self._given_up) != was_member:
+            if (is_member := able and not self._is_given_up) != was_member:
                 was_member = is_member
                 await self._leave_or_join(board, is_member)
             if self._follow_tubes():
@@ -241,10 +236,14 @@ class NeliElection:
     async def _leave_or_join(self, board: ClaimBoard, is_member: bool) -> None:
         if is_member:
             board.resume()
-        elif self._given_up:  # else there is no database to hand anything over in order
+        elif self._is_given_up:  # else there is no database to hand anything over in order
             await wait_until_over(board.pause(), self.settings.drain_limit)
         if self._member is not None:
             self._member.stay_away(not is_member)
+
+    @property
+    def _is_given_up(self) -> bool:
+        return not self._away.isdisjoint(self._tubes)
 
     def _tell_able(self, able: bool) -> None:
         if able:
