@@ -200,3 +200,14 @@ async def test_who_waits_for_services_goes_on_when_they_are_closed() -> None:
     await services.close()
     await waiting
     assert not services.is_broken
+
+
+async def test_the_services_of_one_owner_end_without_those_of_others() -> None:
+    services = Services()
+    ours, theirs = services.add("us", asyncio.sleep(1000)), services.add("them", asyncio.sleep(1000))
+    await services.end_those_of("us")
+    assert ours.cancelled()
+    assert not theirs.done()
+    assert not services.is_broken, "nothing has ended by itself"
+    await services.close()
+    assert theirs.cancelled()
