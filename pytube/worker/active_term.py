@@ -178,7 +178,8 @@ class ActiveTerm:
             self._emit(event)
         elif event.reason != outage.reason and now >= outage.told_at + _REASON_PAUSE:
             outage.reason, outage.told_at = event.reason, now
-            Logger("pytube.worker", **host_fields(self.term.host)).warning(
+            log = Logger("pytube.worker", **host_fields(self.term.host))
+            log.warning(
                 "reason_changed",
                 tube=event.tube,
                 partition=event.partition,
