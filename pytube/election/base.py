@@ -151,7 +151,8 @@ class Election(Protocol):
 class Sheds(Protocol):
     """What an election offers in addition to `Election` if a process can leave a tube to the others.
 
-    Who leaves one group for all tubes leaves all of them, whichever is named.
+    It is left while it is among those that the election is told to stay away from: the claims are revoked, so
+    its partitions end in order. Who leaves one group for all tubes leaves all of them, whichever is named.
     """
 
     def serves(self, tube: str) -> bool:
@@ -159,12 +160,3 @@ class Sheds(Protocol):
 
     def processes(self, tube: str) -> int | None:
         """How many processes share the tube, this one included, as last heard; None: that is not known."""
-
-    def give_up(self, tube: str) -> None:
-        """Hand over all partitions of the tube, and leave it to the others until `come_back`.
-
-        Returns at once; the claims are revoked, so the partitions end in order.
-        """
-
-    def come_back(self, tube: str) -> None:
-        """Take part again."""

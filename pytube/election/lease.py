@@ -130,18 +130,17 @@ class Room:
     def __init__(self, most: int | None) -> None:
         """`most`: None for any number."""
         self._most = most
-        self._counts: list[Callable[[], int]] = []
+        self._claims: list[Claim] = []
 
-    def count(self, claimed: Callable[[], int]) -> None:
-        """`claimed` tells how many partitions one election has claimed."""
-        self._counts.append(claimed)
+    def add(self, claim: Claim) -> None:
+        """A partition is claimed, until the claim is over."""
+        self._claims.append(claim)
 
     @property
     def left(self) -> int | None:
         """How many more partitions this process may lead; None: any number."""
-        if self._most is None:
-            return None
-        return max(0, self._most - sum(claimed() for claimed in self._counts))
+        self._claims = [claim for claim in self._claims if claim.over_at is None]
+        return None if self._most is None else max(0, self._most - len(self._claims))
 
 
 class LeaseElection:
@@ -154,6 +153,7 @@ class LeaseElection:
         tick: Callable[[Collection[str]], Awaitable[Mapping[str, LeaseTick]]],
         leave: Callable[[str | None], Awaitable[None]],
         room: Room | None = None,
+        away: Set[str] = frozenset(),
         interval: float = 0.5,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
@@ -166,6 +166,7 @@ class LeaseElection:
             tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
             leave: calls `tube_lease_leave`; None: for all tubes.
             room: for partitions that this process leads, shared with its other elections; None: without end.
+            away: tubes that this process leaves to others; looked at before each tick.
             interval: pause between ticks; each differs from it by up to a fifth.
             drain_limit: how long `stop` waits for claims to be handed over.
             choice: the source of chance.
@@ -175,8 +176,7 @@ class LeaseElection:
         self._tick = tick
         self._leave = leave
         self._room = room or Room(None)
-        self._room.count(self._claimed)
-        self._given_up: set[str] = set()
+        self._away = away
         self._left: frozenset[str] = frozenset()
         """Tubes in which this process takes no part, as the others can see."""
         self._processes: dict[str, int] = {}
@@ -239,7 +239,11 @@ class LeaseElection:
 
     async def _take_part(self) -> Mapping[str, LeaseTick]:
         """Leave the tubes that are to be left, and tick for the others."""
-        absent = self._tubes if self._room.left == 0 else frozenset(self._given_up)
+        given_up = self._tubes & self._away
+        for tube in given_up:
+            for claim in self._claims.get(tube, {}).values():
+                claim.withdraw(_GIVEN_UP)
+        absent = self._tubes if self._room.left == 0 else given_up
         if absent == self._tubes != self._left:
             await self._leave(None)
             self._left = absent
@@ -250,10 +254,6 @@ class LeaseElection:
         present = self._tubes - absent
         return await self._tick(present) if present else {}
 
-    def _claimed(self) -> int:
-        claims = (claim for of_tube in self._claims.values() for claim in of_tube.values())
-        return sum(claim.over_at is None for claim in claims)
-
     def serves(self, tube: str) -> bool:
         """Whether it is one of the tubes."""
         return tube in self._tubes
@@ -261,16 +261,6 @@ class LeaseElection:
     def processes(self, tube: str) -> int | None:
         """As the last tick said; None before the first one."""
         return self._processes.get(tube)
-
-    def give_up(self, tube: str) -> None:
-        """Withdraw the claims of the tube now; the others learn of it at the next tick."""
-        self._given_up.add(tube)
-        for claim in self._claims.get(tube, {}).values():
-            claim.withdraw(_GIVEN_UP)
-
-    def come_back(self, tube: str) -> None:
-        """Tick for the tube again."""
-        self._given_up.discard(tube)
 
     def _pause(self) -> float:
         """Seconds until the next tick: longer after each failure, and never the same for all."""
@@ -294,7 +284,7 @@ class LeaseElection:
 
     def _apply_to(self, tube: str, tick: LeaseTick) -> None:
         self._processes[tube] = tick.instances
-        if tube in self._given_up:
+        if tube in self._away:
             return  # since the tick was sent
         claims = self._claims.setdefault(tube, {})
         if self._settled.get(tube) == tick and not any(
@@ -313,5 +303,6 @@ class LeaseElection:
         for partition in steps.give_back:
             claims[partition].withdraw(SHARED)
         for partition in steps.claim:
-            claims[partition] = LeaseClaim(tube, partition)
-            self._queue.put_nowait(claims[partition])
+            claims[partition] = claim = LeaseClaim(tube, partition)
+            self._room.add(claim)
+            self._queue.put_nowait(claim)

@@ -6,7 +6,10 @@ of the process. Where notifications do not arrive, workers poll instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
 from uuid import uuid4
 
 import psycopg
@@ -39,100 +42,100 @@ async def wake_up(session: Queries, term: Term) -> None:
     await session.execute(queries.WAKE, term.arguments)
 
 
-class Listener:
-    """Listens to the notifications of all tubes of a process, over one session."""
+@dataclass(frozen=True, slots=True)
+class PodsArrived:
+    """Pods arrived for a partition."""
 
-    def __init__(
-        self,
-        session: Session,
-        tubes: Sequence[str],
-        log: Logger,
-        on_wake: Callable[[str, int], None],
-        on_works: Callable[[], None],
-        on_ddl: Callable[[], None],
-    ) -> None:
-        """Args:
-        session: of its own.
-        tubes: whose notifications are received.
-        log: of the host.
-        on_wake: receives the tube and the partition that pods arrived for.
-        on_works: called when notifications begin to arrive: earlier ones were lost.
-        on_ddl: called when an event trigger has seen DDL on an attached table.
-        """
-        self._session = session
-        self._tubes = tubes
-        self._on_wake = on_wake
-        self._on_works = on_works
-        self._on_ddl = on_ddl
-        self._of_channel: dict[str, str] = {}
-        self._log = log
-        self._writers_notify = False
-        self.works = False
-        """Whether notifications do arrive; until it is known, and where they don't, workers poll."""
+    tube: str
+    partition: int
 
-    async def run(self) -> None:
-        """Listen until cancelled.
 
-        Raises:
-            DatabaseUnavailable: the session was lost.
-            StatementFailed: Postgres does not let us listen (a standby, a full queue).
-        """
-        self._of_channel = dict(await self._session.rows(queries.CHANNELS, {"tubes": list(self._tubes)}))
-        self._writers_notify = bool(await self._session.value(queries.WAKES))
-        nonce = uuid4().hex
-        connection = self._session.connection
-        try:
-            with translated():
-                listens = sql.SQL("; ").join(
-                    sql.SQL("LISTEN {}").format(sql.Identifier(channel)) for channel in self._of_channel
-                )
-                await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
-                await self._test(nonce)
-                self._log_if_polling()
-                while not connection.closed:
-                    async for notification in connection.notifies(timeout=_TEST_INTERVAL):
-                        self._on_notification(notification, nonce)
-                    await self._test(nonce)
-        except psycopg.Error as error:
-            raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
-        finally:
-            self.works = False
-        raise DatabaseUnavailable("the listening session ended")
+class Heard(Enum):
+    """What else a session that listens has learned."""
 
-    async def _test(self, nonce: str) -> None:
-        """Notify ourselves, to find out whether what is notified arrives."""
-        connection = self._session.connection
-        channel = next(iter(self._of_channel))
-        notify = connection.execute("SELECT pg_notify(%s, %s)", (channel, nonce))
-        await wait_for_answer(connection, _LISTEN_LIMIT, notify)
-        async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
-            self._on_notification(notification, nonce)
-            if notification.payload == nonce:
-                return
-        self.works = False
+    WORKS = "notifications begin to arrive; earlier ones were lost"
+    MISSING = "they do not arrive, so workers poll"
+    DDL = "an event trigger has seen DDL on an attached table"
 
-    def _log_if_polling(self) -> None:
-        if self.works:
-            return
-        if self._writers_notify:
-            reason = "notifications do not arrive (a pooler in front of Postgres that drops them?)"
-            remedy = "point postgres.dsn at the server itself"
-        else:
-            reason = "writers do not notify, because a transaction that does can't be prepared"
-            remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
-        self._log.info("notifications_missing", reason=reason, remedy=remedy)
+    @classmethod
+    def of(cls, *, works: bool) -> Heard:
+        """Whether they arrive."""
+        return cls.WORKS if works else cls.MISSING
 
-    def _on_notification(self, notification: psycopg.Notify, nonce: str) -> None:
-        payload = notification.payload
-        if payload == nonce:
-            if self._writers_notify and not self.works:
-                self.works = True
-                self._on_works()
-        elif payload == "ddl":
-            self._on_ddl()
-        elif (
-            notification.channel in self._of_channel
-            # Anybody who may log in can notify, and int() takes neither all digits nor any number of them.
-            and (payload.isascii() and payload.isdigit() and len(payload) < _DIGITS)
-        ):
-            self._on_wake(self._of_channel[notification.channel], int(payload))
+
+async def listen(
+    session: Session, tubes: Sequence[str], log: Logger
+) -> AsyncGenerator[PodsArrived | Heard, None]:
+    """What is notified of all tubes of a process, over a session of its own; without end.
+
+    Until it is known that notifications do arrive, they don't.
+
+    Raises:
+        DatabaseUnavailable: the session was lost.
+        StatementFailed: Postgres does not let us listen (a standby, a full queue).
+    """
+    of_channel: dict[str, str] = dict(await session.rows(queries.CHANNELS, {"tubes": list(tubes)}))
+    writers_notify = bool(await session.value(queries.WAKES))
+    nonce = uuid4().hex
+    connection, works = session.connection, False
+    with _refusals():
+        listens = sql.SQL("; ").join(map(_listening, of_channel))
+        await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
+        is_told = False
+        while not connection.closed:
+            # Notify ourselves, to find out whether what is notified arrives.
+            notify = connection.execute("SELECT pg_notify(%s, %s)", (next(iter(of_channel)), nonce))
+            await wait_for_answer(connection, _LISTEN_LIMIT, notify)
+            is_answered = False
+            async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
+                if is_answered := notification.payload == nonce:
+                    break
+                if (news := _read(notification, of_channel)) is not None:
+                    yield news
+            if works != (is_answered and writers_notify):
+                works = not works
+                yield Heard.of(works=works)
+            if not (works or is_told):
+                _log_polling(log, writers_notify=writers_notify)
+            is_told = True
+            async for notification in connection.notifies(timeout=_TEST_INTERVAL):
+                if notification.payload == nonce and writers_notify and not works:  # it is late
+                    works = True
+                    yield Heard.WORKS
+                elif (news := _read(notification, of_channel)) is not None:
+                    yield news
+    raise DatabaseUnavailable("the listening session ended")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        with translated():
+            yield
+    except psycopg.Error as error:
+        raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
+
+
+def _listening(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+
+
+def _read(notification: psycopg.Notify, of_channel: Mapping[str, str]) -> PodsArrived | Heard | None:
+    payload = notification.payload
+    if payload == "ddl":
+        return Heard.DDL
+    # Anybody who may log in can notify, and int() takes neither all digits nor any number of them.
+    is_number = payload.isascii() and payload.isdigit() and len(payload) < _DIGITS
+    if is_number and notification.channel in of_channel:
+        return PodsArrived(of_channel[notification.channel], int(payload))
+    return None
+
+
+def _log_polling(log: Logger, *, writers_notify: bool) -> None:
+    if writers_notify:
+        reason = "notifications do not arrive (a pooler in front of Postgres that drops them?)"
+        remedy = "point postgres.dsn at the server itself"
+    else:
+        reason = "writers do not notify, because a transaction that does can't be prepared"
+        remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"
+    log.info("notifications_missing", reason=reason, remedy=remedy)

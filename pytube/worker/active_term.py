@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytube import clock
 from pytube.db.locks import TableLock
@@ -28,10 +28,23 @@ from pytube.logs import Logger, host_fields
 from pytube.model import COUNTER_BITS, Token
 from pytube.sources.terms import Term, Troubles
 
+if TYPE_CHECKING:
+    from pytube.worker.partition_worker import PartitionWorker
+
 _POLL_INTERVAL = 0.05
 """Seconds between checks of a lapsed trust."""
 _REASON_PAUSE = 60.0
 """Seconds between two reasons of one outage that are logged; an error may name another port each time."""
+
+
+@dataclass(slots=True)
+class _Outage:
+    """One that was told."""
+
+    since: float
+    reason: str
+    """The last one that was logged."""
+    told_at: float
 
 
 class ActiveTerm:
@@ -73,10 +86,10 @@ class ActiveTerm:
         self._deadline = deadline
         self._renewed_at = sent_at
         self._emit = emit
-        self._down_since: dict[str, float] = {}
-        """Outages that were told and whose end was not."""
-        self._reasons: dict[str, tuple[str, float]] = {}
-        """Of each outage the last reason that was logged, and when."""
+        self.worker: PartitionWorker[Any] | None = None
+        """What works on the partition; None while nothing is marked."""
+        self._outages: dict[str, _Outage] = {}
+        """Those that were told and whose end was not."""
         self._counter = 0
         self._lapsed = False
 
@@ -130,6 +143,11 @@ class ActiveTerm:
         return isinstance(self.stop, Revoked)
 
     @property
+    def is_resting(self) -> bool:
+        """Whether all was given back for a pause; the renewals say so, too."""
+        return self.troubles.reason("paused") is not None
+
+    @property
     def pause(self) -> Paused | None:
         """Why the partition is to pause, if nothing else stops it; None when it is not."""
         return stop if isinstance(stop := self.stop, Paused) else None
@@ -155,13 +173,11 @@ class ActiveTerm:
         Here the two events pair, for as long as the term lasts; its end ends all that was told of it.
         """
         now = time.monotonic()
-        if what not in self._down_since:
-            self._down_since[what] = now
+        if (outage := self._outages.get(what)) is None:
+            self._outages[what] = _Outage(now, event.reason, now)
             self._emit(event)
-        else:
-            reason, told_at = self._reasons[what]
-            if event.reason == reason or now < told_at + _REASON_PAUSE:
-                return
+        elif event.reason != outage.reason and now >= outage.told_at + _REASON_PAUSE:
+            outage.reason, outage.told_at = event.reason, now
             log = Logger("pytube.worker", **host_fields(self.term.host))
             log.warning(
                 "reason_changed",
@@ -169,19 +185,17 @@ class ActiveTerm:
                 partition=event.partition,
                 what=what,
                 reason=event.reason,
-                seconds=round(now - self._down_since[what], 3),
+                seconds=round(now - outage.since, 3),
             )
-        self._reasons[what] = event.reason, now
 
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
         """Emit the event of the end of an outage that was told, made of its length in seconds."""
-        since = self._down_since.pop(what, None)
-        if since is not None:
-            self._emit(event(time.monotonic() - since))
+        if (outage := self._outages.pop(what, None)) is not None:
+            self._emit(event(time.monotonic() - outage.since))
 
     def is_told_down(self, what: str) -> bool:
         """Whether an outage was told and its end was not."""
-        return what in self._down_since
+        return what in self._outages
 
     # --- trust ----------------------------------------------------------------------------
 

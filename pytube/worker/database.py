@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -37,7 +37,7 @@ from pytube.logs import Logger, host_fields, is_news
 from pytube.pipeline.retry_queue import backoff
 from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
-from pytube.sources.wakeup import Listener
+from pytube.sources.wakeup import Heard, PodsArrived, listen
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.services import first_to_end
 
@@ -99,7 +99,8 @@ class Database:
         self.renews = False
         """Whether the last attempt to renew terms succeeded."""
         self._label = label
-        self._listener: Listener | None = None
+        self.notifications_work = False
+        """Whether notifications arrive; until that is known, and where they don't, workers poll."""
         self._kept: set[Session] = set()
         """The sessions of the services."""
         self._incarnation: str | None = None
@@ -107,11 +108,6 @@ class Database:
         self._told: dict[object, str] = {}
         self.log = Logger("pytube.worker", **host_fields(host))
         """For all that concerns this host."""
-
-    @property
-    def notifications_work(self) -> bool:
-        """Whether notifications arrive."""
-        return self._listener is not None and self._listener.works
 
     @property
     def down_for(self) -> float:
@@ -273,17 +269,26 @@ class Database:
                 active_term.attention.set()
 
     async def _listen(self, session: Session) -> None:
-        self._listener = Listener(session, self._tubes, self.log, self._wake, self._wake_all, self.ddl.set)
         try:
-            await self._listener.run()
+            async with aclosing(listen(session, self._tubes, self.log)) as heard:
+                async for news in heard:
+                    self._note(news)
         finally:
-            self._listener = None
+            self.notifications_work = False
             self._wake_all()
 
-    def _wake(self, tube: str, partition: int) -> None:
-        """Pods arrived for a partition."""
-        if (active_term := self.terms.get((tube, partition))) is not None:
-            active_term.wake()
+    def _note(self, news: PodsArrived | Heard) -> None:
+        match news:
+            case PodsArrived(tube, partition):
+                if (active_term := self.terms.get((tube, partition))) is not None:
+                    active_term.wake()
+            case Heard.WORKS:
+                self.notifications_work = True
+                self._wake_all()
+            case Heard.MISSING:
+                self.notifications_work = False
+            case Heard.DDL:
+                self.ddl.set()
 
     def _wake_all(self) -> None:
         """Pods may have arrived for any partition."""

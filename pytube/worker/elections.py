@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -16,7 +16,8 @@ from pytube.db.session import Queries
 from pytube.election import Claim, Election
 from pytube.election.base import Revoked, Sheds
 from pytube.election.lease import LeaseElection, LeaseTick, Room
-from pytube.errors import ConfigError, how_to_install
+from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
+from pytube.logs import Logger, host_fields, is_news
 from pytube.pipeline.limits import TokenBucket
 from pytube.sources import queries
 from pytube.worker.database import Database
@@ -48,7 +49,7 @@ class ClaimLimits:
 class Elections:
     """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
 
-    They can leave a queue to the other processes, as `Sheds` has it; see `leaves_all`.
+    They leave queues to the other processes, as `Sheds` has it; see `leaves_all`.
     """
 
     def __init__(
@@ -60,7 +61,10 @@ class Elections:
         services: Services,
         on_claim: Callable[[Claim], None],
         limits: ClaimLimits,
+        away: Set[str],
         host: str | None = None,
+        *,
+        takes_up: bool = False,
     ) -> None:
         """Joins none.
 
@@ -72,7 +76,9 @@ class Elections:
             services: runs what follows the claims.
             on_claim: receives the claims, as they are granted and may begin.
             limits: of the process.
+            away: queues that are left to other processes for a while.
             host: its name, where there are several.
+            takes_up: whether the election of a queue that does not exist is left.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
@@ -85,8 +91,7 @@ class Elections:
         self._on_claim = on_claim
         self._limits = limits
         self._host = host
-        self._given_up: set[str] = set()
-        """Queues that are left to other processes for a while."""
+        self._away = away
         leases = config.election_kind == "lease"
         self.leaves_all = (
             not leases and config.kafka is not None and config.kafka.shared_partitions is not None
@@ -96,6 +101,11 @@ class Elections:
         """Whether one election is for all queues."""
         self._unjoined = {name: self._make(name) for name in ([ALL] if self.are_shared else queues)}
         self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
+        self._moving: dict[str, asyncio.Task[None]] = {}
+        """Elections that are being joined or left."""
+        self._takes_up = takes_up
+        self._log = Logger("pytube.worker", **host_fields(host))
+        self._told: dict[object, str] = {}
 
     def _make(self, name: str) -> Election:
         """The election of a name.
@@ -105,9 +115,11 @@ class Elections:
         """
         config, queues, database = self._config, self._queues, self._database
         if config.election_kind == "lease":
-            return _lease(config, queues, database.pool, self._instance_id, self._limits.room, self._host)
+            return _lease(
+                config, queues, database.pool, self._instance_id, self._limits.room, self._away, self._host
+            )
         try:
-            from pytube.election.neli import NeliElection, SharedElection
+            from pytube.election.neli import NeliElection
         except ImportError as error:
             raise ConfigError(
                 f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
@@ -122,12 +134,14 @@ class Elections:
         else:
             served, topic = list(queues.values()), leader_name(worker.installation)
             name, group = "all tubes", topic
-        election = NeliElection(
+        return NeliElection(
             name,
+            lambda: {one.name: one.partitions for one in served},
             installation=worker.installation,
             client_id=worker.client_id,
             bootstrap_servers=kafka.bootstrap_servers,
-            partitions=lambda: served[0].partitions if slots is None else slots,
+            slots=slots,
+            away=self._away,
             able=lambda: database.down_for < worker.session_timeout,
             options=kafka.options,
             receive_deadline=worker.receive_deadline,
@@ -137,14 +151,58 @@ class Elections:
             group=group,
             host=self._host,
         )
-        if slots is None:
-            return election
-        return SharedElection(election, slots, lambda: {one.name: one.partitions for one in served})
+
+    # --- taking part ----------------------------------------------------------------------
 
     @property
     def joined(self) -> set[str]:
         """The names of the elections in which this process takes part."""
         return set(self._joined)
+
+    async def begin(self) -> None:
+        """Take part in all; those whose broker does not answer are left to `follow`.
+
+        Raises:
+            DatabaseUnavailable: the host is down.
+            ConfigError: librdkafka refuses an option.
+        """
+        missing = self._wanted() - self.joined
+        outcomes = await asyncio.gather(*map(self._join_or_tell, missing), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def follow(self) -> None:
+        """Join, in the background, the elections of queues that have come, and leave those that have gone."""
+        wanted, joined = self._wanted(), self.joined
+        self._moving = {name: task for name, task in self._moving.items() if not task.done()}
+        for name in (wanted ^ joined) - self._moving.keys():
+            move = self.join if name in wanted else self.leave
+            self._moving[name] = asyncio.create_task(self._move(name, move(name)))
+
+    def _wanted(self) -> set[str]:
+        if self.are_shared:
+            return {ALL}
+        return {name for name, queue in self._queues.items() if queue.partitions or not self._takes_up}
+
+    async def _join_or_tell(self, name: str) -> None:
+        try:
+            await self.join(name)
+        except BrokerUnavailable as error:
+            self._tell_unjoined(name, error)
+
+    async def _move(self, name: str, moving: Coroutine[None, None, None]) -> None:
+        try:
+            await moving
+        except PytubeError as error:
+            self._tell_unjoined(name, error)
+        else:
+            self._told.pop(name, None)
+
+    def _tell_unjoined(self, name: str, error: PytubeError) -> None:
+        if is_news(self._told, name, str(error)):
+            log = self._log if name == ALL else self._queues[name].log
+            log.warning("election_not_joined", reason=str(error))
 
     async def join(self, name: str) -> None:
         """Take part; raises as `Election.start`, and can be called again then."""
@@ -154,10 +212,7 @@ class Elections:
         except BaseException:
             self._unjoined[name] = election
             raise
-        if isinstance(election, Sheds):
-            for queue in filter(election.serves, self._given_up):
-                election.give_up(queue)  # it was given up in an election that was left meanwhile
-        self._joined[name] = election, self._services.add(self._follow_claims(election))
+        self._joined[name] = election, self._services.add(self, self._follow_claims(election))
 
     async def leave(self, name: str) -> None:
         """Give all claims back, and take part no more."""
@@ -172,8 +227,12 @@ class Elections:
 
     async def stop(self) -> None:
         """Leave all, at the same time."""
+        await end(self._moving.values())
+        for _, following in self._joined.values():
+            self._services.release(following)
         joined = [election for election, _ in self._joined.values()]
         await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
+        await end(following for _, following in self._joined.values())
 
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
@@ -202,18 +261,6 @@ class Elections:
         election = self._election_of(tube)
         return None if election is None else election.processes(tube)
 
-    def give_up(self, tube: str) -> None:
-        """Hand over all partitions of the queue, and leave it to the others until `come_back`."""
-        self._given_up.add(tube)
-        if (election := self._election_of(tube)) is not None:
-            election.give_up(tube)
-
-    def come_back(self, tube: str) -> None:
-        """Take part again."""
-        self._given_up.discard(tube)
-        if (election := self._election_of(tube)) is not None:
-            election.come_back(tube)
-
     def _election_of(self, tube: str) -> Sheds | None:
         joined = self._joined.get(ALL if self.are_shared else tube)
         if joined is None or not isinstance(election := joined[0], Sheds):
@@ -227,6 +274,7 @@ def _lease(
     pool: Queries,
     instance_id: UUID,
     room: Room,
+    away: Set[str],
     host: str | None,
 ) -> Election:
     ttl = timedelta(seconds=config.worker.session_timeout)
@@ -251,6 +299,7 @@ def _lease(
         tick=tick,
         leave=leave,
         room=room,
+        away=away,
         drain_limit=max(map(_drain_limit, queues.values())),
         host=host,
     )

@@ -305,7 +305,7 @@ _GAUGES: _Table = [
         "load_away",
         "Whether the worker leaves the tube to others for a while.",
         _TUBE,
-        _each_tube(lambda tube: tube.metrics.is_away),
+        lambda host: [((name,), name in host.away) for name in host.of_kind(Tube)],
     ),
 ]
 _OF_OUTBOXES: _Table = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,14 +21,13 @@ from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.election import Claim
 from pytube.enrich.check import SETTINGS, Fault
-from pytube.errors import RECOVERABLE, BrokerUnavailable, ConfigError, PytubeError
+from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
-from pytube.logs import is_news
 from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, ClaimLimits, Elections
-from pytube.worker.kafka import REPORT_PAUSE, KafkaCluster, KafkaReport
+from pytube.worker.elections import ClaimLimits, Elections
+from pytube.worker.kafka import KafkaCluster, report_unreachable
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
 from pytube.worker.partition_worker import PartitionWorker
@@ -62,6 +61,7 @@ class Host:
         tracing: Tracing,
         claim_limits: ClaimLimits,
         clusters: Sequence[KafkaCluster],
+        services: Services,
         *,
         takes_up: bool = False,
     ) -> None:
@@ -77,28 +77,26 @@ class Host:
             tracing: of the process.
             claim_limits: of the process.
             clusters: of Kafka, which the process needs.
+            services: of the process.
             takes_up: whether queues need not exist, and are left as they go.
 
         Raises:
             ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
         """
         self.name = name
-        self.services = Services()
         self.is_served = False
         """Whether everything that `begin` begins has begun."""
         self.why_unserved = "the worker is starting"
         """Why it is not."""
         self.shards: Shards = {}
         """The shards of each queue, as last read."""
-        self.leaderships: dict[tuple[str, int], Leadership] = {}
+        self.away: set[str] = set()
+        """Tubes that are left to other processes for a while."""
         self._config = config
         self._emit_of_process = emit
         self._takes_up = takes_up
         self._is_renewing = False
-        self._leading: set[asyncio.Task[None]] = set()
-        self._moving: dict[str, asyncio.Task[None]] = {}
-        """Elections that are being joined or left."""
-        self._told: dict[object, str] = {}
+        self._leading: dict[asyncio.Task[None], Claim] = {}
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
@@ -126,12 +124,16 @@ class Host:
             self.queues,
             self.database,
             instance_id,
-            self.services,
+            services,
             self._on_claim,
             claim_limits,
+            self.away,
             name,
+            takes_up=takes_up,
         )
-        self._kafka = KafkaReport(clusters, pool, instance_id, config.worker.client_id)
+        self._clusters = clusters
+        self._services = services
+        self._instance_id = instance_id
         self._shedder = self._build_shedder(config, instance_id)
 
     # --- life -----------------------------------------------------------------------------
@@ -184,56 +186,52 @@ class Host:
         """
         if not self._is_renewing:
             self._is_renewing = True
-            self.services.add(self.database.run())
-            self.services.add(self._report_kafka())
-        missing = self._wanted_elections() - self._elections.joined
-        outcomes = await asyncio.gather(*map(self._join, missing), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+            self._serve(self.database.run())
+            self._serve(
+                report_unreachable(
+                    self._clusters, self.database.pool, self._instance_id, self._config.worker.client_id
+                )
+            )
+        await self._elections.begin()
         tubes = self.of_kind(Tube)
-        self.services.add(self._follow_partitions())
-        self.services.add(
+        self._serve(self._follow_partitions())
+        self._serve(
             follow_ddl(
                 self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
             )
         )
-        self.services.add(BackfillRunner(self.database, tubes).run())
-        self.services.add(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
+        self._serve(BackfillRunner(self.database, tubes).run())
+        self._serve(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
         sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
         if sampler.tubes:
-            self.services.add(sampler.run())
+            self._serve(sampler.run())
         if self._shedder is not None:
-            self.services.add(self._shedder.run())
+            self._serve(self._shedder.run())
         self.is_served = True
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
         async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
             stack.push_async_callback(self.database.close)
-            stack.push_async_callback(self._withdraw_kafka)
-            stack.push_async_callback(self.services.close)
+            stack.push_async_callback(self._services.end_those_of, self)
             stack.push_async_callback(end, self._leading)
-            await end(self._moving.values())
             await self._elections.stop()
+
+    def _serve(self, service: Coroutine[Any, Any, None]) -> None:
+        self._services.add(self, service)
 
     # --- leadership -----------------------------------------------------------------------
 
     def _on_claim(self, claim: Claim) -> None:
-        leadership = Leadership(self.queues[claim.tube], self.database, claim)
-        self.leaderships[claim.tube, claim.partition] = leadership
-        task = asyncio.create_task(self._lead(leadership, claim))
-        self._leading.add(task)
-        task.add_done_callback(self._leading.discard)
+        task = asyncio.create_task(self._lead(claim))
+        self._leading[task] = claim
+        task.add_done_callback(self._leading.pop)
 
-    async def _lead(self, leadership: Leadership, claim: Claim) -> None:
+    async def _lead(self, claim: Claim) -> None:
         try:
-            await leadership.run()
+            await Leadership(self.queues[claim.tube], self.database, claim).run()
         except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
             self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
-        finally:
-            if self.leaderships.get((claim.tube, claim.partition)) is leadership:
-                del self.leaderships[claim.tube, claim.partition]
 
     async def _follow_partitions(self) -> None:
         """The elections hand out claims for as many partitions as the queues have."""
@@ -243,7 +241,7 @@ class Host:
                 self._note_partitions(await read_partitions(self.database.pool, list(self.queues)))
             except RECOVERABLE:
                 continue  # told by what renews the terms
-            self._follow_elections()
+            self._elections.follow()
             self._tell_standby()
 
     def _note_partitions(self, partitions: Mapping[str, int]) -> None:
@@ -254,64 +252,17 @@ class Host:
             elif queue.partitions and not before and self.is_served:
                 queue.log.info("tube_found", partitions=queue.partitions)
 
-    def _wanted_elections(self) -> set[str]:
-        if self._elections.are_shared:
-            return {ALL}
-        return {name for name, queue in self.queues.items() if queue.partitions or not self._takes_up}
-
-    def _follow_elections(self) -> None:
-        """Join the elections of queues that have come, and leave those of queues that have gone."""
-        wanted, joined = self._wanted_elections(), self._elections.joined
-        self._moving = {name: task for name, task in self._moving.items() if not task.done()}
-        for name in (wanted ^ joined) - self._moving.keys():
-            move = self._elections.join if name in wanted else self._elections.leave
-            self._moving[name] = asyncio.create_task(self._move(name, move(name)))
-
-    async def _join(self, name: str) -> None:
-        """Join an election; one whose broker does not answer is left to `_follow_elections`."""
-        try:
-            await self._elections.join(name)
-        except BrokerUnavailable as error:
-            self._tell_unjoined(name, error)
-
-    async def _move(self, name: str, moving: Coroutine[None, None, None]) -> None:
-        try:
-            await moving
-        except PytubeError as error:
-            self._tell_unjoined(name, error)
-        else:
-            self._told.pop(name, None)
-
-    def _tell_unjoined(self, name: str, error: PytubeError) -> None:
-        if is_news(self._told, name, str(error)):
-            log = self._log if name == ALL else self.queues[name].log
-            log.warning("election_not_joined", reason=str(error))
-
     def _leads_first_partition(self) -> bool:
         """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
-        return any(partition == 0 for _, partition in self.leaderships)
+        return any(partition == 0 for _, partition in self.database.terms)
 
     def _led(self) -> set[str]:
         """The queues of which this process has a term."""
-        return {queue for (queue, _), leadership in self.leaderships.items() if leadership.has_term}
+        return {queue for queue, _ in self.database.terms}
 
     def _delivers_first(self, tube: str) -> bool:
         """Whether it is on this process to compare samples of a tube."""
-        leadership = self.leaderships.get((tube, 0))
-        return leadership is not None and leadership.partition_worker is not None
-
-    # --- Kafka ----------------------------------------------------------------------------
-
-    async def _report_kafka(self) -> None:
-        """Say in the database what can't be reached; terms can't, where that is why nothing is led."""
-        while True:
-            with suppress(*RECOVERABLE):  # told by what renews the terms
-                await self._kafka.update()
-            await asyncio.sleep(REPORT_PAUSE)
-
-    async def _withdraw_kafka(self) -> None:
-        with suppress(*RECOVERABLE):  # what was said is believed for half a minute
-            await self._kafka.withdraw()
+        return (tube, 0) in self.working()
 
     # --- shedding -------------------------------------------------------------------------
 
@@ -325,6 +276,7 @@ class Host:
         return LoadShedder(
             {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
             self._elections,
+            self.away,
             self.database.pool,
             together=self._elections.leaves_all,
             beside=self._count_records if self._elections.leaves_all else lambda: 0,
@@ -346,12 +298,12 @@ class Host:
     def _read_load(self) -> dict[str, dict[int, Reading]]:
         """How the partitions of tubes fare that are led here."""
         readings: dict[str, dict[int, Reading]] = {}
-        for (queue, partition), leadership in self.leaderships.items():
-            if isinstance(worker := leadership.partition_worker, TubeWorker):
-                readings.setdefault(queue, {})[partition] = worker.read_load()
-            elif leadership.waits_for_sink:
-                refused_at = self.of_kind(Tube)[queue].sink_refused_at
-                readings.setdefault(queue, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
+        for (name, partition), worker in self.working().items():
+            if isinstance(worker, TubeWorker):
+                readings.setdefault(name, {})[partition] = worker.read_load()
+        for name, partition in self.waiting():
+            refused_at = self.of_kind(Tube)[name].sink_refused_at
+            readings.setdefault(name, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
         return readings
 
     # --- what is known of it --------------------------------------------------------------
@@ -367,9 +319,7 @@ class Host:
 
     def needs_sink(self, name: str) -> bool:
         """Whether the queue exists here, or a term of it has not ended yet."""
-        return bool(self.queues[name].partitions) or any(
-            leadership.has_term for (queue, _), leadership in self.leaderships.items() if queue == name
-        )
+        return bool(self.queues[name].partitions) or name in self._led()
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
@@ -377,19 +327,20 @@ class Host:
 
     def resting(self) -> set[tuple[str, int]]:
         """What is led here, and paused."""
-        return {where for where, leadership in self.leaderships.items() if leadership.is_resting}
+        return {where for where, term in self.database.terms.items() if term.is_resting}
 
     def working(self) -> dict[tuple[str, int], PartitionWorker[Any]]:
         """What is being worked on now, by queue and partition."""
-        return {
-            where: worker
-            for where, leadership in self.leaderships.items()
-            if (worker := leadership.partition_worker) is not None
-        }
+        terms = self.database.terms.items()
+        return {where: term.worker for where, term in terms if term.worker is not None}
 
     def waiting(self) -> set[tuple[str, int]]:
         """What is led and not worked on, because the sink has not been opened."""
-        return {where for where, leadership in self.leaderships.items() if leadership.waits_for_sink}
+        return {
+            (name, partition)
+            for (name, partition), term in self.database.terms.items()
+            if term.worker is None and not term.is_resting and self.queues[name].why_closed is not None
+        }
 
     async def read_shards(self) -> None:
         """Read `shards` again; they stay as they are while the host is down."""
@@ -415,7 +366,7 @@ class Host:
     def _tell_standby(self) -> None:
         """Tell once of each queue of which nothing was led for a while."""
         now = time.monotonic()
-        led = {queue for queue, _ in self.leaderships}
+        led = {claim.tube for claim in self._leading.values()}
         working = {queue for queue, _ in self.working()}
         for name, queue in self.queues.items():
             if name in led or not queue.partitions:

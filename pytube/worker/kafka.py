@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import orjson
 
 from pytube.config import Config
 from pytube.db.session import Queries
-from pytube.errors import ConfigError
+from pytube.errors import RECOVERABLE, ConfigError
 from pytube.logs import Logger
 from pytube.outbox.clients import outbox_cluster
 from pytube.sources import queries
@@ -35,7 +36,7 @@ _PATIENCE: Final = 5.0
 """Seconds after which a cluster that has not answered can't be reached."""
 _NO_TOPIC: Final = "no topic"
 """A name that no topic can have: brokers answer that it is not valid, in a few bytes, and make nothing."""
-REPORT_PAUSE: Final = 2.0
+_REPORT_PAUSE: Final = 2.0
 """Seconds between two reports to the database; it believes one for 30 s."""
 
 _log = Logger("pytube.worker")
@@ -135,40 +136,45 @@ def _needs(
             yield sink.options["bootstrap_servers"], sink.options.get("client_options", {}), name, "delivery"
 
 
-class KafkaReport:
-    """Says in one database which clusters this process can't reach; nothing while it reaches all."""
+async def report_unreachable(
+    clusters: Collection[KafkaCluster], session: Queries, instance_id: UUID, client_id: str
+) -> None:
+    """Say in one database, until cancelled, which clusters this process can't reach, if there are any.
 
-    def __init__(
-        self, clusters: Collection[KafkaCluster], session: Queries, instance_id: UUID, client_id: str
-    ) -> None:
-        self._clusters = clusters
-        self._session = session
-        self._process = {"instance_id": instance_id, "client_id": client_id}
-        self._is_told = False
-        """Whether the database believes, or may believe, that something can't be reached."""
+    Terms can't say so, where that is why nothing is led.
+    """
+    process = {"instance_id": instance_id, "client_id": client_id}
+    is_told = False
+    """Whether the database believes, or may believe, that something can't be reached."""
+    try:
+        while True:
+            down = _unreachable(clusters)
+            if down or is_told:
+                is_told = True
+                with suppress(*RECOVERABLE):  # told by what renews the terms
+                    await session.execute(queries.KAFKA_REPORT, process | {"unreachable": _json(down)})
+                    is_told = bool(down)
+            await asyncio.sleep(_REPORT_PAUSE)
+    finally:
+        if is_told:
+            with suppress(*RECOVERABLE):  # what was said is believed for half a minute
+                await session.execute(queries.KAFKA_REPORT, process | {"unreachable": _json([])})
 
-    async def update(self) -> None:
-        """Say how it is now; raises as a statement does."""
-        down: dict[tuple[str, Use, str], dict[str, Any]] = {}
-        for cluster in self._clusters:
-            if cluster.reason is not None:
-                for tube, use in cluster.uses:
-                    down[tube, use, cluster.bootstrap_servers] = {
-                        "tube": tube,
-                        "use": use,
-                        "bootstrap_servers": cluster.bootstrap_servers,
-                        "reason": cluster.reason,
-                        "seconds": cluster.down_for,
-                    }
-        await self._tell(list(down.values()))
 
-    async def withdraw(self) -> None:
-        """This process ends, and says no more; raises as a statement does."""
-        await self._tell([])
+def _unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
+    down: dict[tuple[str, Use, str], dict[str, Any]] = {}
+    for cluster in clusters:
+        if cluster.reason is not None:
+            for tube, use in cluster.uses:
+                down[tube, use, cluster.bootstrap_servers] = {
+                    "tube": tube,
+                    "use": use,
+                    "bootstrap_servers": cluster.bootstrap_servers,
+                    "reason": cluster.reason,
+                    "seconds": cluster.down_for,
+                }
+    return list(down.values())
 
-    async def _tell(self, down: list[dict[str, Any]]) -> None:
-        if down or self._is_told:
-            self._is_told = True
-            unreachable = orjson.dumps(down).decode()
-            await self._session.execute(queries.KAFKA_REPORT, self._process | {"unreachable": unreachable})
-            self._is_told = bool(down)
+
+def _json(down: Sequence[Mapping[str, Any]]) -> str:
+    return orjson.dumps(down).decode()

@@ -12,7 +12,6 @@ import random
 import re
 import time
 from contextlib import suppress
-from typing import Any
 
 from pytube import clock
 from pytube.election.base import Claim, Revoked, Shutdown
@@ -42,7 +41,6 @@ from pytube.sources import terms
 from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queue import FailingTerms, Queue
 
 _RETRIED = (BrokerUnavailable, *RECOVERABLE)
@@ -73,60 +71,47 @@ class Leadership:
         self._queue = queue
         self._database = database
         self._claim = claim
-        self._active_term: ActiveTerm | None = None
-        self._has_begun = False
-        """Whether a term has begun whose end has not been looked at."""
         self._told = ""
         """The error that was logged last, as long as terms fail."""
         self._tries = 0
-        self._has_met_closed_sink = False
-        """Whether the term has told that the sink is not open, and not that it is."""
         self._ahead_since: float | None = None
         """Since when one term after the other finds the sink ahead."""
-        self.partition_worker: PartitionWorker[Any] | None = None
-        """None unless the partition is being worked on."""
-        self.is_resting = False
-        """Whether it is led, and paused."""
-
-    @property
-    def has_term(self) -> bool:
-        """Whether a term is led now, and not only tried for."""
-        return self._active_term is not None
-
-    @property
-    def waits_for_sink(self) -> bool:
-        """Whether a term is led that marks nothing, because the sink has not been opened."""
-        is_idle = self.has_term and self.partition_worker is None and not self.is_resting
-        return is_idle and self._queue.why_closed is not None
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
         try:
-            while self._claim.withdrawn is None:
-                began = time.monotonic()
-                try:
-                    await self._lead_once()
-                except (EpochMoved, FencedBySink):
-                    await self._pause(_RETRY_PAUSE)
-                except WrongPartitions:
-                    if not await self._has_partition():
-                        break
-                except NotLeader:
-                    break  # another worker may own it now; the election offers it again
-                except SinkAhead:
-                    continue  # it has been told, and the pause is over
-                except _RETRIED as error:
-                    await self._rest_after(error, time.monotonic() - began)
-                except Exception as error:
-                    await self._note_failure(error, 1)
-                    raise
-                else:
-                    await self._note_mended()
-                self._ahead_since = None
+            while self._claim.withdrawn is None and await self._lead_and_rest():
+                pass
         finally:
             self._claim.handed_over()
 
-    async def _rest_after(self, error: PytubeError, lasted: float) -> None:
+    async def _lead_and_rest(self) -> bool:
+        """One term, and a pause if it has failed; whether another may begin."""
+        began, active_term = time.monotonic(), None
+        try:
+            active_term = await self._begin()
+            await self._lead_once(active_term)
+        except (EpochMoved, FencedBySink):
+            await self._pause(_RETRY_PAUSE)
+        except WrongPartitions:
+            if not await self._has_partition():
+                return False
+        except NotLeader:
+            return False  # another worker may own it now; the election offers it again
+        except SinkAhead:
+            return True  # it has been told, and the pause is over
+        except _RETRIED as error:
+            await self._rest_after(error, time.monotonic() - began, begun=active_term is not None)
+        except Exception as error:
+            if active_term is not None:
+                await self._note_failure(error, 1)
+            raise
+        else:
+            await self._note_mended()
+        self._ahead_since = None
+        return True
+
+    async def _rest_after(self, error: PytubeError, lasted: float, *, begun: bool) -> None:
         """Pause after a term that has failed, for longer each time."""
         # terms that fail as soon as they begin are one outage, not many
         if lasted > _STEADY:
@@ -134,7 +119,8 @@ class Leadership:
             self._told = ""
         self._tries += 1
         self._warn_once("term_failed", error)
-        await self._note_failure(error, _ALARM)
+        if begun:  # what can't begin is seen to have no leader
+            await self._note_failure(error, _ALARM)
         await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
 
     async def _note_failure(self, error: Exception, alarm: int) -> None:
@@ -143,9 +129,6 @@ class Leadership:
         Each new term looks as if it delivered, so that nobody else would notice. A fault of ours is told at
         once: it has not released its term, so the next one begins late.
         """
-        if not self._has_begun:  # what can't begin is seen to have no leader
-            return
-        self._has_begun = False
         reason, failing = f"{type(error).__name__}: {error}", self._queue.failing
         alike, number = _ALIKE.sub("#", reason), self._claim.partition
         one = failing.get(number)
@@ -198,14 +181,12 @@ class Leadership:
 
     # --- one term -------------------------------------------------------------------------
 
-    async def _lead_once(self) -> None:
-        """One term, from the epoch that it is acquired against to its release."""
-        active_term = await self._begin()
+    async def _lead_once(self, active_term: ActiveTerm) -> None:
+        """One term that was acquired, to its release."""
         term = active_term.term
         where = term.tube, term.partition
-        self._active_term = self._database.terms[where] = active_term
-        self._has_met_closed_sink = False
-        self._has_begun = is_known = True
+        self._database.terms[where] = active_term
+        is_known = True
         mended = asyncio.create_task(self._note_mended_later())
         try:
             await self._wait_for_earlier_terms(active_term)
@@ -230,7 +211,7 @@ class Leadership:
             # A claim that was lost may be granted again meanwhile: then the entry is that of the new term.
             if self._database.terms.get(where) is active_term:
                 del self._database.terms[where]
-            self._active_term = self.partition_worker = None
+            active_term.worker = None
             # Whoever leads next waits until a write that is unanswered, or that a fault left, has timed out.
             if is_known and not active_term.unanswered:
                 await self._release(active_term)
@@ -271,13 +252,20 @@ class Leadership:
         A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
         that operators can work on them.
         """
+        has_met_closed_sink = False
         while not active_term.unanswered:
             if active_term.pause is not None:
                 await self._rest(active_term, active_term.pause.reason)
             elif not active_term.goes_on():
                 return
-            elif await self._wait_until_open(active_term):
-                self.partition_worker = worker = self._queue.consume(active_term, self._database)
+            elif (reason := self._queue.why_closed) is not None:
+                has_met_closed_sink = True
+                await self._wait_for_sink(active_term, reason)
+            else:
+                if has_met_closed_sink:
+                    has_met_closed_sink = False
+                    active_term.note_up("sink")
+                active_term.worker = worker = self._queue.consume(active_term, self._database)
                 try:
                     await worker.run()
                     await worker.drain(self._drain_limit(active_term))
@@ -291,14 +279,13 @@ class Leadership:
     async def _rest(self, active_term: ActiveTerm, reason: str) -> None:
         """Mark and send nothing until the pause is over, but for the steps that an operator asks for."""
         term, began = active_term.term, time.monotonic()
-        self.partition_worker = None
+        active_term.worker = None
         for what in ("sink", "source"):
             active_term.troubles.end(what)  # nobody asks them any more
         # Writers need not notify, and nothing has to be settled for a partition that does not mark.
         await wake_up(self._database.pool, term)
         active_term.sleeps = True
         active_term.troubles.note("paused", reason)
-        self.is_resting = True
         self._queue.emit(PartitionPaused(term.tube, term.partition, reason))
         try:
             while active_term.pause is not None:
@@ -309,38 +296,21 @@ class Leadership:
                 else:
                     await active_term.attention.wait()
         finally:
-            self.is_resting = active_term.sleeps = False
+            active_term.sleeps = False
             active_term.troubles.end("paused")
             active_term.wake()
         if active_term.stop is None:
             self._queue.emit(PartitionResumed(term.tube, term.partition, time.monotonic() - began))
 
-    async def _wait_until_open(self, active_term: ActiveTerm) -> bool:
-        """Mark nothing before the sink has been opened; whether it has been.
+    async def _wait_for_sink(self, active_term: ActiveTerm, reason: str) -> None:
+        """Mark nothing for a moment, as the sink has not been opened.
 
-        A pause ends the wait, so that `pytube pause` need not wait for a sink that does not open. The
-        term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
-        delivered.
+        The term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
+        delivered. A pause need not wait for a sink that does not open.
         """
-        reason = self._queue.why_closed
-        if reason is None:
-            if self._has_met_closed_sink:  # before a pause, during which it was opened
-                self._tell_open(active_term)
-            return True
-        self._has_met_closed_sink = True
-        while reason is not None and active_term.goes_on():
-            active_term.note_down("sink", reason)
-            active_term.check_trust()
-            await self._claim.wait_until_withdrawn(_WAIT_STEP)
-            reason = self._queue.why_closed
-        if reason is not None or not active_term.goes_on():
-            return False
-        self._tell_open(active_term)
-        return True
-
-    def _tell_open(self, active_term: ActiveTerm) -> None:
-        self._has_met_closed_sink = False
-        active_term.note_up("sink")
+        active_term.note_down("sink", reason)
+        active_term.check_trust()
+        await self._claim.wait_until_withdrawn(_WAIT_STEP)
 
     def _drain_limit(self, active_term: ActiveTerm) -> float:
         """A revoked claim keeps the election waiting, so drain only the sends under way."""

@@ -62,8 +62,6 @@ class TubeMetrics:
         self.partitions: dict[int, Counters] = {}
         self.sheds = 0
         """How often the process has given the tube up to others."""
-        self.is_away = False
-        """Whether it leaves the tube to them now."""
 
     def partition(self, number: int) -> Counters:
         """The counters of one partition; its later terms go on with them."""

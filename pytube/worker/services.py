@@ -18,20 +18,20 @@ from pytube.logs import Logger
 
 
 class Services:
-    """A set of tasks that end when they are told to."""
+    """The tasks of a process, each for somebody who ends it."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._may_end: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], tuple[object, bool]] = {}
+        """For whom each runs, and whether it may end."""
         self._failed: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
-    def add(self, service: Coroutine[Any, Any, None], *, may_end: bool = False) -> asyncio.Task[None]:
-        """Run `service` from now on; `may_end`: it has an end, and is no fault unless it raises."""
+    def add(
+        self, owner: object, service: Coroutine[Any, Any, None], *, may_end: bool = False
+    ) -> asyncio.Task[None]:
+        """Run `service` until `end_those_of(owner)`; `may_end`: its end is no fault unless it raises."""
         task = asyncio.create_task(service)
-        self._tasks.add(task)
-        if may_end:
-            self._may_end.add(task)
+        self._tasks[task] = owner, may_end
         task.add_done_callback(self._on_done)
         return task
 
@@ -48,20 +48,27 @@ class Services:
 
     def release(self, task: asyncio.Task[None]) -> None:
         """This one may end."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
+
+    async def end_those_of(self, owner: object) -> None:
+        """End what runs for `owner`."""
+        tasks = [task for task, (one, _) in self._tasks.items() if one is owner]
+        for task in tasks:
+            self.release(task)
+        await end(tasks)
 
     async def close(self) -> None:
         """End all services."""
-        tasks, self._tasks = self._tasks, set()
+        tasks, self._tasks = list(self._tasks), {}
         await end(tasks)
         self._ended.set()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if task not in self._tasks:
             return
-        if task in self._may_end and not task.cancelled() and task.exception() is None:
-            self._tasks.discard(task)
-            self._may_end.discard(task)
+        _, may_end = self._tasks[task]
+        if may_end and not task.cancelled() and task.exception() is None:
+            self.release(task)
         elif self._failed is None:
             self._failed = task
             self._ended.set()

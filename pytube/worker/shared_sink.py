@@ -15,10 +15,10 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from pytube.config import SinkConfig
 from pytube.errors import ConfigError, PytubeError, SinkError, SinkTimeout, SinkUnavailable
@@ -254,11 +254,9 @@ class SharedSink:
         self._settings = settings
         self._told = ""
         """Why it is not open, as it was logged last."""
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[Any] | None = None
+        """What opens it, or has opened it; None while it is not wanted."""
         self._closing: asyncio.Task[None] | None = None
-        self._is_starting = False
-        self._tried = asyncio.Event()
-        """Set when the first attempt has failed in a way that time may mend."""
         self.sink = self._build(settings)
 
     def _build(self, settings: SinkConfig) -> Sink:
@@ -279,25 +277,21 @@ class SharedSink:
         Raises:
             PytubeError: the sink can't be opened as configured; what else it raises is a `SinkError`.
         """
-        self._is_starting = True
-        self._opening = asyncio.create_task(self._keep_trying())
-        tried = asyncio.create_task(self._tried.wait())
-        try:
-            await asyncio.wait({self._opening, tried}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            tried.cancel()
-            self._is_starting = False
-        if self._opening.done():
-            self._opening.result()
-        elif not self._tried.is_set():
+        self._opening = attempt = asyncio.create_task(self._try_to_open())
+        await asyncio.wait([attempt], timeout=PATIENCE)
+        if attempt.done() and attempt.result():
+            self.why_closed = None
+            return
+        if not attempt.done():
             self._note_closed(f"the sink has not opened within {PATIENCE:g} s")
+        self._opening = asyncio.create_task(self._keep_trying(attempt))
 
     def want(self, *, is_wanted: bool) -> None:
         """Have the sink opened or closed in the background."""
         if self._closing is not None and not self._closing.done():
             return
         if is_wanted and self._opening is None:
-            self._opening = asyncio.create_task(self._keep_trying())
+            self._opening = asyncio.create_task(self._keep_trying(None))
         elif not is_wanted and self._opening is not None:
             self._closing = asyncio.create_task(self._close_unwanted())
 
@@ -346,50 +340,62 @@ class SharedSink:
             self.faults.log_sink("close", error)
             raise
 
-    async def _keep_trying(self) -> None:
+    async def _keep_trying(self, attempt: asyncio.Task[bool] | None) -> None:
+        """Try again until it is open, at first after an attempt that was begun.
+
+        What time can't mend is retried like the rest: somebody may mend it at the sink, and the other tubes
+        go on.
+        """
         tries = 0
-        began = time.time()
-        while (reason := await self._try_to_open()) is not None:
-            self.refused_at = began
-            await self._close_after_failure()
-            self._note_closed(reason)
-            self._tried.set()
+        while not await self._is_open_after(attempt or self._try_to_open()):
+            attempt = None
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
-            began = time.time()
-        if tries or not self._is_starting:
-            self.gate.note_outage_over(0.0)  # no partition has met the sink yet, and all are about to
-            self.log.info("sink_opened")
+        self.gate.note_outage_over(0.0)  # no partition has met the sink yet, and all are about to
+        self.log.info("sink_opened")
         self.why_closed = None
 
-    async def _try_to_open(self) -> str | None:
-        """Why the sink could not be opened; None: it is open.
+    async def _is_open_after(self, attempt: Awaitable[bool]) -> bool:
+        try:
+            return await attempt
+        except PytubeError as error:
+            await self._close_after_failure()
+            self._note_closed(str(error))
+            return False
 
-        What time can't mend ends a start, before anything is led. Later it is retried like the rest: somebody
-        may mend it at the sink, and the other tubes go on.
+    async def _try_to_open(self) -> bool:
+        """Make one attempt; whether it is open now.
+
+        Raises:
+            PytubeError: the sink can't be opened as configured.
         """
+        began = time.time()
         try:
             async with asyncio.timeout(_LIMIT):
                 missing = await (self.sink.open() if self.may_make else open_existing(self.sink))
         except (SinkUnavailable, SinkTimeout) as error:
-            return str(error)
+            reason = str(error)
         except TimeoutError as error:
-            return str(error) or f"the sink has not opened within {_LIMIT:g} s"
-        except PytubeError as error:
-            self.faults.log_sink("open", error)
-            if self._is_starting:
-                raise
-            return str(error)
+            reason = str(error) or f"the sink has not opened within {_LIMIT:g} s"
         except Exception as error:
             self.faults.log_sink("open", error)
+            self.refused_at = began
+            if isinstance(error, PytubeError):
+                raise
             reason = f"the sink of tube {self._tube!r} can't be opened: {type(error).__name__}: {error}"
-            if self._is_starting:
-                raise SinkError(reason) from error
-            return reason
-        self._is_missing = missing is not None
-        if missing is None:
-            return None
-        return f"{missing}, and there was one: restore it, or run `pytube backfill start --tube {self._tube}`"
+            raise SinkError(reason) from error
+        else:
+            self._is_missing = missing is not None
+            if missing is None:
+                return True
+            reason = (
+                f"{missing}, and there was one: restore it, or run "
+                f"`pytube backfill start --tube {self._tube}`"
+            )
+        self.refused_at = began
+        await self._close_after_failure()
+        self._note_closed(reason)
+        return False
 
     async def _close_after_failure(self) -> None:
         """What the attempt has left open is closed before the next one, as the contract of sinks has it."""

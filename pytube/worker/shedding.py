@@ -298,6 +298,7 @@ class LoadShedder:
         self,
         metrics: Mapping[str, TubeMetrics],
         elections: Sheds,
+        away: set[str],
         pool: Queries,
         *,
         together: bool,
@@ -313,6 +314,7 @@ class LoadShedder:
         Args:
             metrics: what is counted of each tube.
             elections: of the host; tubes that they don't serve, now or at all, are not given up.
+            away: receives the tubes that are left, until the process comes back.
             pool: asks the host what the others do.
             together: whether who leaves one tube leaves all.
             beside: how many records were delivered of outboxes that are left together with the tubes.
@@ -324,6 +326,7 @@ class LoadShedder:
         """
         self._cycle = shed_after / CYCLES
         self._elections = elections
+        self._away = away
         self._pool = pool
         self._readings = readings
         self._emit = emit
@@ -395,14 +398,12 @@ class LoadShedder:
         cause, why = next(iter(reasons.items()))
         for tube in group.tubes:
             self._metrics[tube].sheds += 1
-            self._metrics[tube].is_away = True
+            self._away.add(tube)
             reason = reasons.get(tube, f"all tubes share one consumer group, and of tube {cause!r} {why}")
             self._emit(LoadShed(tube, tuple(sorted(readings.get(tube, {}))), reason, seconds))
-            self._elections.give_up(tube)
 
     def _end_absence(self, group: _Group) -> None:
         if group.absences.end_if_due(time.monotonic()):
             for tube in group.tubes:
-                self._metrics[tube].is_away = False
+                self._away.discard(tube)
                 self._emit(LoadResumed(tube))
-                self._elections.come_back(tube)

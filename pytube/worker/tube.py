@@ -112,7 +112,7 @@ class Tube(Queue):
 
     async def step(self, active_term: ActiveTerm, database: Database, number: int) -> None:
         """Do a step that an operator asks for."""
-        await Stepper(active_term, self, database).take(number)
+        await _take_step(active_term, self, TubeSource(database.pool, active_term.term), number)
 
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
         """What keeps documents from being read as configured, with the tables that are attached now."""
@@ -134,79 +134,67 @@ class Tube(Queue):
 # --- steps ---------------------------------------------------------------------------------------
 
 
-class Stepper:
-    """Does the steps of one partition during one pause."""
+async def _take_step(active_term: ActiveTerm, tube: Tube, source: TubeSource, number: int) -> None:
+    """Do the step of this number during a pause, unless nobody wants it any more.
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
-        """Starts nothing."""
-        self._active_term = active_term
-        self._tube = tube
-        self._source = TubeSource(database.pool, active_term.term)
+    Raises:
+        NotLeader: the term is over.
+        DatabaseUnavailable: a session was lost.
+    """
+    step = await source.take_step(number)
+    if step is None:
+        return
+    if (reason := tube.why_closed) is not None:
+        await source.end_step(step, "unsent", f"the sink is not open: {reason}")
+        return
+    # A deliverer of its own: a sink that was down a moment ago is asked at once, not after a back-off.
+    deliverer = Deliverer(active_term, tube, tube.tracing.partition(active_term.term))
+    flight = Flight(PodClass.INCREMENTAL)
+    flight.stamp, flight.ts = step.seq, step.ts
+    delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
+    delivery.add_done_callback(lambda _: active_term.attention.set())
+    try:
+        outcome = await _wait_for(delivery, active_term, tube.limits.request_timeout)
+        await source.end_step(step, *_judge(outcome, active_term))
+    finally:
+        await _cancel(delivery)
+        await deliverer.wait_for_unanswered()
+        active_term.troubles.end("sink")
+        active_term.troubles.end("source")
 
-    async def take(self, number: int) -> None:
-        """Do the step of this number, unless nobody wants it any more.
 
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: a session was lost.
-        """
-        step = await self._source.take_step(number)
-        if step is None:
-            return
-        if (reason := self._tube.why_closed) is not None:
-            await self._source.end_step(step, "unsent", f"the sink is not open: {reason}")
-            return
-        # A deliverer of its own: a sink that was down a moment ago is asked at once, not after a back-off.
-        traces = self._tube.tracing.partition(self._active_term.term)
-        deliverer = Deliverer(self._active_term, self._tube, traces)
-        flight = Flight(PodClass.INCREMENTAL)
-        flight.stamp, flight.ts = step.seq, step.ts
-        delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
-        delivery.add_done_callback(lambda _: self._active_term.attention.set())
-        try:
-            outcome = await self._wait_for(delivery)
-            await self._source.end_step(step, *self._judge(outcome))
-        finally:
-            await _cancel(delivery)
-            await deliverer.wait_for_unanswered()
-            self._active_term.troubles.end("sink")
-            self._active_term.troubles.end("source")
+async def _wait_for(delivery: asyncio.Task[Outcome], active_term: ActiveTerm, limit: float) -> Outcome | None:
+    """What came of it; None when the claim was revoked, and it did not end in time."""
+    while not (delivery.done() or active_term.is_revoked):
+        if isinstance(active_term.stop, Broken):
+            raise active_term.stop.error
+        active_term.attention.clear()
+        await active_term.attention.wait()
+    if not delivery.done():
+        await asyncio.wait([delivery], timeout=limit)
+    if not delivery.done():
+        await _cancel(delivery)
+        return None
+    return delivery.result()
 
-    async def _wait_for(self, delivery: asyncio.Task[Outcome]) -> Outcome | None:
-        """What came of it; None when the claim was revoked, and it did not end in time."""
-        term = self._active_term
-        while not (delivery.done() or term.is_revoked):
-            if isinstance(term.stop, Broken):
-                raise term.stop.error
-            term.attention.clear()
-            await term.attention.wait()
-        if not delivery.done():
-            await asyncio.wait([delivery], timeout=self._tube.limits.request_timeout)
-        if not delivery.done():
-            await _cancel(delivery)
-            return None
-        return delivery.result()
 
-    def _judge(self, outcome: Outcome | None) -> tuple[str, str | None]:
-        """The outcome of a step in the words of `tube_step_end`, and the reason."""
-        if outcome is None:
-            return "unsent", "the worker ends; whether the sink has the document is unknown"
-        troubles = self._active_term.troubles
-        down = troubles.reason("sink") or troubles.reason("source") or "the right to send has lapsed"
-        judgements = (
-            (outcome.done, ("delivered", None)),
-            (outcome.skipped, ("skipped", None)),
-            (
-                outcome.orphans,
-                ("failed", f"no table attached to tube {self._active_term.term.tube!r} has the shard"),
-            ),
-            (outcome.rejected, ("failed", "".join(outcome.rejected.values()))),
-            (outcome.failed, ("failed", "".join(reason for _, reason in outcome.failed))),
-            (outcome.delayed, ("unsent", "the sink puts the document off")),
-            (outcome.unsure, ("unsent", f"whether the sink has the document is unknown: {down}")),
-        )
-        # A single key is in one of these places.
-        return next((judgement for found, judgement in judgements if found), ("unsent", down))
+def _judge(outcome: Outcome | None, active_term: ActiveTerm) -> tuple[str, str | None]:
+    """The outcome of a step in the words of `tube_step_end`, and the reason."""
+    if outcome is None:
+        return "unsent", "the worker ends; whether the sink has the document is unknown"
+    troubles = active_term.troubles
+    down = troubles.reason("sink") or troubles.reason("source") or "the right to send has lapsed"
+    judgements = (
+        (outcome.done, ("delivered", None)),
+        (outcome.skipped, ("skipped", None)),
+        (outcome.orphans, ("failed", f"no table attached to tube {active_term.term.tube!r} has the shard")),
+        (outcome.rejected, ("failed", "".join(outcome.rejected.values()))),
+        (outcome.failed, ("failed", "".join(reason for _, reason in outcome.failed))),
+        (outcome.delayed, ("unsent", "the sink puts the document off")),
+        (outcome.unsure, ("unsent", f"whether the sink has the document is unknown: {down}")),
+    )
+    # A single key is in one of these places.
+    return next((judgement for found, judgement in judgements if found), ("unsent", down))
 
 
 async def _cancel(delivery: asyncio.Task[Outcome]) -> None:

@@ -94,6 +94,7 @@ class Worker:
                 self._tracing,
                 claim_limits,
                 self._clusters,
+                self._services,
                 takes_up=takes_up,
             )
             for name in config.hosts
@@ -150,18 +151,18 @@ class Worker:
             await self._open_sinks()
             self._tell_start()
             for cluster in self._clusters:
-                self._services.add(cluster.watch(), may_end=True)
+                self._services.add(self, cluster.watch(), may_end=True)
             await self._try_hosts(Host.begin)
         except BaseException:
             await self.stop()
             raise
         for host in self._down:
-            self._services.add(self._take_up(host), may_end=True)
-        self._services.add(self._read_metrics())
+            self._services.add(self, self._take_up(host), may_end=True)
+        self._services.add(self, self._read_metrics())
         if self._takes_up:
-            self._services.add(self._follow_sinks())
+            self._services.add(self, self._follow_sinks())
         if len(self._hosts) > 1:
-            self._services.add(self._follow_shards())
+            self._services.add(self, self._follow_shards())
         self._is_complete = True
 
     async def stop(self) -> None:
@@ -177,23 +178,14 @@ class Worker:
                 for sink in self._sinks.values():
                     stack.push_async_callback(sink.close)
                 stack.push_async_callback(self._stop_hosts)
-                await self._services.close()
+                await self._services.end_those_of(self)
         finally:
             self._state = "stopped"
+            await self._services.close()
 
     async def wait(self) -> None:
         """Return when the worker is stopped; raises the fault that ended a service."""
-        waiting = [asyncio.create_task(services.wait()) for services in self._all_services()]
-        try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in waiting:
-                task.cancel()
-
-    def _all_services(self) -> list[Services]:
-        return [self._services, *(host.services for host in self._hosts)]
+        await self._services.wait()
 
     async def _stop_hosts(self) -> None:
         """At the same time: each of them may take the drain limit."""
@@ -297,7 +289,7 @@ class Worker:
 
     def _why_broken(self) -> str | None:
         """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
-        if self._state == "running" and any(services.is_broken for services in self._all_services()):
+        if self._state == "running" and self._services.is_broken:
             return "a service of the worker has ended; its error is what Worker.wait raises"
         return None
 

@@ -29,16 +29,21 @@ def fresh_tube() -> str:
     return f"tube-{uuid.uuid4().hex[:8]}"
 
 
-def neli(bootstrap: str, tube: str, **settings: Any) -> NeliElection:
+def neli(
+    bootstrap: str, tube: str, *, partitions: int | Callable[[], int] = 4, **settings: Any
+) -> NeliElection:
     """An election with times that suit tests."""
+
+    def count() -> dict[str, int]:
+        return {tube: partitions() if callable(partitions) else partitions}
+
     defaults: dict[str, Any] = {
         "installation": "test",
         "client_id": f"worker-{next(_numbers)}",
-        "partitions": 4,
         "receive_deadline": 1.0,
         "session_timeout": 3.0,
     }
-    return NeliElection(tube, bootstrap_servers=bootstrap, **{**defaults, **settings})
+    return NeliElection(tube, count, bootstrap_servers=bootstrap, **{**defaults, **settings})
 
 
 class Holder:

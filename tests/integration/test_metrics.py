@@ -211,8 +211,8 @@ async def test_a_worker_is_ready_while_it_reaches_postgres(config: tuple[Path, P
         proxy.switch(Mode.PASS)
         await asyncio.wait_for(until_status(200), LIMIT)
 
-        next(iter(worker.worker._hosts[0].services._tasks)).cancel()
-        await wait_until_async(lambda: worker.worker._hosts[0].services.is_broken)
+        next(iter(worker.worker._services._tasks)).cancel()
+        await wait_until_async(lambda: worker.worker._services.is_broken)
         assert (await get(port, "/healthz"))[0] == 503
         stopping = asyncio.create_task(worker.worker.stop())
         await asyncio.sleep(0)

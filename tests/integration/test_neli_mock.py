@@ -6,6 +6,8 @@ second. A session timeout of 3 s or less never gets past the first.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pytube.election.neli.claim import NeliClaim
@@ -13,7 +15,7 @@ from pytube.errors import ClaimLost
 from tests.helpers.election import fresh_tube, holding, neli, until_shared
 from tests.helpers.waiting import wait_until_async
 
-QUICK = {"session_timeout": 3.5, "receive_deadline": 1.0}
+QUICK: dict[str, Any] = {"session_timeout": 3.5, "receive_deadline": 1.0}
 
 
 async def test_one_member_gets_every_partition_and_proves_it(kafka_mock: str) -> None:

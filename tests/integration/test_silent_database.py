@@ -193,16 +193,13 @@ async def test_a_listening_session_that_has_gone_silent_is_noticed(
         connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET pytube.wake = on')
         connection.execute("SELECT tube.tube_ensure_exists('t')")
     session = await Session.open(through, "tube", "test")
-    listener = wakeup.Listener(session, ["t"], Logger("test"), lambda *_: None, lambda: None, lambda: None)
-    listening = asyncio.create_task(listener.run())
+    heard = wakeup.listen(session, ["t"], Logger("test"))
     try:
-        await wait_until_async(lambda: listener.works, what="notifications arrive")
+        assert await anext(heard) is wakeup.Heard.WORKS
         proxy.switch(Mode.HALF_OPEN)
-        await asyncio.wait([listening], timeout=LIMIT)
-        assert isinstance(listening.exception(), PytubeError)
-        assert not listener.works
+        with pytest.raises(PytubeError):
+            await asyncio.wait_for(anext(heard), LIMIT)
     finally:
-        listening.cancel()
         await session.close()
 
 

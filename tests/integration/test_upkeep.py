@@ -8,7 +8,7 @@ import pytest
 
 from pytube.db.session import Session
 from pytube.logs import Logger
-from pytube.sources.wakeup import Listener
+from pytube.sources.wakeup import Heard, listen
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers, unfollow
 from tests.helpers.logs import capture_logs
@@ -97,11 +97,11 @@ async def test_a_worker_logs_that_a_root_table_was_dropped(dsn: str) -> None:
 
 async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
     """A listener hears of new partitions and of changes, and of no other table's."""
-    heard = 0
+    heard: list[object] = []
 
-    def on_ddl() -> None:
-        nonlocal heard
-        heard += 1
+    async def hear(session: Session) -> None:
+        async for news in listen(session, ["es-live"], Logger("test")):
+            heard.append(news)  # noqa: PERF401 # each is looked at as it comes
 
     with open_session(dsn) as conn:
         conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
@@ -110,10 +110,9 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
         make_tube(conn)
         attach(conn, "public.log")
         session = await Session.open(dsn, "tube", "pytube test")
-        listener = Listener(session, ["es-live"], Logger("test"), lambda *_: None, lambda: None, on_ddl)
-        listening = asyncio.create_task(listener.run())
+        listening = asyncio.create_task(hear(session))
         try:
-            await wait_until_async(lambda: listener.works, what="it listens")
+            await wait_until_async(lambda: Heard.WORKS in heard, what="it listens")
             conn.execute("CREATE TABLE public.other (id int); ALTER TABLE public.other ADD n int")
             for number, ddl in enumerate(
                 (
@@ -125,7 +124,7 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
             ):
                 for statement in ddl.split("; "):
                     conn.execute(statement.encode())
-                await wait_until_async(lambda: heard >= number, what=ddl)  # noqa: B023 # called at once
+                await wait_until_async(lambda: heard.count(Heard.DDL) >= number, what=ddl)  # noqa: B023 # called at once
         finally:
             listening.cancel()
             with pytest.raises(asyncio.CancelledError):

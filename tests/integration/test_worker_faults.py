@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_let_us_listen(
         conn.execute("INSERT INTO public.items VALUES (2)")
         await run.until("the next row is taken", lambda: taken == [1, 2])
         conn.execute(str(channel[0]))
-        await run.until("it listens again", lambda: run.worker._hosts[0].database._listener is not None)
+        await run.until("it listens again", lambda: run.worker._hosts[0].database.services == 2)
         (told,) = reasons(logged, "listening_failed")
         assert "channel name" in told
         assert run.told(DatabaseDown) == run.told(LeaderRevoked) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from uuid import UUID
@@ -17,10 +17,11 @@ from pytube.db.session import Session
 from pytube.election.base import Broken, Lost
 from pytube.errors import DatabaseUnavailable, Fenced, NotLeader, StatementFailed
 from pytube.events import DatabaseDown, DatabaseUp, Event, SourceChanged
-from pytube.sources import queries, terms
+from pytube.logs import Logger
+from pytube.sources import queries, terms, wakeup
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
-from pytube.sources.wakeup import Listener
+from pytube.sources.wakeup import Heard, PodsArrived
 from pytube.worker import database as module
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
@@ -374,16 +375,18 @@ async def test_a_session_of_the_pool_finds_a_restart_too(server: Server) -> None
 async def test_a_notification_wakes_the_partition_that_it_is_for() -> None:
     database = make_database(tubes=["t", "u"])
     database.terms |= {(tube, number): term_of(number, tube) for tube in ("t", "u") for number in (0, 1)}
-    database._wake("u", 1)
-    database._wake("gone", 7)
+    database._note(PodsArrived("u", 1))
+    database._note(PodsArrived("gone", 7))
     assert [key for key, active_term in database.terms.items() if active_term.woken] == [("u", 1)]
 
 
 async def test_when_notifications_may_have_been_lost_all_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lose(_: Listener) -> None:
-        raise DatabaseUnavailable("the listening session ended")
+    async def lose(*_: object) -> AsyncGenerator[Heard, None]:
+        for _number in [1]:
+            raise DatabaseUnavailable("the listening session ended")
+        yield Heard.WORKS
 
-    monkeypatch.setattr(Listener, "run", lose)
+    monkeypatch.setattr(module, "listen", lose)
     database = make_database()
     database.terms |= {("t", number): term_of(number) for number in (0, 1)}
     assert not database.notifications_work
@@ -393,29 +396,42 @@ async def test_when_notifications_may_have_been_lost_all_are_woken(monkeypatch: 
     assert not database.notifications_work
 
 
-async def test_notifications_work_when_the_listener_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    works = asyncio.Event()
+async def test_notifications_work_while_the_listener_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: asyncio.Queue[Heard] = asyncio.Queue()
 
-    async def run(listener: Listener) -> None:
-        await works.wait()
-        listener.works = True
-        await asyncio.Event().wait()
+    async def say(*_: object) -> AsyncGenerator[Heard, None]:
+        while True:
+            yield await said.get()
 
-    monkeypatch.setattr(Listener, "run", run)
+    monkeypatch.setattr(module, "listen", say)
     database = make_database()
+    database.terms["t", 0] = active_term = term_of(0)
+
+    def works() -> bool:
+        return database.notifications_work
+
     async with task_of(database._listen(cast("Session", None))):
         await asyncio.sleep(0)
-        assert not database.notifications_work
-        works.set()
-        await wait_until_async(lambda: database.notifications_work, what="it is known")
-    assert not database.notifications_work
+        assert not works()
+        said.put_nowait(Heard.WORKS)
+        await wait_until_async(works, what="it is known")
+        assert active_term.woken, "earlier ones were lost"
+        said.put_nowait(Heard.DDL)
+        await wait_until_async(database.ddl.is_set, what="tables were changed")
+        assert works()
+        said.put_nowait(Heard.MISSING)
+        await wait_until_async(lambda: not works(), what="they do not arrive any more")
+        said.put_nowait(Heard.WORKS)
+        await wait_until_async(works, what="it is known again")
+    assert not works()
 
 
 async def test_that_notifications_are_missing_is_told_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def poll(listener: Listener) -> None:
-        listener._log_if_polling()
+    async def poll(_session: object, _tubes: object, log: Logger) -> AsyncGenerator[Heard, None]:
+        wakeup._log_polling(log, writers_notify=True)
+        yield Heard.MISSING
 
-    monkeypatch.setattr(Listener, "run", poll)
+    monkeypatch.setattr(module, "listen", poll)
     postgres = PostgresConfig.model_validate({"dsn": "host=nowhere"})
     database = Database(postgres, ["t"], receive_deadline=1.0, emit=lambda _: None, host="north")
     with capture_logs() as lines:
@@ -531,7 +547,7 @@ async def test_it_ends_though_a_session_is_lost_as_it_is_asked_to(
 
     monkeypatch.setattr(Database, "_renew", renew)
     monkeypatch.setattr(Database, "_settle", idle)
-    monkeypatch.setattr(Listener, "run", idle)
+    monkeypatch.setattr(Database, "_listen", idle)
     running = asyncio.create_task(make_database().run())
     await asyncio.wait_for(renewing.wait(), 5)
     running.cancel()

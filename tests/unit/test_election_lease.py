@@ -40,6 +40,8 @@ class Leases:
         self.partitions = partitions
         self.holders: list[Holder] = []
         self.present: list[int] = []
+        self.away: list[set[str]] = []
+        """What each process leaves to others."""
         self.down = False
         self.gone = False
         """Whether the tube is not in the answers."""
@@ -47,11 +49,13 @@ class Leases:
 
     def election(self, drain_limit: float = 5.0, most: int | None = None) -> LeaseElection:
         number = len(self.holders)
+        self.away.append(set())
         election = LeaseElection(
             tubes=["t"],
             tick=self.tick_of(number),
             leave=self.leave_of(number),
             room=Room(most),
+            away=self.away[number],
             interval=0.005,
             drain_limit=drain_limit,
         )
@@ -348,19 +352,18 @@ async def test_a_tube_that_is_given_up_goes_to_the_others_and_comes_back(leases:
     assert isinstance(election, LeaseElection)
     assert isinstance(election, Sheds)
     assert election.processes("t") == 2
-    election.give_up("t")
+    leases.away[0].add("t")
     await until_held(leases, 0, 4)
     assert not one.lost, "they ended in order"
-    election.come_back("t")
+    leases.away[0].clear()
     await until_held(leases, 2, 2)
 
 
 async def test_a_tick_under_way_when_a_tube_is_given_up_claims_nothing(leases: Leases) -> None:
     election = leases.election()
-    await election.start()
-    election.give_up("t")
+    leases.away[0].add("t")
     election._apply({"t": LeaseTick(4, 1, {0, 1, 2, 3}, set(), 0)})
-    assert all(claim.withdrawn is not None for claim in election._claims["t"].values())
+    assert not election._claims
 
 
 async def test_a_worker_leads_no_more_than_its_limit_and_others_take_the_rest(leases: Leases) -> None:

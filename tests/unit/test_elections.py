@@ -47,24 +47,12 @@ class FakeElection:
 class FakeGroup(FakeElection):
     """One that a process can leave for a while."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.is_away = False
-
     def serves(self, tube: str) -> bool:
         return tube == self.name
 
     def processes(self, tube: str) -> int | None:
         assert self.serves(tube)
         return 2
-
-    def give_up(self, tube: str) -> None:
-        assert self.serves(tube)
-        self.is_away = True
-
-    def come_back(self, tube: str) -> None:
-        assert self.serves(tube)
-        self.is_away = False
 
 
 class Scene:
@@ -88,6 +76,7 @@ class Scene:
             self.services,
             lambda claim: self.claims.append(claim.tube),
             ClaimLimits(Room(None), TokenBucket(2.0)),
+            set(),
         )
 
     def _make(self, name: str) -> FakeElection:
@@ -160,26 +149,18 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
     await asyncio.wait_for(elections._wait_for_turn(over), 0.4)
 
 
-async def test_a_queue_is_left_to_others_alone_and_stays_so_when_its_election_is_joined_anew(
+async def test_who_shares_a_queue_is_known_while_its_election_is_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, configured(KAFKA), FakeGroup)
-    t, u = cast("list[FakeGroup]", scene.made)
     assert not scene.elections.serves("t"), "the process takes no part yet"
     for name in ("t", "u"):
         await scene.elections.join(name)
     assert scene.elections.serves("t")
     assert scene.elections.processes("t") == 2
-    scene.elections.give_up("t")
-    assert (t.is_away, u.is_away) == (True, False)
     await scene.elections.leave("t")  # it was dropped
     assert scene.elections.processes("t") is None
-    await scene.elections.join("t")
-    anew = cast("FakeGroup", scene.made[-1])
-    assert anew is not t
-    assert anew.is_away, "its time is not over"
-    scene.elections.come_back("t")
-    assert [one.is_away for one in (t, u, anew)] == [True, False, False]
+    assert scene.elections.processes("u") == 2
     await scene.elections.stop()
     await scene.services.close()
 
@@ -193,10 +174,10 @@ async def test_who_leaves_one_group_for_all_queues_leaves_all(
 
 async def test_a_service_that_ends_is_a_fault_unless_it_may() -> None:
     services = Services()
-    services.add(asyncio.sleep(0), may_end=True)
+    services.add(None, asyncio.sleep(0), may_end=True)
     await asyncio.sleep(0.001)
     assert not services.is_broken
-    services.add(asyncio.sleep(0))
+    services.add(None, asyncio.sleep(0))
     await services.wait()
     assert services.is_broken
 
@@ -207,15 +188,26 @@ async def test_the_error_of_a_service_is_raised_to_who_waits() -> None:
     async def fail() -> None:
         raise ValueError("a fault of ours")
 
-    services.add(fail(), may_end=True)
+    services.add(None, fail(), may_end=True)
     with pytest.raises(ValueError, match="a fault of ours"):
         await services.wait()
 
 
 async def test_who_waits_for_services_goes_on_when_they_are_closed() -> None:
     services = Services()
-    services.add(asyncio.sleep(1000))
+    services.add(None, asyncio.sleep(1000))
     waiting = asyncio.create_task(services.wait())
     await services.close()
     await waiting
     assert not services.is_broken
+
+
+async def test_the_services_of_one_owner_end_without_those_of_others() -> None:
+    services = Services()
+    ours, theirs = services.add("us", asyncio.sleep(1000)), services.add("them", asyncio.sleep(1000))
+    await services.end_those_of("us")
+    assert ours.cancelled()
+    assert not theirs.done()
+    assert not services.is_broken, "nothing has ended by itself"
+    await services.close()
+    assert theirs.cancelled()

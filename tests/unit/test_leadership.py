@@ -164,16 +164,15 @@ async def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 async def test_the_steps_of_a_term_from_its_beginning_to_its_end(steps: Steps) -> None:
     """The epoch is read before the right is proved; marks begin when no earlier term can write."""
     running = await steps.until_it_leads()
-    assert steps.database.terms["t", 0].term.epoch == 2
-    worker = steps.leadership.partition_worker
-    assert worker is not None
+    active_term = steps.database.terms["t", 0]
+    assert active_term.term.epoch == 2
+    assert isinstance(active_term.worker, TubeWorker)
     steps.revoke()
     await asyncio.wait_for(running, 5)
     assert steps.taken == ["read", "prove", "acquire", "wait", "work", "drain 10", "release"]
     assert steps.began_at[0] >= steps.may_begin, "it works while an earlier term may write"
     assert steps.told == ["LeaderAcquired", "LeaderRevoked"]
     assert steps.database.terms == {}
-    assert steps.leadership.partition_worker is None
     assert steps.is_handed_over
 
 
@@ -520,7 +519,7 @@ async def test_nothing_is_marked_before_the_sink_has_been_opened(steps: Steps) -
     steps.served.why_closed = None
     await wait_until_async(lambda: "work" in steps.taken, what="it works")
     assert not active_term.troubles.as_json()
-    assert not steps.leadership.waits_for_sink
+    assert active_term.worker is not None
     assert steps.told == ["LeaderAcquired", "SinkDown", "SinkUp"]
     steps.revoke()
     await running
@@ -547,11 +546,11 @@ async def test_a_pause_does_not_wait_for_a_sink_that_has_not_been_opened(steps: 
     (active_term,) = steps.database.terms.values()
     steps.pool.tube.leader_id = active_term.term.leader_id
     active_term.note_pause("a look", None, time.monotonic())
-    await wait_until_async(lambda: steps.leadership.is_resting, what="it rests")
+    await wait_until_async(lambda: active_term.is_resting, what="it rests")
     assert active_term.troubles.as_json().keys() == {"paused"}, "nobody asks the sink"
-    assert not steps.leadership.waits_for_sink
     active_term.note_pause(None, None, time.monotonic())
-    await wait_until_async(lambda: steps.leadership.waits_for_sink, what="it waits again")
+    await wait_until_async(lambda: not active_term.is_resting, what="it goes on")
+    await wait_until_async(lambda: active_term.troubles.reason("sink") is not None, what="it waits again")
     assert active_term.troubles.as_json().keys() == {"sink"}
     steps.served.why_closed = None
     await wait_until_async(lambda: "work" in steps.taken, what="it works")
@@ -567,7 +566,7 @@ async def test_a_sink_that_was_opened_during_a_pause_is_told_to_be_up_after_it(s
     (active_term,) = steps.database.terms.values()
     steps.pool.tube.leader_id = active_term.term.leader_id
     active_term.note_pause("a look", None, time.monotonic())
-    await wait_until_async(lambda: steps.leadership.is_resting, what="it rests")
+    await wait_until_async(lambda: active_term.is_resting, what="it rests")
     steps.served.why_closed = None
     active_term.note_pause(None, None, time.monotonic())
     await wait_until_async(lambda: "work" in steps.taken, what="it works")

@@ -53,7 +53,6 @@ class Group:
     def __init__(self, processes: int | None, serves: str) -> None:
         self.count = processes
         self.tubes = serves
-        self.said: list[str] = []
 
     def serves(self, tube: str) -> bool:
         return tube in self.tubes
@@ -61,10 +60,20 @@ class Group:
     def processes(self, _: str) -> int | None:
         return self.count
 
-    def give_up(self, tube: str) -> None:
+
+class Away(set[str]):
+    """The tubes that are left, and what became of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def add(self, tube: str) -> None:
+        super().add(tube)
         self.said.append(f"give up {tube}")
 
-    def come_back(self, tube: str) -> None:
+    def discard(self, tube: object) -> None:
+        super().discard(tube)
         self.said.append(f"come back {tube}")
 
 
@@ -75,6 +84,7 @@ class Fleet:
         self.others = Others()
         self.together = together
         self.election = Group(processes, "tu" if together else "t")
+        self.away = Away()
         self.metrics = {"t": TubeMetrics(), "u": TubeMetrics()}
         self.readings: dict[str, dict[int, Reading]] = {"t": {0: WELL}}
         self.cycles = 0
@@ -91,6 +101,7 @@ class Fleet:
         shedder = LoadShedder(
             self.metrics,
             self.election,
+            self.away,
             self.others,
             together=self.together,
             beside=lambda: next(self.records),
@@ -124,8 +135,8 @@ async def test_a_worker_whose_sends_hang_leaves_the_tube_and_comes_back_later() 
     fleet.readings = {"t": {0: REFUSED}}
     async with fleet.running():
         await wait_until_async(lambda: fleet.events, what="it sheds")
-        assert fleet.election.said == ["give up t"]
-        assert (fleet.metrics["t"].sheds, fleet.metrics["t"].is_away) == (1, True)
+        assert fleet.away.said == ["give up t"]
+        assert (fleet.metrics["t"].sheds, fleet.away) == (1, {"t"})
         shed = fleet.events[0]
         assert isinstance(shed, LoadShed)
         assert (shed.tube, shed.partitions, shed.seconds) == ("t", (0,), 0.05)
@@ -133,8 +144,8 @@ async def test_a_worker_whose_sends_hang_leaves_the_tube_and_comes_back_later() 
         fleet.readings = {}
         await wait_until_async(lambda: len(fleet.events) == 2, what="it comes back")
     assert fleet.events[1] == LoadResumed("t")
-    assert fleet.election.said == ["give up t", "come back t"]
-    assert not fleet.metrics["t"].is_away
+    assert fleet.away.said == ["give up t", "come back t"]
+    assert not fleet.away
 
 
 async def test_a_hand_over_that_takes_long_is_no_second_one() -> None:
@@ -176,7 +187,7 @@ async def test_tubes_of_one_group_are_left_together() -> None:
     assert (other.tube, other.partitions, other.seconds) == ("u", (3,), shed.seconds)
     assert other.reason == f"all tubes share one consumer group, and of tube 't' {shed.reason}"
     assert fleet.events[2:4] == [LoadResumed("t"), LoadResumed("u")]
-    assert fleet.election.said[:4] == ["give up t", "give up u", "come back t", "come back u"]
+    assert fleet.away.said[:4] == ["give up t", "give up u", "come back t", "come back u"]
 
 
 async def test_a_tube_that_delivers_keeps_the_others_of_its_group() -> None:

@@ -46,7 +46,7 @@ def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
     log = Logger("test")
     settings = NeliSettings(bootstrap_servers="nowhere", topic="t", group="g", client_id="c")
     clients = OneConsumer()
-    board = ClaimBoard(1, cast("Any", None), cast("Any", None), 1.0)
+    board = ClaimBoard(cast("Any", None), cast("Any", None), 1.0)
     member = Member(settings, cast("Clients", clients), board, log)
     member.start()
     wait_until(lambda: clients.reader.polls > 3, what="it goes on")

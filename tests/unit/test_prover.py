@@ -25,7 +25,7 @@ class FakeConsumer:
 def answered(code: int | None) -> Future[None]:
     """Ask once, with no time to try again, and answer with `code`."""
     prover, consumer = Prover("topic", limit=0.0), FakeConsumer()
-    answer = prover.ask({0})
+    answer = prover.ask(0)
     prover.send(cast("Consumer", consumer))
     prover.on_commit(KafkaError(code) if code is not None else None, consumer.offsets)
     assert answer.done()

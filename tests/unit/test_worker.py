@@ -13,11 +13,13 @@ from uuid import uuid4
 import pytest
 
 from pytube.config import Config, load, parse
+from pytube.election.base import Claim
 from pytube.election.lease import LeaseElection
 from pytube.errors import ConfigError, DatabaseUnavailable
 from pytube.events import Event, LeaderAcquired, MeterRead, SinkDown, WorkerStandsBy
 from pytube.worker import Worker
 from pytube.worker import host as module
+from pytube.worker.active_term import ActiveTerm
 from pytube.worker.elections import ALL
 from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.leadership import Leadership
@@ -65,11 +67,16 @@ def reading(tube: str, partition: int, pods: int = 0) -> MeterRead:
     )
 
 
-def working(*readings: MeterRead | None) -> Leadership:
-    """A leadership whose worker gives these readings, and then none."""
+def working(*readings: MeterRead | None) -> ActiveTerm:
+    """A term whose worker gives these readings, and then none."""
     left = list(readings)
     worker = SimpleNamespace(read_metrics=lambda: left.pop(0) if left else None)
-    return cast("Leadership", SimpleNamespace(partition_worker=worker, is_resting=False))
+    return cast("ActiveTerm", SimpleNamespace(worker=worker, is_resting=False))
+
+
+def idle() -> ActiveTerm:
+    """A term that marks nothing yet."""
+    return cast("ActiveTerm", SimpleNamespace(worker=None, is_resting=False))
 
 
 @asynccontextmanager
@@ -108,11 +115,10 @@ async def test_a_worker_without_a_tube_is_refused(config: Config) -> None:
 async def test_the_process_reads_the_metrics_of_all_partitions_that_it_works_on(config: Config) -> None:
     events: list[Event] = []
     worker = Worker(config, on_event=events.append)
-    idle = cast("Leadership", SimpleNamespace(partition_worker=None, is_resting=False))
     expected = [reading("t", 0, pods=3), reading("u", 2), reading("t", 0)]
-    worker._hosts[0].leaderships |= {
+    worker._hosts[0].database.terms |= {
         ("t", 0): working(expected[0], expected[2]),
-        ("t", 1): idle,
+        ("t", 1): idle(),
         ("u", 2): working(expected[1]),
     }
     async with service(worker._read_metrics()):
@@ -149,24 +155,24 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
     ], "the same fault is logged once a minute"
 
 
-async def test_a_fault_in_one_partition_is_logged_and_leaves_the_next_leadership_alone(
-    config: Config,
+async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch, config: Config
 ) -> None:
-    (host,), claim = Worker(config)._hosts, FakeClaim("t", 1)
+    (host,), claims = Worker(config)._hosts, [FakeClaim("t", 1), FakeClaim("t", 2)]
 
-    async def fail() -> None:
-        raise ValueError("a fault of ours")
+    async def run(leadership: Leadership) -> None:
+        if leadership._claim is claims[0]:
+            raise ValueError("a fault of ours")
+        await claims[1].wait_until_withdrawn()
 
-    failing = cast("Leadership", SimpleNamespace(run=fail, partition_worker=None))
-    host.leaderships["t", 1] = failing
+    monkeypatch.setattr(Leadership, "run", run)
     with capture_logs() as logs:
-        await host._lead(failing, claim)
-    assert host.leaderships == {}
+        for claim in claims:
+            host._on_claim(claim)
+        await wait_until_async(lambda: list(host._leading.values()) == claims[1:], what="one has ended")
     assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
-    host.leaderships["t", 1] = current = working()
-    with capture_logs():
-        await host._lead(failing, claim)
-    assert host.leaderships == {("t", 1): current}, "the claim was granted again meanwhile"
+    claims[1].revoke()
+    await wait_until_async(lambda: not host._leading, what="the other has ended in order")
 
 
 async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_is_back(
@@ -211,14 +217,16 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
     monkeypatch.setattr(module, "_STANDBY", 0.01)
     events: list[Event] = []
     (host,) = Worker(config, on_event=events.append)._hosts
-    host.leaderships["t", 0] = working()
+    future: asyncio.Future[None] = asyncio.Future()
+    leading = cast("dict[asyncio.Future[None], Claim]", host._leading)
+    leading[future] = FakeClaim("t", 0)
     async with service(host._follow_partitions()):
         await wait_until_async(lambda: events, what="it is told of the other tube")
-        del host.leaderships["t", 0]
+        del leading[future]
         await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
-        host.leaderships["u", 1] = working()
+        leading[future], host.database.terms["u", 1] = FakeClaim("u", 1), working()
         await wait_until_async(lambda: "u" not in host._standing_by, what="it leads again")
-        del host.leaderships["u", 1]
+        del leading[future], host.database.terms["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
     assert events == [WorkerStandsBy("u", 3), WorkerStandsBy("t", 3), WorkerStandsBy("u", 3)]
 
@@ -255,14 +263,14 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     assert isinstance(elections[1], LeaseElection)
     assert elections[0]._room is elections[1]._room
     assert elections[0]._tubes == {"t", "o"}, "its partitions count"
-    two.leaderships["t", 1] = cast("Leadership", SimpleNamespace(partition_worker=None, waits_for_sink=True))
+    two.database.terms["t", 1] = idle()
     assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
 
 
 async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
     hosts = Worker(parse(SEVERAL, environment={}))._hosts
-    metrics = hosts[1].of_kind(Tube)["t"].metrics
-    metrics.is_away, metrics.sheds = True, 2
+    hosts[1].away.add("t")
+    hosts[1].of_kind(Tube)["t"].metrics.sheds = 2
     samples = {
         (sample.name, *sample.labels.values()): sample.value
         for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()

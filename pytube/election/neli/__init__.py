@@ -2,6 +2,5 @@
 
 from pytube.config.names import leader_name, parse_leader_name
 from pytube.election.neli.election import NeliElection
-from pytube.election.neli.shared import SharedElection
 
-__all__ = ["NeliElection", "SharedElection", "leader_name", "parse_leader_name"]
+__all__ = ["NeliElection", "leader_name", "parse_leader_name"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from pytube import clock
 from pytube.election.base import SHARED, Claim, Revoked
@@ -17,7 +17,9 @@ GONE = Revoked("the tube has the partition no more")
 _GIVEN_UP = Revoked("this process leaves the tube to others")
 
 Ask = Callable[[int], Awaitable[None]]
-"""Asks the coordinator whether we are a member in good standing. `ClaimLost`, `BrokerUnavailable`."""
+"""Asks the coordinator about a slot. `ClaimLost`, `BrokerUnavailable`."""
+Place = tuple[str, int]
+"""A tube, and a partition of it."""
 
 
 class NeliClaim(Claim):
@@ -27,32 +29,37 @@ class NeliClaim(Claim):
     database renews it, until another member acquires. Only a new term needs the group's word.
     """
 
-    def __init__(self, tube: str, partition: int, *, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
-        """Args: loop: where the worker is; ask: called by `confirm`."""
+    def __init__(
+        self, tube: str, partition: int, slot: int, *, loop: asyncio.AbstractEventLoop, ask: Ask
+    ) -> None:
+        """Args:
+        tube: whose partition it is.
+        partition: of the tube.
+        slot: the partition of the leader topic that stands for it.
+        loop: where the worker is.
+        ask: called by `prove`.
+        """
         super().__init__(tube, partition)
+        self.slot = slot
         self.is_assigned = True
-        """Whether the partition is ours in the group's generation that we know; the board says so."""
+        """Whether the slot is ours in the group's generation that we know; the board says so."""
         self._loop = loop
         self._ask = ask
 
     async def prove(self) -> None:
-        """Have the group confirm that the partition is ours; see `confirm`. Else the claim is over."""
+        """Commit an offset; the coordinator checks our generation, and we that it gave us the slot.
+
+        Raises:
+            ClaimLost: the right is gone, and the claim over. Others that rest on the slot stay.
+            BrokerUnavailable: no answer in time. Ask again.
+        """
         try:
-            await self.confirm()
+            self._refuse_when_over()
+            await self._ask(self.slot)
+            self._refuse_when_over()
         except ClaimLost:
             self.lose()
             raise
-
-    async def confirm(self) -> None:
-        """Commit an offset; the coordinator checks our generation, and we that it gave us the partition.
-
-        Raises:
-            ClaimLost: the right is gone.
-            BrokerUnavailable: no answer in time. Ask again.
-        """
-        self._refuse_when_over()
-        await self._ask(self.partition)
-        self._refuse_when_over()
 
     def _refuse_when_over(self) -> None:
         super()._refuse_when_over()
@@ -72,90 +79,86 @@ class NeliClaim(Claim):
 
 
 class ClaimBoard:
-    """Makes claims of partitions that are both assigned to us and partitions of the tube.
+    """Makes claims of the tubes' partitions whose slot is assigned to us.
 
-    Two threads use it: the one that polls tells what the group says, the event loop how many
-    partitions the tube has.
+    Two threads use it: the one that polls tells what the group says, the event loop which partitions there
+    are.
     """
 
     def __init__(
         self,
-        partitions: int,
-        make: Callable[[int], NeliClaim],
+        make: Callable[[str, int, int], NeliClaim],
         offer: Callable[[NeliClaim], None],
         offer_again_after: float,
     ) -> None:
-        """No partition is assigned yet.
+        """No slot is assigned yet, and there is no partition.
 
         Args:
-            partitions: how many the tube has.
-            make: a new claim of a partition.
+            make: a new claim of a tube's partition, that rests on a slot.
             offer: gives a claim to the worker; called in either thread.
             offer_again_after: seconds until a claim that the worker gave up by itself is renewed.
         """
-        self._partitions = partitions
         self._make = make
         self._offer = offer
         self._pause = offer_again_after
         self._lock = threading.RLock()
+        self._slots: Mapping[Place, int] = {}
         self._assigned: set[int] = set()
-        self._claims: dict[int, NeliClaim] = {}
+        self._claims: dict[Place, NeliClaim] = {}
         self._closed = False
         self._paused = False
 
-    def live(self) -> list[NeliClaim]:
-        """The claims that are not over; those under hand-over too."""
-        with self._lock:
-            return [claim for claim in self._claims.values() if claim.over_at is None]
+    # --- what the group says --------------------------------------------------------------
 
-    def assign(self, partitions: Iterable[int]) -> None:
+    def assign(self, slots: Iterable[int]) -> None:
         """The group gave us these."""
         with self._lock:
-            for partition in partitions:
-                self._assigned.add(partition)
-                claim = self._claims.get(partition)
-                if claim is not None and claim.over_at is not None:
-                    del self._claims[partition]
-                elif claim is not None:
+            new = set(slots)
+            self._assigned |= new
+            for place, claim in list(self._claims.items()):
+                if claim.slot in new and claim.over_at is not None:
+                    del self._claims[place]
+                elif claim.slot in new:
                     claim.is_assigned = True
-            self._fill(clock.now())
+            self._fill()
 
-    def withdraw(self, partitions: Iterable[int]) -> list[NeliClaim]:
+    def withdraw(self, slots: Iterable[int]) -> list[NeliClaim]:
         """The group wants these back: withdraws their claims, and returns those to wait for."""
         with self._lock:
-            wanted = set(partitions)
+            wanted = set(slots)
             self._assigned -= wanted
-            return self._withdraw(wanted, SHARED)
+            return self._withdraw(SHARED, lambda claim: claim.slot in wanted)
 
-    def note_lost(self, partitions: Iterable[int] | None = None) -> None:
+    def note_lost(self, slots: Iterable[int] | None = None) -> None:
         """The group has taken these away, or all: they are claimed no more, and their claims prove nothing.
 
         Terms go on; another member that acquires a partition ends the term of ours.
         """
         with self._lock:
-            lost = set(self._assigned if partitions is None else partitions)
+            lost = set(self._assigned if slots is None else slots)
             self._assigned -= lost
-            for partition, claim in self._claims.items():
-                if partition in lost or partitions is None:
+            for claim in self._claims.values():
+                if slots is None or claim.slot in lost:
                     claim.is_assigned = False
 
-    def resize(self, partitions: int) -> None:
-        """The tube has so many partitions now: withdraws and makes claims accordingly."""
-        with self._lock:
-            self._partitions = partitions
-            self._withdraw({number for number in self._claims if number >= partitions}, GONE)
-            self._fill(clock.now())
+    # --- what the event loop says ---------------------------------------------------------
 
-    def refill(self, now: float) -> None:
-        """Make claims again of partitions whose claim the worker gave up a while ago."""
+    def serve(self, slots: Mapping[Place, int]) -> None:
+        """These are the partitions now, each with its slot: withdraws and makes claims accordingly.
+
+        To be called now and then: claims that the worker gave up a while ago are made again.
+        """
         with self._lock:
-            self._fill(now)
+            if slots is not self._slots:
+                self._slots = slots
+                self._withdraw(GONE, lambda claim: (claim.tube, claim.partition) not in slots)
+            self._fill()
 
     def pause(self) -> list[NeliClaim]:
         """Make no claims until `resume`, and withdraw all; returns those to wait for."""
         with self._lock:
             self._paused = True
-            return self._withdraw(set(self._claims), _GIVEN_UP)
+            return self._withdraw(_GIVEN_UP)
 
     def resume(self) -> None:
         """Make claims again, of what the group gives us from now on."""
@@ -166,25 +169,25 @@ class ClaimBoard:
         """Make no more claims, and withdraw all; returns those to wait for."""
         with self._lock:
             self._closed = True
-            return self._withdraw(set(self._claims), why)
+            return self._withdraw(why)
 
-    def _withdraw(self, partitions: set[int], why: Revoked) -> list[NeliClaim]:
-        claims = [claim for claim in self.live() if claim.partition in partitions]
+    def _withdraw(self, why: Revoked, which: Callable[[NeliClaim], bool] = lambda _: True) -> list[NeliClaim]:
+        claims = [claim for claim in self._claims.values() if claim.over_at is None and which(claim)]
         for claim in claims:
             claim.withdraw(why)
         return claims
 
-    def _fill(self, now: float) -> None:
+    def _fill(self) -> None:
         if self._closed or self._paused:
             return
-        for partition in sorted(self._assigned):
-            if partition < self._partitions and self._may_claim(partition, now):
-                claim = self._make(partition)
-                self._claims[partition] = claim
+        now = clock.now()
+        for place, slot in self._slots.items():
+            if slot in self._assigned and self._may_claim(place, now):
+                self._claims[place] = claim = self._make(*place, slot)
                 self._offer(claim)
 
-    def _may_claim(self, partition: int, now: float) -> bool:
-        before = self._claims.get(partition)
+    def _may_claim(self, place: Place, now: float) -> bool:
+        before = self._claims.get(place)
         if before is None:
             return True
         if before.over_at is None:

@@ -1,16 +1,23 @@
-"""NELI: leader election on Kafka's consumer groups."""
+"""NELI: leader election on Kafka's consumer groups.
+
+The group shares out the partitions of a leader topic, called slots here. Each stands for partitions of tubes:
+of a tube that has a topic of its own for the one with its number, of tubes that share a topic for those that
+`slot_of` maps to it, since a hundred tubes need no hundred consumers. The group confirms the slot, and so
+each claim that rests on it; who leads which partition, and how far, stands in the database.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
 from pytube import clock
 from pytube.config.names import checked_name, leader_name
 from pytube.election.base import STOPS, Claim, Revoked, wait_until_over
-from pytube.election.neli.claim import ClaimBoard, NeliClaim
+from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
 from pytube.election.neli.member import Member
 from pytube.election.neli.topic import LeaderTopic, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
@@ -18,25 +25,32 @@ from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
 
 _CARE = 0.25
-"""Seconds between checks of the tube's partitions and at claims that were given up."""
+"""Seconds between checks of the tubes' partitions and at claims that were given up."""
 
 _OFFER_AGAIN = 1.0
 _TOPIC_PAUSE = 10.0
 _LEAVE = 10.0
 
 
+def slot_of(tube: str, partition: int, slots: int) -> int:
+    """The slot of a shared topic that stands for a tube's partition; the same in every process."""
+    return (zlib.crc32(tube.encode()) + partition) % slots
+
+
 class NeliElection:
-    """The claims of one tube in this process, as Kafka gives them. See `pytube.election.base`."""
+    """The claims of one tube in this process, or of all, as Kafka gives them. See `pytube.election.base`."""
 
     def __init__(
         self,
-        tube: str,
+        name: str,
+        tubes: Callable[[], Mapping[str, int]],
         *,
         installation: str,
         client_id: str,
         bootstrap_servers: str,
-        partitions: int | Callable[[], int],
+        slots: int | None = None,
         able: Callable[[], bool] = lambda: True,
+        away: Set[str] = frozenset(),
         options: Mapping[str, Any] | None = None,
         receive_deadline: float = 5.0,
         session_timeout: float = 15.0,
@@ -49,14 +63,18 @@ class NeliElection:
         """Nothing is begun before `start`. All times are seconds.
 
         Args:
-            tube: its name.
-            installation: names, with the tube, the leader topic and the group (`leader_name`).
+            name: of the tube, or of what has all tubes.
+            tubes: how many partitions each tube has, 0 for one that does not exist; called in the event loop
+                several times a second, so it must return at once.
+            installation: names, with `name`, the leader topic and the group (`leader_name`).
             client_id: a label for people, at the broker.
             bootstrap_servers: as librdkafka takes them.
-            partitions: of the tube; a function is called in the event loop several times a second,
-                and must return at once.
+            slots: how many partitions the topic has that the tubes share; None: the only tube's topic has as
+                many as the tube.
             able: whether this process could lead at all; called as often. While it can't, it is no
                 member, so that others get its partitions.
+            away: tubes that this process leaves to others; looked at as often. One of them is enough to leave
+                the group, which has no way to refuse a single partition.
             options: more settings for librdkafka; they may be secrets.
             receive_deadline: how long an answer of the broker is waited for.
             session_timeout: after so long without a sign of life others get our partitions.
@@ -69,30 +87,34 @@ class NeliElection:
         Raises:
             ConfigError: a name or an option can't be used.
         """
-        name = leader_name(installation, tube)
+        default = leader_name(installation, name)
         self.settings = NeliSettings(
             bootstrap_servers=bootstrap_servers,
-            topic=name if topic is None else checked_name(topic, "leader topic"),
-            group=name if group is None else checked_name(group, "consumer group"),
+            topic=default if topic is None else checked_name(topic, "leader topic"),
+            group=default if group is None else checked_name(group, "consumer group"),
             client_id=client_id,
             receive_deadline=receive_deadline,
             session_timeout=session_timeout,
             drain_limit=drain_limit,
             options=dict(options or {}),
         )
-        self._count: Callable[[], int] = partitions if callable(partitions) else lambda: partitions
-        self._tube = tube
+        self._count = tubes
+        self._slots = slots
         self._able = able
         self._start_timeout = start_timeout
-        self._log = Logger("pytube.election", **host_fields(host), tube=tube)
+        self._log = Logger("pytube.election", **host_fields(host), tube=name)
         self._clients = self.settings.clients(self._log)
         self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
-        self._partitions = 0
+        self._tubes: Mapping[str, int] = {}
+        """As they were last counted."""
+        self._places: Mapping[Place, int] = {}
+        """Their partitions, each with its slot."""
         self._width = 0
+        """Partitions of the topic."""
         self._board: ClaimBoard | None = None
         self._member: Member | None = None
         self._care: asyncio.Task[None] | None = None
-        self._given_up = False
+        self._away = away
 
     async def start(self) -> None:
         """Make or widen the topic, and join the group.
@@ -102,7 +124,7 @@ class NeliElection:
             ConfigError: librdkafka refuses an option.
         """
         loop = asyncio.get_running_loop()
-        self._partitions = self._count()
+        self._follow_tubes()
         self.settings.consumer(self._clients, lambda *_: None).close()  # refuses wrong options now
         try:
             await self._widen(self._start_timeout)
@@ -116,10 +138,11 @@ class NeliElection:
         def offer(claim: NeliClaim) -> None:
             loop.call_soon_threadsafe(self._queue.put_nowait, claim)
 
-        def make(partition: int) -> NeliClaim:
-            return NeliClaim(self._tube, partition, loop=loop, ask=self._ask)
+        def make(tube: str, partition: int, slot: int) -> NeliClaim:
+            return NeliClaim(tube, partition, slot, loop=loop, ask=self._ask)
 
-        self._board = ClaimBoard(self._partitions, make, offer, _OFFER_AGAIN)
+        self._board = ClaimBoard(make, offer, _OFFER_AGAIN)
+        self._board.serve(self._places)
         self._member = Member(self.settings, self._clients, self._board, self._log)
         self._member.start()
         self._care = asyncio.create_task(self._take_care(self._board), name="pytube-neli-care")
@@ -153,37 +176,29 @@ class NeliElection:
         self._queue.put_nowait(None)
 
     def serves(self, tube: str) -> bool:
-        """Whether it is this one."""
-        return tube == self._tube
+        """Whether it is one of the tubes."""
+        return tube in self._count()
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
         """Not known: a member of the group is not told who the others are."""
         return None
 
-    def give_up(self, tube: str) -> None:  # noqa: ARG002 # the contract's
-        """Hand over all partitions, then leave the group: its protocol has no way to refuse a single one."""
-        self._given_up = True
-
-    def come_back(self, tube: str) -> None:  # noqa: ARG002 # the contract's
-        """Join the group again."""
-        self._given_up = False
-
-    async def _ask(self, partition: int) -> None:
-        """Ask the coordinator; see `NeliClaim.confirm`."""
+    async def _ask(self, slot: int) -> None:
+        """Ask the coordinator; see `NeliClaim.prove`."""
         if self._member is None:
             raise ClaimLost("the election was stopped")
-        answer = asyncio.wrap_future(self._member.ask(partition))
+        answer = asyncio.wrap_future(self._member.ask(slot))
         try:
             async with asyncio.timeout(self.settings.receive_deadline):
                 await answer
         except TimeoutError:
             raise BrokerUnavailable(
-                f"Kafka did not confirm the leadership of partition {partition} within "
+                f"Kafka did not confirm the leadership of partition {slot} within "
                 f"{self.settings.receive_deadline:g} s"
             ) from None
 
     async def _take_care(self, board: ClaimBoard) -> None:
-        """Follow the tube's partitions, and renew claims that were given up."""
+        """Follow the tubes' partitions, and renew claims that were given up."""
         topic_at = 0.0
         was_member = was_able = True
         while True:
@@ -191,26 +206,44 @@ class NeliElection:
             if (able := self._able()) != was_able:
                 was_able = able
                 self._tell_able(able)
-            if (is_member := able and not self._given_up) != was_member:
+            if (is_member := able and not self._is_given_up) != was_member:
                 was_member = is_member
                 await self._leave_or_join(board, is_member)
-            now = clock.now()
-            if (partitions := self._count()) != self._partitions:
-                self._partitions, topic_at = partitions, now
-                board.resize(partitions)
-            board.refill(now)
-            if self._width < self._partitions and now >= topic_at:
+            if self._follow_tubes():
+                topic_at = 0.0
+            board.serve(self._places)
+            if self._width < self._wanted_width and clock.now() >= topic_at:
                 with suppress(BrokerUnavailable):  # told by what watches the clusters
                     await self._widen(self.settings.receive_deadline)
                 topic_at = clock.now() + _TOPIC_PAUSE
 
+    def _follow_tubes(self) -> bool:
+        """Count partitions, and find the slot of each; whether there are others now."""
+        if (tubes := self._count()) == self._tubes:
+            return False
+        self._tubes = tubes
+        self._places = {
+            (tube, partition): partition if self._slots is None else slot_of(tube, partition, self._slots)
+            for tube, partitions in tubes.items()
+            for partition in range(partitions)
+        }
+        return True
+
+    @property
+    def _wanted_width(self) -> int:
+        return max(self._tubes.values(), default=0) if self._slots is None else self._slots
+
     async def _leave_or_join(self, board: ClaimBoard, is_member: bool) -> None:
         if is_member:
             board.resume()
-        elif self._given_up:  # else there is no database to hand anything over in order
+        elif self._is_given_up:  # else there is no database to hand anything over in order
             await wait_until_over(board.pause(), self.settings.drain_limit)
         if self._member is not None:
             self._member.stay_away(not is_member)
+
+    @property
+    def _is_given_up(self) -> bool:
+        return not self._away.isdisjoint(self._tubes)
 
     def _tell_able(self, able: bool) -> None:
         if able:
@@ -221,6 +254,6 @@ class NeliElection:
     async def _widen(self, limit: float) -> None:
         def ensure() -> int:
             topic = LeaderTopic(self._clients.admin(makes_topics=True), self.settings.topic, self._log)
-            return topic.ensure(self._partitions, limit)
+            return topic.ensure(self._wanted_width, limit)
 
         self._width = await in_thread(ensure)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
@@ -41,7 +40,8 @@ _ASK_AGAIN = 0.05
 
 @dataclass(slots=True)
 class _Question:
-    partitions: frozenset[int]
+    slot: int
+    """The partition of the leader topic that is asked about."""
     end: float | None = None
     """Until when a passing refusal is tried again; counts from the first one."""
 
@@ -84,9 +84,9 @@ class Prover:
 
     # --- any thread -------------------------------------------------------------------------
 
-    def ask(self, partitions: Collection[int]) -> Future[None]:
+    def ask(self, slot: int) -> Future[None]:
         """Ask. The future fails with `ClaimLost` or `BrokerUnavailable`."""
-        question = _Question(frozenset(partitions))
+        question = _Question(slot)
         with self._lock:
             if not self._closed:
                 self._waiting.append(question)
@@ -144,12 +144,12 @@ class Prover:
         return [one for one in due if not one.answer.cancelled()]
 
     def _offsets(self, questions: list[_Question]) -> list[TopicPartition]:
-        partitions = sorted(frozenset().union(*(one.partitions for one in questions)))
-        return [TopicPartition(self._topic, partition, self._number) for partition in partitions]
+        slots = sorted({one.slot for one in questions})
+        return [TopicPartition(self._topic, slot, self._number) for slot in slots]
 
     def _answered(self, number: int, errors: dict[int, KafkaError], of_all: KafkaError | None) -> None:
         for question in self._sent.pop(number, []):
-            error = of_all or next((errors[one] for one in question.partitions if one in errors), None)
+            error = of_all or errors.get(question.slot)
             if not self._again(question, error):
                 question.settle(error)
 
@@ -221,11 +221,11 @@ class Member:
         else:
             self._away.clear()
 
-    def ask(self, partition: int) -> Future[None]:
-        """Ask the coordinator about a partition; see `Prover.ask`."""
+    def ask(self, slot: int) -> Future[None]:
+        """Ask the coordinator about a slot; see `Prover.ask`."""
         prover = self._prover
         if prover is not None:
-            return prover.ask([partition])
+            return prover.ask(slot)
         absent: Future[None] = Future()
         absent.set_exception(ClaimLost("this process is not a member of the group"))
         return absent
@@ -302,7 +302,7 @@ class Member:
             if waiting and self._prover is not None:
                 self._prover.send_and_wait(consumer)
         for claim in waiting:
-            self._log.warning("handover_late", partition=claim.partition)
+            self._log.warning("handover_late", tube=claim.tube, partition=claim.partition)
             claim.lose()
         consumer.incremental_unassign(partitions)
 

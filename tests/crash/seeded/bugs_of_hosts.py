@@ -51,8 +51,8 @@ SEEDS = [
         "outage_told_with_each_failure",
         "a sink that is down is told with each try",
         "pytube/worker/active_term.py",
-        "        if what not in self._down_since:\n",
-        "        if event.reason:\n",
+        "        if (outage := self._outages.get(what)) is None:\n",
+        "        if (outage := self._outages.get(what)) is None or event.reason:\n",
         ("unit/test_active_term.py",),
     ),
     Seed(
