@@ -31,7 +31,7 @@ BEGIN
     IF wrong.roles IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s, no superusers, could act as %I, and so run code with the rights of %I', wrong.roles, owner, current_user),
-            HINT = format('REVOKE %I FROM %s; or install as one of them; or give other names: psql -v roles=NAME.', owner, wrong.roles);
+            HINT = format('REVOKE %I FROM %s CASCADE; or install as one of them; or give other names: psql -v roles=NAME.', owner, wrong.roles);
     END IF;
     SELECT o.what, r.rolname INTO wrong
     FROM (

@@ -8,12 +8,12 @@ import pytest
 
 from pytube.db.session import Session
 from pytube.logs import Logger
-from pytube.sources.wakeup import Heard, listen
+from pytube.sources.wakeup import Heard, PodsArrived, listen
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers, unfollow
 from tests.helpers.logs import capture_logs
 from tests.helpers.roles import as_role, roles
-from tests.helpers.waiting import wait_until_async
+from tests.helpers.waiting import LIMIT, wait_until_async
 
 
 async def test_warnings_and_nothing_else_are_heard(dsn: str) -> None:
@@ -135,22 +135,18 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
 @pytest.mark.parametrize("payload", ["\u00b2", "9" * 5000, "1 2 3", "-1", "", "ddl ", "\u0663"])
 async def test_what_anybody_notifies_does_not_end_the_listener(dsn: str, payload: str) -> None:
     """Channels have no owners: who may log in can say anything there, and needs no right of ours."""
-    woken: list[tuple[str, int]] = []
     with open_session(dsn) as conn:
         conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
     with open_session(dsn) as conn:
         make_tube(conn)
         session = await Session.open(dsn, "tube", "pytube test")
-        listener = Listener(
-            session, ["es-live"], Logger("test"), lambda *what: woken.append(what), lambda: None, lambda: None
-        )
-        listening = asyncio.create_task(listener.run())
+        heard = listen(session, [TUBE], Logger("test"))
         try:
-            await wait_until_async(lambda: listener.works, what="it listens")
-            conn.execute("SELECT pg_notify(tube_channel('es-live'), %s)", (payload,))
-            conn.execute("SELECT pg_notify(tube_channel('es-live'), '3')")
-            await wait_until_async(lambda: woken or listening.done(), what="it hears on")
-            assert woken == [("es-live", 3)]
+            async with asyncio.timeout(LIMIT):
+                assert await anext(heard) is Heard.WORKS
+                conn.execute("SELECT pg_notify(tube_channel('es-live'), %s)", (payload,))
+                conn.execute("SELECT pg_notify(tube_channel('es-live'), '3')")
+                assert await anext(heard) == PodsArrived(TUBE, 3)
         finally:
-            listening.cancel()
+            await heard.aclose()
             await session.close()

@@ -269,7 +269,7 @@ def test_an_installation_without_superuser_follows_by_tube_sync(any_bare_dsn: st
             assert asked(conn) == ["backfill_schedule"]
             ops(conn)
             assert warned(conn, "SELECT tube_sync()") == (1, [])
-            # A superuser who installs over it makes the event triggers, once nobody else could act in their name.
+            # A superuser who installs makes event triggers, once nobody else can act in their name.
             with pytest.raises(ScriptError, match="could act as") as refused:
                 install(any_bare_dsn)
             remedy = re.search(r"REVOKE [^;]*", str(refused.value))
@@ -277,15 +277,15 @@ def test_an_installation_without_superuser_follows_by_tube_sync(any_bare_dsn: st
             superuser.execute(remedy[0].encode())
             install(any_bare_dsn)
             assert scalar(conn, "SELECT count(*) FROM pg_event_trigger") > 0
-            superuser.execute(f"GRANT {ours}_admin TO {app}".encode())
-            channel = scalar(conn, "SELECT tube_channel(%s)", (TUBE,))
-            conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            conn.execute("SET pytube.wake = on")
-            conn.execute("CREATE TABLE shop.log_3 PARTITION OF shop.log FOR VALUES IN (3)")
-            assert [told.payload for told in conn.notifies(timeout=LIMIT, stop_after=1)] == ["ddl"]
-            conn.execute("INSERT INTO shop.log_3 VALUES (8, 3)")
-            assert ops(conn) == [("I", 8)]
-            assert warned(conn, "SELECT tube_sync()") == (0, [])
+            with open_session(any_bare_dsn) as serving:
+                channel = scalar(serving, "SELECT tube_channel(%s)", (TUBE,))
+                serving.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                conn.execute("SET pytube.wake = on")
+                conn.execute("CREATE TABLE shop.log_3 PARTITION OF shop.log FOR VALUES IN (3)")
+                assert [told.payload for told in serving.notifies(timeout=LIMIT, stop_after=1)] == ["ddl"]
+                conn.execute("INSERT INTO shop.log_3 VALUES (8, 3)")
+                assert ops(serving) == [("I", 8)]
+                assert warned(serving, "SELECT tube_sync()") == (0, [])
         uninstall(any_bare_dsn, force=True)
 
 
