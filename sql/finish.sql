@@ -59,9 +59,8 @@ BEGIN
                 EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
                     ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
             EXCEPTION WHEN OTHERS THEN
-                -- A lock, or a right of who installs, may be there the next time. Of all else, such as a name that its
-                -- owner has taken, one table's trouble is no other's.
-                IF SQLSTATE IN ('40P01', '42501', '55P03') THEN
+                -- What the table's owner does, such as to take a name that ours are to get, is no other table's trouble.
+                IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN
                     RAISE;
                 END IF;
                 RAISE WARNING '% is not followed by tube %: %', tbl, quote_literal(tube), SQLERRM;

@@ -3724,6 +3724,9 @@ BEGIN<one_id>
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
     ELSIF TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid<or_part> THEN
         cap_fits := <fits>;
+        IF NOT cap_fits THEN -- by an old snapshot, maybe, and since then in the plan
+            cap_fits := <fits_elsewhere>;
+        END IF;
     ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
         cap_fits := <fits_elsewhere>;
     END IF;
@@ -5812,8 +5815,10 @@ BEGIN
     RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
         format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),
         quote_ident(current_user)::regrole, ARRAY[owner]) AS d;
-    RETURN QUERY SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', door, tube_private_role_sql(a.grantee))
-    FROM aclexplode(view.relacl) AS a WHERE a.grantee NOT IN (view.relowner, owner::oid);
+    RETURN QUERY SELECT DISTINCT format('REVOKE %s ON %s FROM %s CASCADE',
+        CASE a.grantee WHEN owner::oid THEN a.privilege_type ELSE 'ALL' END, door, tube_private_role_sql(a.grantee))
+    FROM aclexplode(view.relacl) AS a
+    WHERE a.grantee <> view.relowner AND (a.grantee, a.privilege_type) <> (owner::oid, 'INSERT');
     RETURN QUERY SELECT format('GRANT %s ON %s TO %s', g.privilege, g.object, owner)
     FROM (VALUES
         ('INSERT', door, view.relacl),
@@ -7910,7 +7915,7 @@ BEGIN
         WHERE r.tube = tube_private_wake_sleepers.tube
             AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
     ) AS p
-    WHERE tube_wakes() AND tube_private_may_notify() AND (touched IS NULL
+    WHERE tube_wakes() AND (SELECT tube_private_may_notify()) AND (touched IS NULL
         OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition));
 END
 $$;
@@ -10023,6 +10028,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer,
 REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_may_notify() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_may_notify() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_may_notify() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 

@@ -53,12 +53,19 @@ class Connection(psycopg.AsyncConnection):
         self, gen: PQGen[_Answer], interval: float = _LAST_MOMENT, *args: Any, **options: Any
     ) -> _Answer:
         """As of psycopg, but for a cancellation."""
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
         try:
-            return await wait_async(gen, self.pgconn.socket, interval, *args, **options)
+            answer = await wait_async(gen, self.pgconn.socket, interval, *args, **options)
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 await self._wait_a_moment(wait_async(gen, self.pgconn.socket, _LAST_MOMENT))
             raise
+        if (
+            task and task.cancelling() > before
+        ):  # psycopg 3.2 waits by wait_for, which loses it on Python 3.11
+            raise asyncio.CancelledError
+        return answer
 
     async def _wait_a_moment(self, answer: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(answer)

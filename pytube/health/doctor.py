@@ -88,7 +88,7 @@ def _examine_targets(
         check, loss = check_sink(name, tube.sink), f"documents of {name}"
         if check.level is not Level.OK and loss in reported:
             # An index that has taken the place of ours can be made to open; then it would stay.
-            check = replace(check, remedy=f"see above: {loss}")
+            check = replace(check, remedy=f"see above: {loss}; if this is still said then: {check.remedy}")
         yield check
         if tube.transforms:
             yield check_transforms(name, tube.transforms)

@@ -208,7 +208,8 @@ SETTLE_WRITERS: Final = "SELECT tube_settle_writers(NULL)::text[]"
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 
 CHANNELS: Final = "SELECT tube_channel(tube), tube FROM unnest(%(tubes)s::text[]) AS tube"
-WAKES: Final = "SELECT tube_wakes()"
+NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), tube_private_may_notify()"
+"""As writers do, and whether they would."""
 SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 

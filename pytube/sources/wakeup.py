@@ -6,10 +6,12 @@ of the process. Where notifications do not arrive, workers poll instead.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -75,36 +77,45 @@ async def listen(
         StatementFailed: Postgres does not let us listen (a standby, a full queue).
     """
     of_channel: dict[str, str] = dict(await session.rows(queries.CHANNELS, {"tubes": list(tubes)}))
-    writers_notify = bool(await session.value(queries.WAKES))
     nonce = uuid4().hex
-    connection, works = session.connection, False
+    connection = session.connection
+    works: bool | None = None
     with _refusals():
         listens = sql.SQL("; ").join(map(_listening, of_channel))
         await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
-        is_told = False
         while not connection.closed:
             # Notify ourselves, to find out whether what is notified arrives.
-            notify = connection.execute("SELECT pg_notify(%s, %s)", (next(iter(of_channel)), nonce))
-            await wait_for_answer(connection, _LISTEN_LIMIT, notify)
-            is_answered = False
-            async for notification in connection.notifies(timeout=_TEST_TIMEOUT):
-                if is_answered := notification.payload == nonce:
-                    break
-                if (news := _read(notification, of_channel)) is not None:
+            notify = _row(connection, queries.NOTIFY, (next(iter(of_channel)), nonce))
+            _, wakes, has_room = await wait_for_answer(connection, _LISTEN_LIMIT, notify)
+            writers_notify, is_answered = wakes and has_room, False
+            async for news in _until_answered(connection, of_channel, nonce):
+                if news is Heard.WORKS:
+                    is_answered = True
+                else:
                     yield news
-            if works != (is_answered and writers_notify):
-                works = not works
+            if works is not (works := is_answered and writers_notify):
+                if not works:
+                    _log_polling(log, wakes=wakes, has_room=has_room)
                 yield Heard.of(works=works)
-            if not (works or is_told):
-                _log_polling(log, writers_notify=writers_notify)
-            is_told = True
             async for notification in connection.notifies(timeout=_TEST_INTERVAL):
-                if notification.payload == nonce and writers_notify and not works:  # it is late
-                    works = True
-                    yield Heard.WORKS
-                elif (news := _read(notification, of_channel)) is not None:
-                    yield news
+                heard = _read(notification, of_channel, nonce)
+                if heard is Heard.WORKS:  # the answer is late
+                    works = writers_notify
+                if heard is not None and (heard is not Heard.WORKS or works):
+                    yield heard
     raise DatabaseUnavailable("the listening session ended")
+
+
+async def _until_answered(
+    connection: psycopg.AsyncConnection, of_channel: Mapping[str, str], nonce: str
+) -> AsyncGenerator[PodsArrived | Heard, None]:
+    """What is heard until our own notification arrives, which is told as WORKS, or that takes too long."""
+    due, is_answered = time.monotonic() + _TEST_TIMEOUT, False
+    while not is_answered and (left := due - time.monotonic()) > 0:
+        async for notification in connection.notifies(timeout=left, stop_after=1):
+            is_answered = is_answered or notification.payload == nonce
+            if (news := _read(notification, of_channel, nonce)) is not None:
+                yield news
 
 
 @contextmanager
@@ -120,8 +131,12 @@ def _listening(channel: str) -> sql.Composed:
     return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
 
 
-def _read(notification: psycopg.Notify, of_channel: Mapping[str, str]) -> PodsArrived | Heard | None:
+def _read(
+    notification: psycopg.Notify, of_channel: Mapping[str, str], nonce: str
+) -> PodsArrived | Heard | None:
     payload = notification.payload
+    if payload == nonce:
+        return Heard.WORKS
     if payload == "ddl":
         return Heard.DDL
     # Anybody who may log in can notify, and int() takes neither all digits nor any number of them.
@@ -131,10 +146,18 @@ def _read(notification: psycopg.Notify, of_channel: Mapping[str, str]) -> PodsAr
     return None
 
 
-def _log_polling(log: Logger, *, writers_notify: bool) -> None:
-    if writers_notify:
+async def _row(connection: psycopg.AsyncConnection, query: LiteralString, arguments: Sequence[str]) -> Any:
+    cursor = await connection.execute(query, arguments)
+    return await cursor.fetchone()
+
+
+def _log_polling(log: Logger, *, wakes: bool, has_room: bool) -> None:
+    if wakes and has_room:
         reason = "notifications do not arrive (a pooler in front of Postgres that drops them?)"
         remedy = "point postgres.dsn at the server itself"
+    elif wakes:
+        reason = "writers do not notify, because the server's queue of notifications is more than half full"
+        remedy = "end the session that listens and has had a transaction open for long (pg_stat_activity)"
     else:
         reason = "writers do not notify, because a transaction that does can't be prepared"
         remedy = "set max_prepared_transactions to 0, or pytube.wake to on where no writer prepares"

@@ -231,8 +231,10 @@ class Elections:
         for _, following in self._joined.values():
             self._services.release(following)
         joined = [election for election, _ in self._joined.values()]
-        await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
-        await end(following for _, following in self._joined.values())
+        try:
+            await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
+        finally:
+            await end(following for _, following in self._joined.values())
 
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():

@@ -105,8 +105,8 @@ _SHORT_PAUSE = 0.02
 """Longest pause, in seconds, between polls of a worker that may not sleep and must not be late: it is full of
 backfill, for which incremental touches must not wait; or a stream ended a moment ago, and may go on."""
 _DEEP_PAUSE = 60.0
-"""Seconds after which a worker that sleeps deeply polls, if any pod was written to any tube meanwhile. No
-wake-up is known to get lost; if one did, pods would be late by this, not lost."""
+"""Seconds after which a worker that sleeps deeply polls, if any pod was written to any tube meanwhile. A
+wake-up gets lost where the queue of notifications fills before that is known: pods are late by this then."""
 _HELD_UP_PAUSE = 0.05
 """Seconds between rounds of a worker that may not poll: it has no room, or no trust."""
 

@@ -44,6 +44,9 @@ BEGIN<one_id>
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
     ELSIF TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid<or_part> THEN
         cap_fits := <fits>;
+        IF NOT cap_fits THEN -- by an old snapshot, maybe, and since then in the plan
+            cap_fits := <fits_elsewhere>;
+        END IF;
     ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
         cap_fits := <fits_elsewhere>;
     END IF;

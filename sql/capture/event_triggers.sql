@@ -24,7 +24,7 @@ $$;
 -- A NOTIFY would keep a transaction from being prepared: see tube_wakes.
 --
 -- Result: NULL for nothing, as for almost all DDL.
--- Locks: none until the commit.
+-- Locks: that of the attachment's row, where partitions come.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl(tag text) RETURNS text[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE

@@ -6,7 +6,8 @@
 -- It is said to be immutable, and has constant arguments: so its answer is part of the plan, which is made anew after DDL on
 -- the relations that it names, or a change of their privileges, and costs no statement anything.
 --
--- An answer may depend on no snapshot, as it outlives the transaction: only on what Postgres' caches say. The query calls
+-- An answer may depend on no snapshot, as it outlives the transaction: only on what Postgres' caches say. (One that is false
+-- may: it is computed again when a statement is run.) The query calls
 -- nothing of users' and names the table as a row type, which takes neither a lock nor a right. An error of another class than
 -- those below (a lock, memory) is no answer.
 --

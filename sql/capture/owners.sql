@@ -298,8 +298,10 @@ BEGIN
     RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
         format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),
         quote_ident(current_user)::regrole, ARRAY[owner]) AS d;
-    RETURN QUERY SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', door, tube_private_role_sql(a.grantee))
-    FROM aclexplode(view.relacl) AS a WHERE a.grantee NOT IN (view.relowner, owner::oid);
+    RETURN QUERY SELECT DISTINCT format('REVOKE %s ON %s FROM %s CASCADE',
+        CASE a.grantee WHEN owner::oid THEN a.privilege_type ELSE 'ALL' END, door, tube_private_role_sql(a.grantee))
+    FROM aclexplode(view.relacl) AS a
+    WHERE a.grantee <> view.relowner AND (a.grantee, a.privilege_type) <> (owner::oid, 'INSERT');
     RETURN QUERY SELECT format('GRANT %s ON %s TO %s', g.privilege, g.object, owner)
     FROM (VALUES
         ('INSERT', door, view.relacl),

@@ -126,7 +126,7 @@ BEGIN
         WHERE r.tube = tube_private_wake_sleepers.tube
             AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
     ) AS p
-    WHERE tube_wakes() AND tube_private_may_notify() AND (touched IS NULL
+    WHERE tube_wakes() AND (SELECT tube_private_may_notify()) AND (touched IS NULL
         OR EXISTS (SELECT FROM unnest(touched) AS t (shard) WHERE t.shard % p.partitions = p.partition));
 END
 $$;

@@ -34,6 +34,8 @@ INSTALLED = "installed"
 """The template that has our SQL."""
 SHARED = "PYTUBE_TEST_DATA"
 """Names the folder of data that servers begin with: see `shared_data`."""
+SHARED_DIGEST = "PYTUBE_TEST_DATA_OF"
+"""Names the SQL that is in these."""
 
 Prepare = Callable[[str], None]
 """Fills the database of a DSN."""
@@ -125,8 +127,9 @@ def shared_data() -> Iterator[None]:
     """
     with server_folder() as folder:
         os.environ[SHARED] = str(folder)
+        os.environ[SHARED_DIGEST] = _digest_of_sql()
         yield
-        del os.environ[SHARED]
+        del os.environ[SHARED], os.environ[SHARED_DIGEST]
 
 
 def _take_shared_data(postgres: Postgres, version: Version) -> bool:
@@ -137,7 +140,7 @@ def _take_shared_data(postgres: Postgres, version: Version) -> bool:
     shared = place / f"{version}-{_digest_of_sql()}"
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not any(place.glob(f"{version}-*")):
+        if not shared.exists() and os.environ[SHARED_DIGEST] == _digest_of_sql():
             _make_data(version, shared)
     if not shared.exists():  # a seeded bug is in the SQL
         return False

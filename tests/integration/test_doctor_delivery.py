@@ -193,12 +193,14 @@ def test_a_sink_that_was_emptied_has_one_remedy(dsn: str, conn: Conn, tmp_path: 
     more = SECTION.replace("/dev/null", f"{tmp_path}/gone")
     terms.make_tube(conn)
     terms.acquire(conn)
-    assert one(dsn, "sink of queue", Level.WARN, more).remedy != "see above: documents of queue"
+    assert "see above" not in str(one(dsn, "sink of queue", Level.WARN, more).remedy)
     for held in ("mark", None):
         conn.execute("SELECT tube_sink_note('queue', %s)", [held])
     lost = one(dsn, "documents of queue", Level.FAIL, more)
     assert "pytube backfill start --tube queue" in str(lost.remedy)
-    assert one(dsn, "sink of queue", Level.WARN, more).remedy == "see above: documents of queue"
+    assert str(one(dsn, "sink of queue", Level.WARN, more).remedy).startswith(
+        "see above: documents of queue; if this is still said then: "
+    )
 
 
 def test_a_role_that_looks_on_sees_it(any_dsn: str) -> None:

@@ -132,6 +132,31 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
             await session.close()
 
 
+async def test_a_worker_polls_while_writers_do_not_notify(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not while the server's queue of notifications is more than half full."""
+    monkeypatch.setattr("pytube.sources.wakeup._TEST_INTERVAL", 0.1)
+    with open_session(dsn) as conn:
+        conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
+    with open_session(dsn) as conn, capture_logs() as lines:
+        make_tube(conn)
+        session = await Session.open(dsn, "tube", "pytube test")
+        heard = listen(session, [TUBE], Logger("pytube.test"))
+        try:
+            async with asyncio.timeout(LIMIT):
+                assert await anext(heard) is Heard.WORKS
+                for has_room, news in (("false", Heard.MISSING), ("true", Heard.WORKS)):
+                    conn.execute(
+                        "CREATE OR REPLACE FUNCTION tube.tube_private_may_notify() RETURNS boolean"
+                        f" LANGUAGE sql AS 'SELECT {has_room}'".encode()
+                    )
+                    assert await anext(heard) is news
+        finally:
+            await heard.aclose()
+            await session.close()
+        (line,) = [line for line in lines if line["event"] == "notifications_missing"]
+        assert "more than half full" in line["reason"]
+
+
 @pytest.mark.parametrize("payload", ["\u00b2", "9" * 5000, "1 2 3", "-1", "", "ddl ", "\u0663"])
 async def test_what_anybody_notifies_does_not_end_the_listener(dsn: str, payload: str) -> None:
     """Channels have no owners: who may log in can say anything there, and needs no right of ours."""

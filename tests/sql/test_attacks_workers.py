@@ -71,9 +71,18 @@ def test_default_privileges_give_nobody_a_function_of_ours(any_dsn: str) -> None
             "CREATE SCHEMA bank AUTHORIZATION keeper; CREATE TABLE bank.acct (id bigint PRIMARY KEY)"
         )
         admin.execute("ALTER TABLE bank.acct OWNER TO keeper")
+        for grantee in ("keeper", "mallory"):
+            admin.execute(
+                f"ALTER DEFAULT PRIVILEGES FOR ROLE tube_owner GRANT ALL ON TABLES TO {grantee}".encode()
+            )
         make_tube(admin, "other")
         attach(admin, "bank.acct", 1, tube="other")
         assert callable_by_mallory(admin) == []
+        rights = admin.execute(
+            "SELECT a.grantee::regrole::text, a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a"
+            " WHERE c.relkind = 'v' AND c.relname LIKE 'other%%' AND a.grantee <> c.relowner"
+        )
+        assert rights.fetchall() == [("keeper", "INSERT")]
 
 
 def test_a_table_of_a_strangers_stops_no_tidying(world: World) -> None:

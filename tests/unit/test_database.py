@@ -428,7 +428,7 @@ async def test_notifications_work_while_the_listener_says_so(monkeypatch: pytest
 
 async def test_that_notifications_are_missing_is_told_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def poll(_session: object, _tubes: object, log: Logger) -> AsyncGenerator[Heard, None]:
-        wakeup._log_polling(log, writers_notify=True)
+        wakeup._log_polling(log, wakes=True, has_room=True)
         yield Heard.MISSING
 
     monkeypatch.setattr(module, "listen", poll)
