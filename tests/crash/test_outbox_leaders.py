@@ -44,10 +44,10 @@ def test_a_leader_is_stopped_with_records_queued_in_its_producer(
     outboxes.start(1, kafka_proxy.address)
     outboxes.wait_until(lambda: led_by(outboxes, 1), "it leads")
     kafka_proxy.switch(Mode.SLOW, rate=2000)
-    # Nothing else is written yet: behind a slow broker, a backlog would keep it from these for ever.
+    # These take minutes. Nothing else is written yet: a backlog would keep the worker from them for ever.
     with outboxes.connect() as connection:
         for mode in MODES:
-            outboxes.stash(connection, mode, ["queued"] * 40, size=1000)
+            outboxes.stash(connection, mode, ["queued"] * 400, size=1000)
     outboxes.wait_until(
         lambda: all(outboxes.counts(mode, "queued")[1] for mode in MODES), "the worker has them"
     )

@@ -112,6 +112,10 @@ class Shop:
         """Until none of them would: what a worker tells is there from its next renewal on."""
         wait_until(lambda: not self.alerts(**limits), what=lambda: f"no alert\n{self.last_words()}")
 
+    def wait_for_alert(self, alert: str) -> None:
+        """Until this one would, and no other."""
+        wait_until(lambda: self.alerts() == {alert}, what=lambda: f"{alert}\n{self.last_words()}")
+
     def last_words(self) -> str:
         """The end of the worker's log: what one needs to see when a test fails."""
         return "\n".join((self.folder / "worker.log").read_text().splitlines()[-12:])

@@ -74,8 +74,7 @@ def sink_outage(shop: Shop) -> None:
     section = "PytubeSinkDown"
     shop.let_sink(answer=False)
     shop.query("UPDATE public.orders SET total = 8 WHERE id = 8")
-    shop.wait_for("sink down")
-    assert shop.alerts() == {"PytubeSinkDown"}
+    shop.wait_for_alert("PytubeSinkDown")
     assert "not currently accepting connections" in shop.follow(section, "pytube status --tube es-live")
     found = shop.follow(section, "pytube doctor", code=1)
     assert "fail partition 0 of es-live: sink down" in found
@@ -120,8 +119,7 @@ def restored_backup(shop: Shop, backup: Path, ahead: int) -> None:
     shop.operate("pytube wait --tube es-live")
     shop.restore(backup)
     shop.query("UPDATE public.orders SET total = 12 WHERE id = 12")
-    shop.wait_for("sink down")
-    assert shop.alerts() == {"PytubeSinkDown"}
+    shop.wait_for_alert("PytubeSinkDown")
     told = shop.follow(section, "pytube status --tube es-live")
     assert "was it restored from a backup?" in told
     (rebase, epoch) = re.findall(r"`(pytube tube rebase es-live --epoch (\d+))`", told)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tests.helpers.waiting import wait_until_async
 Conn = psycopg.Connection[tuple[object, ...]]
 taken: set[Id] = set()
 is_slow = False
-ROWS = 240
 
 
 def take(batch: Batch) -> None:
@@ -68,6 +67,7 @@ class Fleet:
         self.well = well
         self.events = events
         """Of the first one."""
+        self.rows = 0
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -75,9 +75,30 @@ class Fleet:
     def leads(self, ill: int, well: int) -> Callable[[], bool]:
         return lambda: (len(self.ill.leads(self.tube)), len(self.well.leads(self.tube))) == (ill, well)
 
-    def write(self) -> None:
-        """So many rows of each partition that the slow one has enough of them for half a minute."""
-        self.conn.execute("INSERT INTO public.goods SELECT generate_series(1, %s)", (ROWS,))
+    async def write(self) -> None:
+        """Five rows of each partition every second, until cancelled.
+
+        More than the slow one takes, and so little that the other one keeps up on a busy machine.
+        """
+        while True:
+            await asyncio.to_thread(self._insert)
+            await asyncio.sleep(1.0)
+
+    def _insert(self) -> None:
+        self.conn.execute(
+            "INSERT INTO public.goods SELECT generate_series(%s::bigint, %s)", (self.rows + 1, self.rows + 20)
+        )
+        self.rows += 20
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.write())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 @pytest.fixture(params=["lease", "neli", pytest.param("shared", marks=pytest.mark.soak)])
@@ -116,20 +137,20 @@ async def fleet(request: pytest.FixtureRequest, dsn: str, conn: Conn, tmp_path: 
             stack.push_async_callback(one.stop)
             await one.start()
         fleet = Fleet(conn, tube, *workers, events)
-        await wait_until_async(fleet.leads(2, 2), what="they share the tube")
+        await wait_until_async(fleet.leads(2, 2), 30, "they share the tube")
         yield fleet
 
 
 async def test_a_worker_that_falls_behind_leaves_the_tube_to_one_that_keeps_up(fleet: Fleet) -> None:
     global is_slow  # noqa: PLW0603
     is_slow = True
-    fleet.write()
-    await wait_until_async(lambda: fleet.of(LoadShed), what="it gives its partitions up")
-    await wait_until_async(fleet.leads(0, 4), what="the other one leads all")
+    async with fleet.writing():
+        await wait_until_async(lambda: fleet.of(LoadShed), 20, "it gives its partitions up")
+        await wait_until_async(fleet.leads(0, 4), 20, "the other one leads all")
     is_slow = False
-    await wait_until_async(lambda: len(taken) == ROWS, what="all is delivered")
+    await wait_until_async(lambda: len(taken) == fleet.rows, 20, "all is delivered")
     assert len(fleet.of(LoadShed)[0].partitions) == 2
     assert "has fallen behind for" in fleet.of(LoadShed)[0].reason
     assert not fleet.of(LeaderFenced), "it ended in order"
-    await wait_until_async(lambda: fleet.of(LoadResumed), what="it comes back")
-    await wait_until_async(fleet.leads(2, 2), what="and has its share again")
+    await wait_until_async(lambda: fleet.of(LoadResumed), 20, "it comes back")
+    await wait_until_async(fleet.leads(2, 2), 30, "and has its share again")

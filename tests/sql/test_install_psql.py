@@ -212,6 +212,7 @@ def test_public_may_only_call_what_answers_for_its_caller(conn: Conn) -> None:
             "item_touch",
             "tube_private_attached",
             "tube_private_fits",
+            "tube_private_has_left",
             "tube_private_is_replaced",
             "tube_private_key_bigint",
             "tube_private_key_text",
