@@ -91,7 +91,6 @@ TO :"role_admin", :"role_worker";
 -- tube_sync is for workers, too. These see that an owner of the table has agreed.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_sync, :"schema".tube_private_briefly, :"schema".tube_private_bring_in_line,
-    :"schema".tube_private_may_notify,
     :"schema".tube_private_capture_schema, :"schema".tube_private_open_capture, :"schema".tube_private_owner_ddl, :"schema".tube_private_patiently,
     :"schema".tube_private_predicate_columns, :"schema".tube_private_refuse_predicate,
     :"schema".tube_private_refuse_touch, :"schema".tube_private_run_owner_ddl, :"schema".tube_private_stale_attachments,

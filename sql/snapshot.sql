@@ -10028,8 +10028,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_mark_sql(tube text, partitions integer,
 REVOKE ALL ON FUNCTION tube.tube_private_masked(text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_may_notify() FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_may_notify() TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_may_notify() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 

@@ -208,8 +208,8 @@ SETTLE_WRITERS: Final = "SELECT tube_settle_writers(NULL)::text[]"
 # --- sleeping (pytube.sources.wakeup) -----------------------------------------------------------
 
 CHANNELS: Final = "SELECT tube_channel(tube), tube FROM unnest(%(tubes)s::text[]) AS tube"
-NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), tube_private_may_notify()"
-"""As writers do, and whether they would."""
+NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), pg_notification_queue_usage() < 0.5"
+"""As writers do, and whether they would: see tube_private_may_notify in sql/capture/put.sql."""
 SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 

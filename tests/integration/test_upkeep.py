@@ -8,6 +8,7 @@ import pytest
 
 from pytube.db.session import Session
 from pytube.logs import Logger
+from pytube.sources import queries
 from pytube.sources.wakeup import Heard, PodsArrived, listen
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers, unfollow
@@ -135,20 +136,23 @@ async def test_an_event_trigger_tells_of_ddl(dsn: str) -> None:
 async def test_a_worker_polls_while_writers_do_not_notify(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not while the server's queue of notifications is more than half full."""
     monkeypatch.setattr("pytube.sources.wakeup._TEST_INTERVAL", 0.1)
+    asked = queries.NOTIFY.replace(
+        "pg_notification_queue_usage() < 0.5", "(SELECT has_room FROM public.queue)"
+    )
+    assert asked != queries.NOTIFY
+    monkeypatch.setattr(queries, "NOTIFY", asked)
     with open_session(dsn) as conn:
         conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
     with open_session(dsn) as conn, capture_logs() as lines:
+        conn.execute("CREATE TABLE public.queue AS SELECT true AS has_room")
         make_tube(conn)
         session = await Session.open(dsn, "tube", "pytube test")
         heard = listen(session, [TUBE], Logger("pytube.test"))
         try:
             async with asyncio.timeout(LIMIT):
                 assert await anext(heard) is Heard.WORKS
-                for has_room, news in (("false", Heard.MISSING), ("true", Heard.WORKS)):
-                    conn.execute(
-                        "CREATE OR REPLACE FUNCTION tube.tube_private_may_notify() RETURNS boolean"
-                        f" LANGUAGE sql AS 'SELECT {has_room}'".encode()
-                    )
+                for has_room, news in ((False, Heard.MISSING), (True, Heard.WORKS)):
+                    conn.execute("UPDATE public.queue SET has_room = %s", (has_room,))
                     assert await anext(heard) is news
         finally:
             await heard.aclose()
