@@ -186,7 +186,6 @@ def test_the_points_are_these() -> None:
     assert frozenset(IN_WORKERS) == OF_BACKFILLS
 
 
-@pytest.mark.timeout(120)
 def test_each_point(make_fleet: MakeFleet) -> None:
     """A worker is killed at each in turn; the next one begins as the last was killed."""
     fleet = make_fleet(sweepable=True, session_timeout=2.0, receive_deadline=0.5, request_timeout=1.0)

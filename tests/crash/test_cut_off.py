@@ -20,8 +20,6 @@ from tests.crash.load import Load
 from tests.crash.remote_sink import collecting
 from tests.helpers.proxy import Mode, Proxy
 
-pytestmark = pytest.mark.timeout(300)
-
 LOST = [Mode.CUT, Mode.HALF_OPEN, Mode.ANSWERS_LOST]
 DELAY = 0.05
 """Seconds, each way, of a slow network."""

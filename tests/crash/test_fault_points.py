@@ -54,7 +54,6 @@ def strike(
         assert squad.judge() == {}
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize(
     ("kafka", "action"), [("lease", Action.KILL), ("neli", Action.STOP)], indirect=["kafka"]
 )
@@ -64,7 +63,6 @@ def test_each_point(dsn: str, tmp_path: Path, kafka: str | None, action: Action)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("nth", [1, 2, 3, 10])
 @pytest.mark.parametrize("size", [1, 200])
 @pytest.mark.parametrize("action", ACTIONS)

@@ -43,9 +43,13 @@ def test_a_leader_is_stopped_with_records_queued_in_its_producer(
     """Its successor delivers them. When it goes on, its producer may still send them: late, and again."""
     outboxes.start(1, kafka_proxy.address)
     outboxes.wait_until(lambda: led_by(outboxes, 1), "it leads")
-    kafka_proxy.switch(Mode.SLOW, rate=2000)
-    # These take minutes. Nothing else is written yet: a backlog would keep the worker from them for ever.
     with outboxes.connect() as connection:
+        for mode in MODES:
+            outboxes.stash(connection, mode, [str(number) for number in range(20)])
+        # What its producers ask the broker first may be more than comes through in time once it is slow.
+        outboxes.wait_until_drained()
+        kafka_proxy.switch(Mode.SLOW, rate=2000)
+        # These take minutes. Nothing else is written yet: a backlog would keep the worker from them for ever.
         for mode in MODES:
             outboxes.stash(connection, mode, ["queued"] * 400, size=1000)
     outboxes.wait_until(

@@ -54,7 +54,7 @@ def begin(outboxes: Outboxes, point: Point, action: Action, nth: int) -> dict[st
     parked: dict[str, list[int]] = {}
     with outboxes.connect() as connection:
         for mode in MODES:
-            outboxes.stash(connection, mode, [f"key-{number % 7}" for number in range(300)])
+            outboxes.stash(connection, mode, [f"key-{number % 7}" for number in range(80)])
             if point in OF_PARKING:
                 parked[mode] = outboxes.stash(connection, mode, ["poison"], topic="no topic")
     pass_ = 1 if point in AT_THE_END | OF_PARKING or point is Point.AFTER_ACQUIRE else nth
@@ -89,7 +89,6 @@ def strike(make: MakeOutboxes, action: Action, nth: int) -> None:
             assert not any(late.values()), "a process that is gone sends nothing"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("action", "nth"),
     [

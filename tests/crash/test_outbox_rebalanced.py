@@ -79,7 +79,6 @@ def test_workers_come_and_go(make: MakeOutboxes) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("election", ["lease", "neli"])
 @pytest.mark.parametrize("workers", [1, 4, 8])
 def test_one_is_replaced_every_five_seconds(make: MakeOutboxes, workers: int, election: str) -> None:

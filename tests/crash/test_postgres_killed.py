@@ -40,7 +40,6 @@ def test_what_was_acknowledged_is_what_the_sink_holds(make_fleet: MakeFleet, pos
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills(make_fleet: MakeFleet, postgres: Postgres, seed: int) -> None:
     killed_again_and_again(make_fleet(), postgres, kills=15, seed=seed)

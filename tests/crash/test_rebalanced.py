@@ -133,7 +133,6 @@ def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureReque
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_fifty_rebalances_in_a_minute(fleet: Fleet) -> None:
     rebalance(fleet, 50)
 

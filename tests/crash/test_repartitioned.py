@@ -101,7 +101,7 @@ def delivering(fleet: Fleet, when: str) -> None:
 
 @pytest.mark.parametrize(
     "kafka",
-    [None, pytest.param("kafka_real", marks=[pytest.mark.soak, pytest.mark.timeout(300)])],
+    [None, pytest.param("kafka_real", marks=pytest.mark.soak)],
     ids=["lease", "neli"],
 )
 def test_workers_killed_while_it_is_repartitioned(

@@ -54,7 +54,6 @@ def test_all_sessions_terminated_again_and_again(make_fleet: MakeFleet) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_a_storm_of_terminations(make_fleet: MakeFleet) -> None:
     """Faster than a worker reconnects: it may take as long, but it comes back, and floods no log."""
     fleet = make_fleet(comparing=True)

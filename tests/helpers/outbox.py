@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
@@ -186,6 +186,15 @@ def read(
     return sorted(seen, key=lambda one: one.partition)
 
 
+_NOT_SETTLED = {
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+"""Of a broker that has just come back: it may know for a moment less of its partitions than the client."""
+
+
 def _is_settled(bootstrap: str, topic: str, partitions: Iterable[int]) -> bool:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -193,7 +202,12 @@ def _is_settled(bootstrap: str, topic: str, partitions: Iterable[int]) -> bool:
     for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
         asked = {TopicPartition(topic, number): latest for number in partitions}
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=10)
-        ends.append([answers[place].result(10).offset for place in asked])
+        try:
+            ends.append([answers[place].result(10).offset for place in asked])
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_SETTLED:
+                raise
+            return False
     return ends[0] == ends[1]
 
 
