@@ -2643,7 +2643,8 @@ CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition int
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
-    AS $$
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $_$
 DECLARE
     statement text;
     marked integer;
@@ -2654,6 +2655,12 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
+    IF tube_private_is_indexed(tube, partitions) THEN
+        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6)', tube_private_planned(tube, 'mark'))
+        USING leader_id, coalesce(floor, 0), pods_limit, partition, coalesce(backfill_floor, 0),
+            exclude_backfill IS NOT TRUE;
+        RETURN;
+    END IF;
     statement := tube_private_mark_sql(tube, partitions, partition);
     RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
     GET DIAGNOSTICS marked = ROW_COUNT;
@@ -2661,7 +2668,7 @@ BEGIN
         RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
     END IF;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
 
@@ -2768,15 +2775,29 @@ COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $_$
 DECLARE
-    purged CONSTANT integer := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
-        coalesce(seqs, '{}'));
+    purged integer;
 BEGIN
+    IF tube_private_is_indexed(tube, partitions) THEN
+        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3) FROM unnest($2) AS s (seq)',
+            tube_private_planned(tube, 'purge'))
+        INTO purged USING leader_id, coalesce(seqs, '{}'), partition;
+    ELSE
+        purged := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+            coalesce(seqs, '{}'));
+    END IF;
     PERFORM tube_private_tell_watchers(tube, partitions, partition);
     RETURN purged;
 END
-$$;
+$_$;
 
 COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
 
@@ -4230,6 +4251,7 @@ BEGIN
         || 'SELECT tube_private_drop_former(NULL, NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
+    EXECUTE format('DROP FUNCTION IF EXISTS %s, %s', tube_private_planned(tube, 'mark'), tube_private_planned(tube, 'purge'));
     DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
     EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
@@ -4582,7 +4604,7 @@ BEGIN
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        PERFORM tube_private_repartition(tube, partitions);
+        PERFORM tube_private_repartition(tube, partitions), tube_private_provide_planned(tube);
         -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
         IF NOT tube_private_fit_index(tube) THEN
             RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
@@ -5184,6 +5206,16 @@ CREATE FUNCTION tube.tube_private_is_fresh(rel oid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
+$$;
+
+CREATE FUNCTION tube.tube_private_is_indexed(tube text, partitions integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_index AS i
+        WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+            format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions))));
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
@@ -6211,6 +6243,14 @@ CREATE FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, 
     HAVING count(*) > 0
 $$;
 
+CREATE FUNCTION tube.tube_private_planned(tube text, what text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+BEGIN
+    RETURN tube_private_qualify(format('tube_private_%s_%s', what, left(md5(tube), 16)));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) RETURNS TABLE(class integer, condition text)
     LANGUAGE sql
     AS $$
@@ -6368,6 +6408,62 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_provide_planned(tube text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    partitions CONSTANT integer := (tube_private_require(tube)).partitions;
+    mark CONSTANT text := tube_private_mark_sql(tube, partitions, NULL);
+    dense CONSTANT text := tube_private_pods_where(tube, partitions, NULL, true);
+    sparse CONSTANT text := tube_private_pods_where(tube, partitions, NULL, false);
+    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
+BEGIN
+    EXECUTE format($ddl$
+        CREATE OR REPLACE FUNCTION %1$s(
+            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, backfill_floor bigint,
+            backfill boolean
+        ) RETURNS TABLE (seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz)
+        LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        DECLARE
+            marked integer;
+        BEGIN
+            RETURN QUERY %2$s;
+            GET DIAGNOSTICS marked = ROW_COUNT;
+            IF backfill AND marked < pods_limit THEN
+                class := 1;
+                floor := backfill_floor;
+                pods_limit := pods_limit - marked;
+                RETURN QUERY %2$s;
+            END IF;
+        END
+        $body$ $ddl$, tube_private_planned(tube, 'mark'), mark);
+    EXECUTE format($ddl$
+        CREATE OR REPLACE FUNCTION %s(
+            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer
+        ) RETURNS integer
+        LANGUAGE plpgsql AS $body$
+        DECLARE
+            purged integer := 0;
+            done integer;
+        BEGIN
+            LOOP
+                %s
+                GET DIAGNOSTICS done = ROW_COUNT;
+                purged := purged + done;
+                EXIT WHEN purged >= cardinality(seqs) OR class = 1;
+                class := 1;
+            END LOOP;
+            RETURN purged;
+        END
+        $body$ $ddl$, tube_private_planned(tube, 'purge'), CASE WHEN dense = sparse THEN purge || dense || ';'
+            ELSE format('IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
+                purge || dense, purge || sparse) END);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', tube_private_planned(tube, 'mark'),
+        tube_private_planned(tube, 'purge'));
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
@@ -6399,7 +6495,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
-    PERFORM tube_private_make_flag(reg);
+    PERFORM tube_private_make_flag(reg), tube_private_provide_planned(tube);
     PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
         format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
         tube_private_tube_touch_body(tube),
@@ -7224,13 +7320,9 @@ DECLARE
     cut integer;
     parts integer[];
 BEGIN
-    pods := format('(shard %% %s) = %s', partitions, partition);
+    pods := format('(shard %% %s) = %s', partitions, coalesce(partition::text, 'in_partition'));
     slices := ARRAY[pods];
-    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
-    PERFORM FROM pg_index AS i
-    WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
-        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
-    IF FOUND THEN
+    IF partition IS NULL OR tube_private_is_indexed(tube, partitions) THEN -- nearly always
         RETURN;
     END IF;
     PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
@@ -9980,6 +10072,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_fresh(rel oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_is_indexed(tube text, partitions integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
 
@@ -10122,6 +10216,8 @@ GRANT ALL ON FUNCTION tube.tube_private_patiently(statements text[], what text, 
 
 REVOKE ALL ON FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamp with time zone) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_planned(tube text, what text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pod_with(reg tube.tube_registry, in_seq bigint, in_shard integer, in_key text) FROM PUBLIC;
@@ -10137,6 +10233,8 @@ GRANT ALL ON FUNCTION tube.tube_private_predicate_columns(tbl regclass, predicat
 REVOKE ALL ON FUNCTION tube.tube_private_provide(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_outbox(outbox text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_provide_planned(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
 

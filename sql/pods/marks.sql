@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pods_mark(
     seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz
 )
 LANGUAGE plpgsql SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     statement text;
     marked integer;
@@ -47,6 +47,12 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
+    IF tube_private_is_indexed(tube, partitions) THEN
+        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6)', tube_private_planned(tube, 'mark'))
+        USING leader_id, coalesce(floor, 0), pods_limit, partition, coalesce(backfill_floor, 0),
+            exclude_backfill IS NOT TRUE;
+        RETURN;
+    END IF;
     statement := tube_private_mark_sql(tube, partitions, partition);
     RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
     GET DIAGNOSTICS marked = ROW_COUNT;
@@ -60,7 +66,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_mark IS
 
 -- tube_private_mark_sql: the statement by which tube_pods_mark takes pods of one class.
 --
--- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class. The index gives pods in the order of their seqs, so they
+-- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class; and, with partition NULL, the variable in_partition. The index gives pods in the order of their seqs, so they
 -- are not sorted: the statement first looks for the last pod that it is to take, then updates all up to it. (Taking
 -- them by their places, and sorting what comes back, costs a fifth more.) Where the partition is in several parts of
 -- the index (tube_private_slices), these are merged to find the last one, and what comes back is sorted.
@@ -120,11 +126,21 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
     tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
 ) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_indexscan = on SET enable_tidscan = on SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    purged CONSTANT integer := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
-        coalesce(seqs, '{}'));
+    purged integer;
 BEGIN
+    IF tube_private_is_indexed(tube, partitions) THEN
+        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3) FROM unnest($2) AS s (seq)',
+            tube_private_planned(tube, 'purge'))
+        INTO purged USING leader_id, coalesce(seqs, '{}'), partition;
+    ELSE
+        purged := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+            coalesce(seqs, '{}'));
+    END IF;
     PERFORM tube_private_tell_watchers(tube, partitions, partition);
     RETURN purged;
 END
@@ -183,7 +199,7 @@ $$;
 -- tube_private_pods_where: the condition of a statement on a term's pods: the text that follows WHERE.
 --
 -- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 class, $3 seqs bigint[], $4 and $5
--- the least and the greatest of them.
+-- the least and the greatest of them; and, with partition NULL, the variable in_partition.
 --
 -- dense: whether the seqs are close together; NULL: all pods of the term. From 17 on a descent of the index finds all seqs
 -- of a page; they are given by a subquery, because the planner takes a while to look at each of a thousand. Before, each
@@ -222,6 +238,7 @@ $$;
 -- number of before serves: a shard that leaves the rest p by P leaves one by C that equals p modulo gcd(C, P), so the
 -- pods are in those parts of that index, among others. Of several it takes the one that has the fewest others there.
 --
+-- partition: NULL for a text that takes the variable in_partition, where the index for this number is there.
 -- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
 --   these has all its pods in one part of the index, in the order of class and seq; more than one is to be merged.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_slices(
@@ -232,13 +249,9 @@ DECLARE
     cut integer;
     parts integer[];
 BEGIN
-    pods := format('(shard %% %s) = %s', partitions, partition);
+    pods := format('(shard %% %s) = %s', partitions, coalesce(partition::text, 'in_partition'));
     slices := ARRAY[pods];
-    -- Nearly always it is there, and each mark and purge looks here. (A longer name is cut; then it is found below.)
-    PERFORM FROM pg_index AS i
-    WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
-        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
-    IF FOUND THEN
+    IF partition IS NULL OR tube_private_is_indexed(tube, partitions) THEN -- nearly always
         RETURN;
     END IF;
     PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
@@ -251,5 +264,87 @@ BEGIN
         pods := CASE WHEN cardinality(slices) = 1 THEN slices[1]
             ELSE format('(shard %% %s) = ANY (%L) AND %s', cut, parts, pods) END;
     END IF;
+END
+$$;
+
+-- tube_private_is_indexed: whether a tube has the index for a number of partitions. Each mark and purge asks. (A longer
+-- name is cut; then it is not found here, and everything takes the way of a tube that has none.)
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_indexed(tube text, partitions integer) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_index AS i
+        WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+            format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions))));
+END
+$$;
+
+-- --- statements whose plans are kept -----------------------------------------------------------------------------------
+
+-- tube_private_planned: the name of a function that is generated for a tube: what: mark or purge.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_planned(tube text, what text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN tube_private_qualify(format('tube_private_%s_%s', what, left(md5(tube), 16)));
+END
+$$;
+
+-- tube_private_provide_planned: makes the functions that mark and purge the pods of a tube, by the index for its number of
+-- partitions. tube_pods_mark and tube_pods_purge call them under the fence, where that index is there.
+--
+-- They do what the texts do, but a session plans their statements once, not in each call: to plan them took two thirds of
+-- what a mark and a purge of five pods cost. A change of the number makes them anew, with the registry row. Who holds the
+-- fence sees both before the change, or both after it.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_planned(tube text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    partitions CONSTANT integer := (tube_private_require(tube)).partitions;
+    mark CONSTANT text := tube_private_mark_sql(tube, partitions, NULL);
+    dense CONSTANT text := tube_private_pods_where(tube, partitions, NULL, true);
+    sparse CONSTANT text := tube_private_pods_where(tube, partitions, NULL, false);
+    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
+BEGIN
+    EXECUTE format($ddl$
+        CREATE OR REPLACE FUNCTION %1$s(
+            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, backfill_floor bigint,
+            backfill boolean
+        ) RETURNS TABLE (seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz)
+        LANGUAGE plpgsql AS $body$
+        #variable_conflict use_column
+        DECLARE
+            marked integer;
+        BEGIN
+            RETURN QUERY %2$s;
+            GET DIAGNOSTICS marked = ROW_COUNT;
+            IF backfill AND marked < pods_limit THEN
+                class := 1;
+                floor := backfill_floor;
+                pods_limit := pods_limit - marked;
+                RETURN QUERY %2$s;
+            END IF;
+        END
+        $body$ $ddl$, tube_private_planned(tube, 'mark'), mark);
+    EXECUTE format($ddl$
+        CREATE OR REPLACE FUNCTION %s(
+            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer
+        ) RETURNS integer
+        LANGUAGE plpgsql AS $body$
+        DECLARE
+            purged integer := 0;
+            done integer;
+        BEGIN
+            LOOP
+                %s
+                GET DIAGNOSTICS done = ROW_COUNT;
+                purged := purged + done;
+                EXIT WHEN purged >= cardinality(seqs) OR class = 1;
+                class := 1;
+            END LOOP;
+            RETURN purged;
+        END
+        $body$ $ddl$, tube_private_planned(tube, 'purge'), CASE WHEN dense = sparse THEN purge || dense || ';'
+            ELSE format('IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
+                purge || dense, purge || sparse) END);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', tube_private_planned(tube, 'mark'),
+        tube_private_planned(tube, 'purge'));
 END
 $$;

@@ -63,7 +63,7 @@ BEGIN
 
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube FOR UPDATE;
     IF reg.partitions <> partitions THEN
-        PERFORM tube_private_repartition(tube, partitions);
+        PERFORM tube_private_repartition(tube, partitions), tube_private_provide_planned(tube);
         -- Else read by the index of before (tube_private_slices) until tube_index_fit finds it quick to build the next.
         IF NOT tube_private_fit_index(tube) THEN
             RAISE NOTICE USING MESSAGE = format('tube %L is read by its index for the partitions that it had', tube),
@@ -234,14 +234,15 @@ BEGIN
 END
 $$;
 
--- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag and its touch function.
+-- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag, its touch function, and those that
+-- mark and purge.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     name CONSTANT text := tube_private_qualify(tube_private_name(tube, '_touch'));
 BEGIN
-    PERFORM tube_private_make_flag(reg);
+    PERFORM tube_private_make_flag(reg), tube_private_provide_planned(tube);
     PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
         format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
         tube_private_tube_touch_body(tube),
@@ -316,6 +317,7 @@ BEGIN
         || 'SELECT tube_private_drop_former(NULL, NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
+    EXECUTE format('DROP FUNCTION IF EXISTS %s, %s', tube_private_planned(tube, 'mark'), tube_private_planned(tube, 'purge'));
     DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
     EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END

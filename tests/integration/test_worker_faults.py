@@ -193,12 +193,12 @@ async def test_marks_that_fail_are_no_flood_of_terms(
     conn: Conn, config_file: Path, logged: list[dict[str, Any]]
 ) -> None:
     make_tube(conn, 1)
-    function = "tube_private_mark_sql(text, integer, integer)"
+    function = "tube_private_is_indexed(text, integer)"
     body = conn.execute("SELECT pg_get_functiondef(%s::regprocedure)", (function,)).fetchone()
     assert body is not None
     conn.execute(
-        "CREATE OR REPLACE FUNCTION tube_private_mark_sql(tube text, partitions integer, partition integer) "
-        "RETURNS text LANGUAGE sql RETURN 'SELECT 1 / 0'"
+        "CREATE OR REPLACE FUNCTION tube_private_is_indexed(tube text, partitions integer) "
+        "RETURNS boolean LANGUAGE sql STABLE RETURN 1 / 0 = 1"
     )
     async with running(config_file) as run:
         await run.until("some terms have failed", lambda: run.told(LeaderRevoked) == 4)

@@ -51,14 +51,26 @@ def is_analysed_when_empty(conn: Conn) -> bool:
     return bool(scalar(conn, "SELECT relpages = 0 FROM pg_class WHERE oid = 'tube.queue'::regclass"))
 
 
-def plan(conn: Conn, function: str, statement: str, types: str, *values: str) -> dict[str, Any]:
-    """The plan of a statement under the settings of the function that runs it."""
+def plan(
+    conn: Conn, function: str, statement: str, types: str, *values: str, kept: bool = False
+) -> dict[str, Any]:
+    """The plan of a statement under the settings of the function that runs it.
+
+    Args:
+        conn: a session.
+        function: that runs it.
+        statement: its text.
+        types: of its parameters.
+        values: of its parameters.
+        kept: whether the plan is one for any values.
+    """
     with conn.transaction(force_rollback=True):
         config = scalar(conn, "SELECT proconfig FROM pg_proc WHERE proname = %s", (function,))
         for setting in config:
             name, _, value = setting.partition("=")
             conn.execute(f"SET LOCAL {name} = {value}")
-        conn.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+        if not kept:
+            conn.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         conn.execute(f"PREPARE planned ({types}) AS {statement}")
         found = scalar(conn, f"EXPLAIN (FORMAT JSON) EXECUTE planned ({', '.join(values)})")
         conn.execute("DEALLOCATE planned")
@@ -81,25 +93,42 @@ def buffers(conn: Conn, call: str) -> int:
     return int(root["Shared Hit Blocks"]) + int(root["Shared Read Blocks"])
 
 
-def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: Term) -> None:
-    statement = scalar(server, "SELECT tube_private_mark_sql('queue', 2, 1)")
+KEPT = {
+    CLASS: "(CASE WHEN (op = 'B'::bpchar) THEN 1 ELSE 0 END = $4)",
+    " = 1)": " = $5)",
+    "'5'::bigint": "$2",
+}
+"""What stands for values in a plan that is kept."""
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_mark_takes_pods_in_the_order_of_the_whole_index(server: Conn, term: Term, kept: bool) -> None:
+    statement = scalar(server, "SELECT tube_private_mark_sql('queue', 2, %s)", [None if kept else 1])
     found = plan(
         server,
         "tube_pods_mark",
-        statement,
-        "uuid, bigint, integer, integer",
+        statement.replace("in_partition", "$5"),
+        "uuid, bigint, integer, integer, integer" if kept else "uuid, bigint, integer, integer",
         f"'{term.leader_id}'",
         "5",
         "1000",
         "0",
+        *(["1"] if kept else []),
+        kept=kept,
     )
+
+    def said(condition: str) -> str:
+        for value, parameter in KEPT.items() if kept else ():
+            condition = condition.replace(value, parameter)
+        return condition
+
     last, taken = sorted(scans(found), key=lambda node: node["Index Cond"].count("seq"))
     for scan in (last, taken):
         assert scan["Node Type"] == "Index Scan"
         assert scan["Scan Direction"] == "Forward"
-        assert "(((shard)::integer % 2) = 1)" in scan["Index Cond"]
-        assert CLASS in scan["Index Cond"]
-        assert "(seq > '5'::bigint)" in scan["Index Cond"]
+        assert said("(((shard)::integer % 2) = 1)") in scan["Index Cond"]
+        assert said(CLASS) in scan["Index Cond"]
+        assert said("(seq > '5'::bigint)") in scan["Index Cond"]
     assert "(seq <= " in taken["Index Cond"]
     assert "Sort Key" not in str(found)
 
@@ -180,3 +209,49 @@ def test_most_updates_are_hot_when_pods_are_given_back_and_taken_over(server: Co
     updated, hot = updates(server)
     assert updated == 5 * 3000
     assert hot / updated > 0.8
+
+
+def planned(conn: Conn) -> dict[str, str]:
+    """The functions that are generated for tubes, and whose plans are kept: their definitions."""
+    return dict(
+        conn.execute(
+            "SELECT proname::text, pg_get_functiondef(oid) FROM pg_proc"
+            " WHERE proname ~ '^tube_private_(mark|purge)_[0-9a-f]{16}$'"
+        ).fetchall()
+    )
+
+
+def test_kept_statements_follow_the_number_of_partitions_and_go_with_the_tube(server: Conn) -> None:
+    make_tube(server, partitions=2)
+    assert len(planned(server)) == 2
+    assert all("(shard % 2) = in_partition" in text for text in planned(server).values())
+    fill(server, 30, shards=6)
+    before = acquire(server, Claim(partitions=2, partition=1))
+    assert len(marked_seqs(server, before, limit=2)) == 2
+    server.execute("SELECT tube_ensure_exists('queue', 3)")
+    assert all("(shard % 3) = in_partition" in text for text in planned(server).values())
+    # By a session that has kept the plans of before.
+    after = acquire(server, Claim(partitions=3, partition=1))
+    seqs = marked_seqs(server, after)
+    assert len(seqs) == 10
+    assert purge(server, after, seqs) == 10
+    server.execute("SELECT tube_ensure_absent('queue')")
+    assert planned(server) == {}
+
+
+def test_a_kept_statement_is_not_used_without_its_index(server: Conn) -> None:
+    """As after a repartition of a long queue, or where somebody has dropped the index."""
+    make_tube(server, partitions=2)
+    fill(server, 20, shards=2)
+    term = acquire(server, Claim(partitions=2, partition=1))
+    assert len(marked_seqs(server, term, limit=3)) == 3
+    (name,) = server.execute("SELECT name FROM tube_private_indexes('queue')").fetchone() or ()
+    server.execute(f'DROP INDEX tube."{name}"'.encode())
+    server.execute(
+        "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc"
+        " WHERE proname ~ '^tube_private_(mark|purge)_[0-9a-f]{16}$'"
+        " LOOP EXECUTE format('DROP FUNCTION %s', f); END LOOP; END $$"
+    )
+    seqs = marked_seqs(server, term)
+    assert len(seqs) == 7
+    assert purge(server, term, seqs) == 7
