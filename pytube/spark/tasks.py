@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -242,15 +242,9 @@ class _Unit:
 # --- units written by a call ----------------------------------------------------------------------------
 
 
-class Call(Protocol):
-    """Writes a unit. It is pickled."""
-
-    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:
-        """Write one unit in one transaction; return None if it is written already.
-
-        Raises:
-            NotYet: the unit must not be written now.
-        """
+Call = Callable[[psycopg.Connection, int, int], Counts | None]
+"""Writes one unit of a database, by the numbers of both, in one transaction; returns None if it is written
+already, and raises `NotYet` if it must not be written now. It is pickled."""
 
 
 class NotYet(Exception):

@@ -66,8 +66,8 @@ class TubeSource(DataSource):
         """A writer of ids."""
         if overwrite:
             raise UsageError("a tube can't be overwritten; write with mode('append')")
-        names = source.listed({"tube": self._tube()}, "tube")
-        return TubeWriter(self._host(), schema, WriteOptions.of(tuple(names), self.options))
+        tubes = tuple(source.listed(self._tube()))
+        return TubeWriter(self._host(), schema, WriteOptions.of(tubes, self.options))
 
     def _host(self) -> Host:
         return source.host_of(self.options, self.hosts)
