@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
-from pytube.spark import kinds, queries
+from pytube.spark import queries
+from pytube.spark.arrays import KeyKind, kind_of
 from pytube.spark.hosts import Host, ShardMap
-from pytube.spark.kinds import KeyKind
 from pytube.spark.queries import first_row, rows, value
 
 ROUNDS = 3
@@ -162,7 +162,7 @@ def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKi
     if len(set(types.values())) > 1:
         each = ", ".join(f"{name!r} {types[name]}" for name in names)
         raise UsageError(f"the tubes have keys of different types ({each}); touch them one by one")
-    return kinds.kind_of(types[names[0]])
+    return kind_of(types[names[0]])
 
 
 def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[tuple[int, int], ...]:
@@ -231,7 +231,7 @@ class Parts:
                 f"the keys of {', '.join(map(repr, self.spec.tubes))} are of other types here and there: "
                 + ", ".join(f"{part.host.name} {kind.value}" for kind, part in found.items())
             )
-        return kinds.kind_of(next(iter(found)))
+        return kind_of(next(iter(found)))
 
     def stages(self) -> Mapping[int, str]:
         """The tables that collect pods, by database."""

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from pytube.errors import UsageError
 from pytube.spark import arrays
-from pytube.spark.arrays import Ints, runs
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, runs
 from pytube.spark.pods import check_keys
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from pytube.comparison import BUCKETS, Difference, counted
 from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
+from pytube.spark.arrays import BIGINT, KeyKind
 from pytube.spark.hosts import Where, shard_map
 from pytube.spark.job import JobSpec
-from pytube.spark.kinds import BIGINT, KeyKind
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
 

@@ -17,10 +17,9 @@ from pyspark.sql import Row, SparkSession
 from pytube.db.errors import is_outage, translated
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrays, job
-from pytube.spark.arrays import Ints
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys
 from pytube.spark.hosts import Host, TaskSession
 from pytube.spark.job import Counts
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pack import freeze_imports, unpack, unpack_wide
 from pytube.spark.pods import Cutters, Pods, encode, send
 

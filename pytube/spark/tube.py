@@ -20,10 +20,9 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 from pytube.db.errors import translated
 from pytube.errors import UnknownTube, UsageError
 from pytube.spark import arrays, frame, job, queries, source
-from pytube.spark.arrays import Ints
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys
 from pytube.spark.hosts import Host
 from pytube.spark.job import JobSpec, kind_of_tubes
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pods import Cutters, Pods, check_keys, encode, send
 from pytube.spark.queries import first_row, value
 
