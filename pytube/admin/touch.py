@@ -16,8 +16,8 @@ from pytube.tubes.calls import explained, rows_of, unknown_tube, value_of
 from pytube.tubes.tables import find_table
 from pytube.verify.explain import parsed
 
-_TABLES = "SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s"
-_TABLE = """
+# With `table` NULL, of all tables.
+_ATTACHED = """
     SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s
 """
 _PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, 'T', %(keys)s)"
@@ -80,12 +80,12 @@ def touch_query(
 
 
 def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:
-    there = rows_of(_Attached, connection, schema, _TABLES, tube=tube)
+    there = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=None)
     if not there:
         raise unknown_tube(tube)
     with translated():
         oid = find_table(connection, table)
-    found = rows_of(_Attached, connection, schema, _TABLE, tube=tube, table=oid)
+    found = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=oid)
     if not found:
         names = ", ".join(str(one.tbl) for one in there if one.tbl is not None) or "none"
         raise UnknownTable(f"{table} is not attached to tube {tube!r} (attached: {names})")
