@@ -167,7 +167,6 @@ class _Unit:
         )
         self._cutter = Cutters(plan.pod_size)
         self._counts = Counts()
-        self._rows = 0
         self._shards: set[int] = set()
         self._state: str | None = None
         self._error: str | None = None
@@ -184,7 +183,7 @@ class _Unit:
 
     def add(self, shards: Ints, ids: Keys) -> None:
         """Take keys of it."""
-        self._rows += len(ids)
+        self._counts = self._counts.plus(Counts(rows=len(ids)))
         if self._state is None:
             self._write(self._cutter.add(shards, ids))
 
@@ -195,13 +194,12 @@ class _Unit:
         if self._state is None:
             with self._failing():
                 self._commit()
-        counts = self._counts._replace(rows=self._rows)
-        return Outcome(self.number, counts, self._state or WRITTEN, self._error)
+        return Outcome(self.number, self._counts, self._state or WRITTEN, self._error)
 
     def fail(self, state: str, error: str) -> None:
         """Roll back whatever is written of it."""
         self._state, self._error = state, error
-        self._counts = Counts()
+        self._counts = Counts(self._counts.rows)
         if self._connection is not None and not self._connection.closed:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
@@ -221,13 +219,13 @@ class _Unit:
 
     def _commit(self) -> None:
         assert self._connection is not None
-        counts = self._counts._replace(rows=self._rows)
-        if not job.done(self._connection, self._plan.job_id, self._bucket, counts, sorted(self._shards)):
+        shards = sorted(self._shards)
+        if job.done(self._connection, self._plan.job_id, self._bucket, self._counts, shards):
+            self._connection.execute("COMMIT")
+            self._state = WRITTEN
+        else:
             self._connection.execute("ROLLBACK")
-            self._counts, self._state = Counts(), THERE
-            return
-        self._connection.execute("COMMIT")
-        self._state = WRITTEN
+            self._counts, self._state = Counts(self._counts.rows), THERE
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
