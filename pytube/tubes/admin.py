@@ -183,9 +183,7 @@ class Tubes:
             oid = find_table(self._connection, table)
             place = Place(tube, table, oid, self._attached(tube))
             column = self._id_column(table, oid, id_col, place.was)
-            manner = place.manner(
-                wish, place.shard(wish, self._in_schema(oid)), id_col if column is None else column.name
-            )
+            manner = place.manner(wish, self._in_schema(oid), id_col if column is None else column.name)
             place.check(wish, manner, force=force)
             root = with_retries(
                 self._connection,
