@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,21 +28,14 @@ class Replica(NamedTuple):
     """Bytes of WAL that it lacks."""
 
 
-class Pressure(NamedTuple):
-    """How the tube and the replicas are doing; see `tube_backfill_pressure`."""
-
-    waiting: int
-    replicas: tuple[Replica, ...] = ()
-
-
-def reason_to_wait(limits: BackfillConfig, pressure: Pressure) -> str | None:
-    """Why nothing is to be inserted now; None when it may go on."""
-    if pressure.waiting >= limits.backlog:
-        return f"{pressure.waiting} backfill pods or more wait in the tube (limit {limits.backlog})"
-    lag, name = max(((one.lag or 0.0, one.name) for one in pressure.replicas), default=(0.0, ""))
+def reason_to_wait(limits: BackfillConfig, waiting: int, replicas: Sequence[Replica]) -> str | None:
+    """Why nothing is to be inserted now, while so many pods wait; None when it may go on."""
+    if waiting >= limits.backlog:
+        return f"{waiting} backfill pods or more wait in the tube (limit {limits.backlog})"
+    lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
     if limits.replica_lag is not None and lag > limits.replica_lag:
         return f"the replica {name} is {lag:.1f} s behind (limit {limits.replica_lag:g} s)"
-    behind, name = max(((one.behind or 0, one.name) for one in pressure.replicas), default=(0, ""))
+    behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
     if limits.replica_behind is not None and behind > limits.replica_behind * _MB:
         return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {limits.replica_behind} MB)"
     return None

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from pytube.backfill import queries
-from pytube.backfill.limits import Pace, Pressure, Progress, Rate, Replica, reason_to_wait
+from pytube.backfill.limits import Pace, Progress, Rate, Replica, reason_to_wait
 from pytube.config import BackfillConfig
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
@@ -182,7 +182,10 @@ class BackfillRun:
         rows = await self._session.rows(
             queries.PRESSURE, {"tube": progress.tube, "pods_limit": self._limits.backlog}
         )
-        reason = reason_to_wait(self._limits, _pressure(rows))
+        # A row for each replica, or one for none; each says how many pods wait.
+        waiting = max((int(row[0]) for row in rows), default=0)
+        replicas = [Replica(*row[1:]) for row in rows if row[1] is not None]
+        reason = reason_to_wait(self._limits, waiting, replicas)
         now = time.monotonic()
         if reason is None:
             self._pressed_at, self._unwatched, self._held_up_since = now, 0, None
@@ -237,9 +240,3 @@ class _Left(Exception):
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self.progress = progress
-
-
-def _pressure(rows: list[tuple[Any, ...]]) -> Pressure:
-    """What the rows of `tube_backfill_pressure` say; there is a row for each replica, or one for none."""
-    waiting = max((int(row[0]) for row in rows), default=0)
-    return Pressure(waiting, tuple(Replica(*row[1:]) for row in rows if row[1] is not None))
