@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
 
-from pytube.errors import UnknownTube, UsageError
-from pytube.tubes.calls import AT_ONCE, in_pieces, rows_of, value_of
+from pytube.errors import UsageError
+from pytube.tubes.calls import AT_ONCE, in_pieces, rows_of, unknown_tube, value_of
 
 _LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
 _COUNT = """
@@ -26,8 +26,9 @@ _DROP = """
         %(tube)s, %(shard)s, %(key)s, %(error)s, %(before)s, %(snapshot)s::pg_catalog.pg_snapshot, %(limit)s)
 """
 _DOCUMENT = """
-    SELECT d.document FROM {s}.tube_parked AS k JOIN {s}.tube_parked_document AS d ON d.park_id = k.park_id
-    WHERE k.park_id = %(park_id)s
+    SELECT (
+        SELECT d.document FROM {s}.tube_parked AS k JOIN {s}.tube_parked_document AS d USING (park_id)
+        WHERE k.park_id = %(park_id)s)
 """
 _TUBE = "SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)"
 
@@ -44,11 +45,6 @@ class Parking:
     """A text that the error holds, in any case."""
     older: timedelta | None = None
     """Parked longer ago than this."""
-
-    @property
-    def arguments(self) -> dict[str, object]:
-        """For the queries."""
-        return {name: getattr(self, name) for name in ("tube", "shard", "key", "error", "older")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ def list_parked(
         UsageError: the key is none of the tube, or no tube is named with it.
     """
     _check_tube(connection, parking, schema)
-    return rows_of(Parked, connection, schema, _LIST, **parking.arguments, limit=limit)
+    return rows_of(Parked, connection, schema, _LIST, **asdict(parking), limit=limit)
 
 
 def see_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> Seen:
@@ -106,8 +102,8 @@ def see_parked(connection: psycopg.Connection, parking: Parking, schema: str = "
 
 def parked_document(connection: psycopg.Connection, park_id: int, schema: str = "tube") -> bytes | None:
     """What was sent for a parked key, where the tube's `park_documents` asks to keep it. Needs tube_admin."""
-    found = rows_of(_Document, connection, schema, _DOCUMENT, park_id=park_id)
-    return found[0].document if found else None
+    found: bytes | None = value_of(connection, schema, _DOCUMENT, park_id=park_id)
+    return found
 
 
 def retry_parked(
@@ -145,13 +141,8 @@ def drop_parked(
     return _act(connection, parking, schema, seen, _DROP, once=parking.key is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    document: bytes
-
-
 def _see(connection: psycopg.Connection, parking: Parking, schema: str) -> Seen:
-    return rows_of(Seen, connection, schema, _COUNT, **parking.arguments)[0]
+    return rows_of(Seen, connection, schema, _COUNT, **asdict(parking))[0]
 
 
 def _act(
@@ -167,7 +158,7 @@ def _act(
         raise UsageError("name the tube whose parked keys are meant")
     # Also where nothing is parked: an unknown tube is refused by the call itself.
     bound = seen or _see(connection, parking, schema)
-    arguments = {**parking.arguments, "before": bound.before, "snapshot": bound.snapshot, "limit": AT_ONCE}
+    arguments = {**asdict(parking), "before": bound.before, "snapshot": bound.snapshot, "limit": AT_ONCE}
 
     def work() -> int:
         return int(value_of(connection, schema, query, **arguments))
@@ -179,4 +170,4 @@ def _check_tube(connection: psycopg.Connection, parking: Parking, schema: str) -
     if parking.key is not None and parking.tube is None:
         raise UsageError("name the tube of the key (--tube): the tube says which key that is")
     if parking.tube is not None and not value_of(connection, schema, _TUBE, tube=parking.tube):
-        raise UnknownTube(f"there is no tube {parking.tube!r}; `pytube tube list` names those that there are")
+        raise unknown_tube(parking.tube)

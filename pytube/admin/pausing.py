@@ -18,7 +18,7 @@ _LIST = """
     SELECT p.*, l.client_id AS leader, l.lost FROM {s}.tube_pause_list(%(tube)s) AS p
     LEFT JOIN {s}.tube_leaders(%(tube)s) AS l ON l.tube = p.tube AND l.partition = p.partition
 """
-_POLL_INTERVAL = 0.1
+_POLL_INTERVAL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,6 @@ def wait_until_halted(
 _ASK = "SELECT {s}.tube_step_ask(%(tube)s, %(seq)s, %(shard)s, %(key)s, %(lasts)s * interval '1 second')"
 _STATE = "SELECT * FROM {s}.tube_step_state(%(step)s)"
 _CANCEL = "SELECT {s}.tube_step_cancel(%(step)s)"
-_POLL_INTERVAL = 0.05
 
 
 @dataclass(frozen=True, slots=True)

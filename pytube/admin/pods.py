@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import LiteralString
 
 import psycopg
 
@@ -48,11 +49,6 @@ class Pods:
     key: str | None = None
     """An id, as text. Where something is done with it, the other keys of its pods stay."""
 
-    @property
-    def arguments(self) -> dict[str, object]:
-        """For the queries."""
-        return {name: getattr(self, name) for name in ("tube", "partition", "first", "last", "shard", "key")}
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
@@ -94,12 +90,12 @@ def list_pods(
 
     To look for a key is to look at all pods of the range.
     """
-    return rows_of(WaitingPod, connection, schema, _LIST, **chosen.arguments, limit=limit, keys=keys)
+    return rows_of(WaitingPod, connection, schema, _LIST, **asdict(chosen), limit=limit, keys=keys)
 
 
 def count_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> PodsCount:
     """How many pods are meant. It looks at each of them."""
-    (found,) = rows_of(PodsCount, connection, schema, _COUNT, **chosen.arguments)
+    (found,) = rows_of(PodsCount, connection, schema, _COUNT, **asdict(chosen))
     return found
 
 
@@ -114,12 +110,8 @@ def retry_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube
         How many pods there were.
     """
     if chosen.key is not None:
-        return int(value_of(connection, schema, _RETRY, **chosen.arguments, limit=_EVERY))
-    newest = count_pods(connection, chosen, schema).newest
-    if newest is None:
-        return 0
-    bounded = replace(chosen, last=newest)  # or it would meet the new ones
-    return in_pieces(lambda: int(value_of(connection, schema, _RETRY, **bounded.arguments, limit=AT_ONCE)))
+        return int(value_of(connection, schema, _RETRY, **asdict(chosen), limit=_EVERY))
+    return _in_pieces(connection, chosen, schema, _RETRY)
 
 
 def ack_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> int:
@@ -131,11 +123,16 @@ def ack_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube")
     Raises:
         PodsInFlight: a worker has some of them: pause the partition first.
     """
+    return _in_pieces(connection, chosen, schema, _ACK)
+
+
+def _in_pieces(connection: psycopg.Connection, chosen: Pods, schema: str, query: LiteralString) -> int:
+    """Act on the pods that are there now, and not on those that are made meanwhile; how many there were."""
     newest = count_pods(connection, chosen, schema).newest
     if newest is None:
         return 0
-    bounded = replace(chosen, last=newest)
-    return in_pieces(lambda: int(value_of(connection, schema, _ACK, **bounded.arguments, limit=AT_ONCE)))
+    arguments = asdict(replace(chosen, last=newest))
+    return in_pieces(lambda: int(value_of(connection, schema, query, **arguments, limit=AT_ONCE)))
 
 
 def reset_attempts(

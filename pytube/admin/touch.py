@@ -10,13 +10,14 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from pytube.db.errors import translated
-from pytube.errors import UnknownTable, UnknownTube, UsageError
+from pytube.errors import UnknownTable, UsageError
 from pytube.model import KeyType
-from pytube.tubes.calls import explained, rows_of, value_of
+from pytube.tubes.calls import explained, rows_of, unknown_tube, value_of
 from pytube.tubes.tables import find_table
+from pytube.verify.explain import parsed
 
-_TABLES = "SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s"
-_TABLE = """
+# With `table` NULL, of all tables.
+_ATTACHED = """
     SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s
 """
 _PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, 'T', %(keys)s)"
@@ -48,7 +49,7 @@ def touch(
         How many were touched.
     """
     attached = _attached(connection, tube, table, schema)
-    keys = list(dict.fromkeys(_key(KeyType(attached.key_type), key) for key in ids))
+    keys = list(dict.fromkeys(str(parsed(KeyType(attached.key_type), key)) for key in ids))
     if not keys:
         raise UsageError("no id is given; name one at least, or give a query")
     details = {"table": table, "count": len(keys), "keys": [key[:100] for key in keys[:_SHOWN]]}
@@ -79,30 +80,16 @@ def touch_query(
 
 
 def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:
-    there = rows_of(_Attached, connection, schema, _TABLES, tube=tube)
+    there = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=None)
     if not there:
-        raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+        raise unknown_tube(tube)
     with translated():
         oid = find_table(connection, table)
-    found = rows_of(_Attached, connection, schema, _TABLE, tube=tube, table=oid)
+    found = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=oid)
     if not found:
         names = ", ".join(str(one.tbl) for one in there if one.tbl is not None) or "none"
         raise UnknownTable(f"{table} is not attached to tube {tube!r} (attached: {names})")
     return found[0]
-
-
-def _key(kind: KeyType, text: str) -> str:
-    value: int | str = text
-    if kind is KeyType.BIGINT:
-        try:
-            value = int(text)
-        except ValueError:
-            value = text
-    elif kind is KeyType.UUID:
-        value = text.lower()
-    if not kind.has(value):
-        raise UsageError(f"{text!r} is no id of this tube, whose keys are {kind}")
-    return str(value)
 
 
 # --- sinks that were found emptied ------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from pytube.config import BackfillConfig
 
@@ -28,57 +28,23 @@ class Replica(NamedTuple):
     """Bytes of WAL that it lacks."""
 
 
-class Pressure(NamedTuple):
-    """How the tube and the replicas are doing; see `tube_backfill_pressure`."""
-
-    waiting: int
-    replicas: tuple[Replica, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillLimits:
-    """See `BackfillConfig` for what each means; None is none."""
-
-    backlog: int = 2000
-    replica_lag: float | None = 10.0
-    replica_behind: int | None = 256
-    rate: float | None = None
-    chunk: int = 40
-
-    @classmethod
-    def of(cls, config: BackfillConfig) -> Self:
-        """As configured."""
-        return cls(
-            config.backlog,
-            config.replica_lag,
-            config.replica_behind,
-            config.rate,
-            config.chunk,
-        )
-
-    def reason(self, pressure: Pressure) -> str | None:
-        """Why nothing is to be inserted now; None when it may go on."""
-        if pressure.waiting >= self.backlog:
-            return f"{pressure.waiting} backfill pods or more wait in the tube (limit {self.backlog})"
-        return self._slowest(pressure.replicas) or self._furthest(pressure.replicas)
-
-    def _slowest(self, replicas: Sequence[Replica]) -> str | None:
-        lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
-        if self.replica_lag is None or lag <= self.replica_lag:
-            return None
-        return f"the replica {name} is {lag:.1f} s behind (limit {self.replica_lag:g} s)"
-
-    def _furthest(self, replicas: Sequence[Replica]) -> str | None:
-        behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
-        if self.replica_behind is None or behind <= self.replica_behind * _MB:
-            return None
-        return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {self.replica_behind} MB)"
+def reason_to_wait(limits: BackfillConfig, waiting: int, replicas: Sequence[Replica]) -> str | None:
+    """Why nothing is to be inserted now, while so many pods wait; None when it may go on."""
+    if waiting >= limits.backlog:
+        return f"{waiting} backfill pods or more wait in the tube (limit {limits.backlog})"
+    lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
+    if limits.replica_lag is not None and lag > limits.replica_lag:
+        return f"the replica {name} is {lag:.1f} s behind (limit {limits.replica_lag:g} s)"
+    behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
+    if limits.replica_behind is not None and behind > limits.replica_behind * _MB:
+        return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {limits.replica_behind} MB)"
+    return None
 
 
 class Pace:
     """Chunks that fit the rate, and when the next one is due."""
 
-    def __init__(self, limits: BackfillLimits) -> None:
+    def __init__(self, limits: BackfillConfig) -> None:
         self._rate = limits.rate
         fitting = limits.chunk if self._rate is None else min(limits.chunk, self._rate * _BURST / _IDS)
         self.pods = max(1, int(fitting))

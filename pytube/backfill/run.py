@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from pytube.backfill import queries
-from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
+from pytube.backfill.limits import Pace, Progress, Rate, Replica, reason_to_wait
+from pytube.config import BackfillConfig
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
 from pytube.faults import Point, fault
@@ -33,7 +34,7 @@ class BackfillRun:
         self,
         session: Session,
         backfill: int,
-        limits: BackfillLimits,
+        limits: BackfillConfig,
         on_progress: Callable[[Progress], None],
         *,
         leaves_when_paused: bool = False,
@@ -101,18 +102,18 @@ class BackfillRun:
 
     async def look(self) -> Progress:
         """How far it is, no matter who works on it."""
-        return await self._state()
+        return self._progress(await self._session.row(queries.STATE, self._arguments))
 
     async def wait_until_delivered(self) -> Progress:
         """Wait until workers have acted upon its end in all shards; raises as `run`."""
-        progress = self._check(await self._state())
+        progress = self._check(await self.look())
         due = 0.0
         while progress.state != "finished":
             if time.monotonic() >= due:
                 self._waiting = int(await self._session.value(queries.WAITING, self._arguments))
                 due = time.monotonic() + _PRESSURE_INTERVAL
             await asyncio.sleep(_POLL_INTERVAL)
-            progress = self._check(await self._state())
+            progress = self._check(await self.look())
         return progress
 
     # --- before anything is inserted ------------------------------------------------------
@@ -139,17 +140,17 @@ class BackfillRun:
                 await fault(Point.BEFORE_COLLECT)
                 await self._session.long_value(queries.COLLECT, self._arguments)
                 await fault(Point.AFTER_COLLECT)
-            progress = self._check(await self._state())
+            progress = self._check(await self.look())
 
     # --- chunk by chunk -------------------------------------------------------------------
 
     async def _insert(self) -> Progress:
-        progress = self._check(await self._state())
+        progress = self._check(await self.look())
         while progress.state == "inserting":
             began = time.monotonic()
             if progress.paused or await self._is_pressed(progress):
                 await asyncio.sleep(_POLL_INTERVAL)
-                progress = self._check(await self._state())
+                progress = self._check(await self.look())
                 continue
             before = progress.rows_done
             row = await self._session.row(
@@ -170,7 +171,7 @@ class BackfillRun:
                 break
             await asyncio.sleep(min(left, _POLL_INTERVAL))
             if left > _POLL_INTERVAL:
-                progress = self._check(await self._state())
+                progress = self._check(await self.look())
         return progress
 
     async def _is_pressed(self, progress: Progress) -> bool:
@@ -181,7 +182,10 @@ class BackfillRun:
         rows = await self._session.rows(
             queries.PRESSURE, {"tube": progress.tube, "pods_limit": self._limits.backlog}
         )
-        reason = self._limits.reason(_pressure(rows))
+        # A row for each replica, or one for none; each says how many pods wait.
+        waiting = max((int(row[0]) for row in rows), default=0)
+        replicas = [Replica(*row[1:]) for row in rows if row[1] is not None]
+        reason = reason_to_wait(self._limits, waiting, replicas)
         now = time.monotonic()
         if reason is None:
             self._pressed_at, self._unwatched, self._held_up_since = now, 0, None
@@ -195,29 +199,27 @@ class BackfillRun:
 
     # --- what is known of it --------------------------------------------------------------
 
-    async def _state(self) -> Progress:
-        return self._progress(await self._session.row(queries.STATE, self._arguments))
-
     async def _note(self, note: str | None) -> Progress:
         return self._progress(await self._session.row(queries.NOTE, self._arguments | {"note": note}))
 
-    def _progress(self, row: tuple[object, ...] | None) -> Progress:
+    def _progress(self, row: tuple[Any, ...] | None) -> Progress:
         if row is None:
             raise UnknownBackfill(f"backfill {self._backfill} is gone: its tube was dropped")
         tube, table, state, paused, rows_done, rows_total, note = row
         if state == "inserting":
-            self._known_rate = self._rate.observe(int(str(rows_done)), time.monotonic())
+            self._known_rate = self._rate.observe(rows_done, time.monotonic())
+        delivered = None if self._waiting is None else max(0, rows_done - self._waiting)
         progress = Progress(
             self._backfill,
-            str(tube),
-            str(table),
-            str(state),
-            bool(paused),
-            int(str(rows_done)),
-            None if rows_total is None else int(str(rows_total)),
+            tube,
+            table,
+            state,
+            paused,
+            rows_done,
+            rows_total,
             self._known_rate,
-            None if note is None else str(note),
-            None if self._waiting is None else max(0, int(str(rows_done)) - self._waiting),
+            note,
+            delivered,
         )
         self._on_progress(progress)
         return progress
@@ -238,9 +240,3 @@ class _Left(Exception):
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self.progress = progress
-
-
-def _pressure(rows: list[tuple[Any, ...]]) -> Pressure:
-    """What the rows of `tube_backfill_pressure` say; there is a row for each replica, or one for none."""
-    waiting = max((int(row[0]) for row in rows), default=0)
-    return Pressure(waiting, tuple(Replica(*row[1:]) for row in rows if row[1] is not None))

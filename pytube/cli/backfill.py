@@ -15,11 +15,12 @@ import click
 
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
-from pytube.backfill.limits import BackfillLimits, Progress
+from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import database_options, json_option
 from pytube.cli.output import changing, is_terminal, print_json, print_list, seconds
 from pytube.cli.program import Settings
+from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
@@ -67,22 +68,20 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--chunk", type=click.IntRange(1, 10_000), help="Pods in one transaction, at most.")
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
-        names = [field.name for field in dataclasses.fields(BackfillLimits)]
-        given = {name: options.pop(name) for name in names}
+        given = {name: options.pop(name) for name in BackfillConfig.model_fields}
         return command(*arguments, given={k: v for k, v in given.items() if v is not None}, **options)
 
     return wrapper
 
 
-def _limits_of(tube: str, given: dict[str, Any]) -> BackfillLimits:
+def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
     """What is configured for the tube, but for what was given."""
     settings = click.get_current_context().find_object(Settings)
-    limits = BackfillLimits()
+    limits = BackfillConfig()
     if settings is not None and settings.has_file:
         configured = settings.config().tubes.get(tube)
-        limits = BackfillLimits.of(configured.backfill) if configured is not None else limits
-    values: dict[str, Any] = {name: None if value == _OFF else value for name, value in given.items()}
-    return dataclasses.replace(limits, **values)
+        limits = configured.backfill if configured is not None else limits
+    return limits.model_copy(update={name: None if value == _OFF else value for name, value in given.items()})
 
 
 _TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
@@ -255,7 +254,7 @@ class Job(NamedTuple):
 
 
 def run_backfills(
-    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillLimits, *, wait: bool, as_json: bool
+    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool, as_json: bool
 ) -> None:
     """Insert what is left of each, one after the other; with `wait`, until workers have delivered it.
 
@@ -275,7 +274,7 @@ def run_backfills(
 
 
 async def _work(
-    database: Database, jobs: Sequence[Job], limits: BackfillLimits, display: ProgressDisplay, *, wait: bool
+    database: Database, jobs: Sequence[Job], limits: BackfillConfig, display: ProgressDisplay, *, wait: bool
 ) -> None:
     session = await Session.open(
         database.dsn.get_secret_value(),
@@ -305,7 +304,7 @@ async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
 
 async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
     """How far it is; a worker does the rest."""
-    progress = await BackfillRun(session, job.number, BackfillLimits(), lambda _: None).look()
+    progress = await BackfillRun(session, job.number, BackfillConfig(), lambda _: None).look()
     if progress.note is None and progress.state in ("waiting", "inserting"):
         progress = dataclasses.replace(progress, note=_BY_WORKERS)
     display.progress(progress)

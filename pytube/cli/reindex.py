@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill import Job, run_backfills
 from pytube.cli.context import config_of, database_options, json_option
 from pytube.cli.output import print_json, print_rows
 from pytube.cli.program import Settings
 from pytube.cli.verify import print_report
-from pytube.config import Config
+from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
 from pytube.reindex import Reindex, Status, Unanswered
@@ -120,7 +119,7 @@ def start(target: _Target, wait: bool, as_json: bool) -> None:
     _tell(target.tube, status, as_json=as_json)
     if wait:
         jobs = [Job(number, by_worker=True) for number in status.state.backfills]
-        run_backfills(target.database, target.tube, jobs, BackfillLimits(), wait=True, as_json=as_json)
+        run_backfills(target.database, target.tube, jobs, BackfillConfig(), wait=True, as_json=as_json)
 
 
 @reindex.command()

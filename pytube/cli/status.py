@@ -27,12 +27,13 @@ from pytube.cli.output import (
 )
 from pytube.counts import printable
 from pytube.db.database import Database
-from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError, WrongKind
+from pytube.errors import DatabaseUnavailable, UsageError, WrongKind
 from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
 from pytube.health.troubles import disagreements, down_lines, kafka_lines
 from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import FleetWatcher, Tubes
+from pytube.tubes.calls import unknown_tube
 
 COLUMNS = {
     "name": "tube",
@@ -176,7 +177,7 @@ def _of(sample: FleetSample, tube: str | None) -> FleetSample:
     if tube is not None and any(queue.kind == "outbox" for queue in found.queues):
         raise WrongKind(f"{tube!r} is an outbox, not a tube: pytube outbox status {tube}")
     if tube is not None and not found.queues and not found.down:
-        raise UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+        raise unknown_tube(tube)
     return found
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -237,6 +237,19 @@ class OutboxConfig(Section):
         return self.message_timeout + 1.0
 
 
+_Section = TypeVar("_Section", TubeConfig, OutboxConfig)
+
+
+def _section(kind: str, sections: Mapping[str, _Section], name: str) -> _Section:
+    if name in sections:
+        return sections[name]
+    known = ", ".join(sorted(sections)) or "none"
+    raise ConfigError(
+        f"the {kind} {name!r} is not configured (configured: {known}); "
+        f"add a section [{key_path((kind, name))}]"
+    )
+
+
 class Config(Section):
     """The whole file."""
 
@@ -285,25 +298,11 @@ class Config(Section):
 
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""
-        try:
-            return self.tubes[name]
-        except KeyError:
-            known = ", ".join(sorted(self.tubes)) or "none"
-            raise ConfigError(
-                f"the tube {name!r} is not configured (configured: {known}); "
-                f"add a section [{key_path(('tube', name))}]"
-            ) from None
+        return _section("tube", self.tubes, name)
 
     def outbox(self, name: str) -> OutboxConfig:
         """The section of one outbox; `ConfigError` that lists the known ones when there is none."""
-        try:
-            return self.outboxes[name]
-        except KeyError:
-            known = ", ".join(sorted(self.outboxes)) or "none"
-            raise ConfigError(
-                f"the outbox {name!r} is not configured (configured: {known}); "
-                f"add a section [{key_path(('outbox', name))}]"
-            ) from None
+        return _section("outbox", self.outboxes, name)
 
     def leader_topic(self, name: str) -> str:
         """The leader topic of a tube or an outbox: as configured, else by its name and the installation's."""

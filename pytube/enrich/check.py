@@ -65,7 +65,6 @@ _BARE_NAME = re.compile(
 )
 """A name without a schema where a table is named."""
 
-_ID_TYPES = {KeyType.BIGINT: "bigint", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
 
@@ -103,7 +102,9 @@ async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config
     if faults:
         return Report(role, faults=tuple(faults))
     roots = await load_roots(connection, tube)
-    faults = [Fault(*_in_two(text)) for text in refusals(config, tube, roots)]
+    # Each is a sentence: what is wrong; what to do.
+    texts = (text.partition("; ") for text in refusals(config, tube, roots))
+    faults = [Fault(finding, remedy) for finding, _, remedy in texts]
     if not faults:
         faults = [fault async for fault in _faults_of_statements(connection, tube, config, roots)]
     return Report(role, tuple(root.name for root in roots.all), tuple(faults))
@@ -113,11 +114,6 @@ def _sections(config: EnrichConfig) -> Iterator[tuple[DocumentConfig, str | None
     yield config, None
     for name, section in config.tables.items():
         yield section, name
-
-
-def _in_two(sentence: str) -> tuple[str, str]:
-    finding, _, remedy = sentence.partition("; ")
-    return finding, remedy
 
 
 # --- the text of a query ----------------------------------------------------------------
@@ -173,7 +169,7 @@ async def _faults_of_statements(
         else:
             own = root.name if config.of_table(root.schema, root.table) is not None else None
             where = f"the query of {section_path(tube, own)}, for {root.name}"
-            yield _fault_of_columns(where, _ID_TYPES[roots.keys], error)
+            yield _fault_of_columns(where, roots.keys, error)
 
 
 async def _fault_of_names(
@@ -256,12 +252,12 @@ async def _fault_of_query(
     )
 
 
-def _fault_of_columns(where: str, id_type: str, error: psycopg.Error) -> Fault:
+def _fault_of_columns(where: str, keys: KeyType, error: psycopg.Error) -> Fault:
     if isinstance(error, _BUSY):
         return _not_checked(where, error)
     return Fault(
         f"{where} gives other columns than are needed: {describe(error)}",
-        f"give two columns: the id, of type {id_type}, and the document",
+        f"give two columns: the id, of type {keys.value}, and the document",
     )
 
 

@@ -1,4 +1,6 @@
-"""Columns of Arrow as arrays of numpy, and back, by their buffers; uuids and texts as arrays.
+"""Keys as arrays of numpy: columns of Arrow by their buffers, and the types of a tube's keys.
+
+All other code is the same for all types. It sorts, cuts and joins arrays of int64, or of bytes of one width.
 
 pyarrow's own conversions import pandas if it is installed. Tasks don't need pandas, and the import takes
 half a second in each new worker.
@@ -6,22 +8,28 @@ half a second in each new worker.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pytube.errors import UsageError
+from pytube.model import KeyType
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Strings: TypeAlias = npt.NDArray[np.bytes_]
 """Strings of bytes of one width; shorter ones are padded with zeros."""
+Keys: TypeAlias = npt.NDArray[Any]
+"""Keys of one type and of one width."""
+Rows: TypeAlias = slice | Ints
+"""Rows of a column."""
 
 # --- columns of Arrow -------------------------------------------------------------------------------
 
@@ -85,6 +93,64 @@ def _buffer(array: npt.NDArray[Any]) -> pa.Buffer:
     return pa.py_buffer(array.data)
 
 
+# --- the types of keys ------------------------------------------------------------------------------
+
+
+class KeyKind(abc.ABC):
+    """One type of keys. It has no state; each task makes its own."""
+
+    type: ClassVar[KeyType]
+    oid: ClassVar[int]
+    """The type's oid in Postgres."""
+    width: ClassVar[int | None]
+    """Bytes of a key in a pod; None: keys differ in length."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether keys are held as int64."""
+        return self.type is KeyType.BIGINT
+
+    def read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
+        """Yield the keys of a column with their rows, one array for each width.
+
+        Raises:
+            UsageError: a value is NULL or is no valid key; the message names the first.
+        """
+        if column.null_count:
+            raise UsageError("an id is NULL")
+        yield from self._read(column)
+
+    @abc.abstractmethod
+    def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]: ...
+
+    @abc.abstractmethod
+    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+        """The shard of each key in a spread table, as `pytube.model.shard_of` gives it."""
+
+    @abc.abstractmethod
+    def shown(self, key: Any) -> str:
+        """A key for a message."""
+
+
+class Bigint(KeyKind):
+    """Keys as int64."""
+
+    type = KeyType.BIGINT
+    oid = 20
+    width = 8
+
+    def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
+        yield slice(None), numbers(column).astype(np.int64, copy=False)
+
+    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+        """By the remainder."""
+        return shard + np.mod(keys, shards)
+
+    def shown(self, key: Any) -> str:
+        """The number."""
+        return str(key)
+
+
 # --- texts ------------------------------------------------------------------------------------------
 # A text is held at the least of `WIDTHS` that it fits into, so that a few long texts don't make all others
 # long. The same text always has the same width. No text of Postgres has a zero, so the
@@ -98,33 +164,43 @@ WIDTHS = tuple(1 << power for power in range(5, 17))
 _SHOWN = 60
 
 
-def read_texts(column: pa.Array[Any]) -> Iterator[tuple[slice | Ints, Strings]]:
-    """Yield the texts of a column, none NULL, with their rows, one array for each width.
+class Text(KeyKind):
+    """Keys as bytes in UTF-8, padded with zeros to one of `WIDTHS`."""
 
-    Raises:
-        UsageError: a value can't be a text of Postgres, or is too long. The message names the first.
-    """
-    edges, data = pieces(column, np.uint8)
-    lengths = np.diff(edges)
-    _check_texts(edges, data)
-    below = -1
-    for width in WIDTHS:
-        here = (lengths > below) & (lengths <= width)
-        if here.all():
-            yield slice(None), _padded(lengths, data, width)
-            return
-        if here.any():
-            yield np.flatnonzero(here), _padded(lengths[here], data[np.repeat(here, lengths)], width)
-        below = width
+    type = KeyType.TEXT
+    oid = 25
+    width = None
+
+    def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
+        edges, data = pieces(column, np.uint8)
+        lengths = np.diff(edges)
+        _check_texts(edges, data)
+        below = -1
+        for width in WIDTHS:
+            here = (lengths > below) & (lengths <= width)
+            if here.all():
+                yield slice(None), _padded(lengths, data, width)
+                return
+            if here.any():
+                yield np.flatnonzero(here), _padded(lengths[here], data[np.repeat(here, lengths)], width)
+            below = width
+
+    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+        """By the md5."""
+        return _shards_of_texts(keys.tolist(), shard, shards)
+
+    def shown(self, key: Any) -> str:
+        """Quoted, and shortened if it is long."""
+        return _shown(bytes(key))
 
 
-def shards_of_texts(texts: Sequence[bytes], shard: int, shards: int) -> Ints:
+def _shards_of_texts(texts: Sequence[bytes], shard: int, shards: int) -> Ints:
     """`pytube.model.shard_of` of many texts: by the first 32 bits of their md5."""
     firsts = [hashlib.md5(text, usedforsecurity=False).digest()[:4] for text in texts]
     return shard + np.frombuffer(b"".join(firsts), ">u4").astype(np.int64) % shards
 
 
-def shown(value: bytes) -> str:
+def _shown(value: bytes) -> str:
     """A value for a message, shortened if it is long."""
     try:
         text = repr(value.decode())
@@ -146,12 +222,12 @@ def _check_texts(edges: Ints, data: Bytes) -> None:
         raise UsageError(f"an id has {lengths[lengths > MOST][0]}{TOO_LONG}")
     if not data.all():
         row = int(np.searchsorted(edges, np.flatnonzero(data == 0)[0], side="right")) - 1
-        text = shown(data[edges[row] : edges[row + 1]].tobytes())
+        text = _shown(data[edges[row] : edges[row + 1]].tobytes())
         raise UsageError(f"an id has a NUL character: {text}; no text of Postgres has one")
     if (data >= 0x80).any() and not _is_utf8(edges, data):
         texts = (data[first:last].tobytes() for first, last in pairwise(edges))
         wrong = next(text for text in texts if not _decodes(text))
-        raise UsageError(f"an id is not UTF-8: {shown(wrong)}; decode it before")
+        raise UsageError(f"an id is not UTF-8: {_shown(wrong)}; decode it before")
 
 
 def _is_utf8(edges: Ints, data: Bytes) -> bool:
@@ -180,23 +256,35 @@ _DIGITS = np.array([place for place, mark in enumerate(UUID_EXAMPLE) if mark != 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
-def read_uuids(column: pa.Array[Any]) -> Strings:
-    """The uuids of a column, none NULL: texts in any form, or 16 bytes each.
+class Uuid(KeyKind):
+    """Keys as 16 bytes. The form in which a uuid was written is lost."""
 
-    Raises:
-        UsageError: a value is no uuid. The message names the first.
-    """
-    edges, data = pieces(column, np.uint8)
-    lengths = np.diff(edges)
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        if (lengths != UUID_WIDTH).any():
-            raise UsageError(f"an id has {lengths[lengths != UUID_WIDTH][0]} bytes; a uuid has {UUID_WIDTH}")
-        found = data.tobytes()
-    else:
-        found = _parse_canonical(lengths, data) or b"".join(
-            _parse_uuid(data[first:last].tobytes()) for first, last in pairwise(edges)
-        )
-    return np.frombuffer(found, f"S{UUID_WIDTH}")
+    type = KeyType.UUID
+    oid = 2950
+    width = UUID_WIDTH
+
+    def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
+        """Texts in any form, or 16 bytes each."""
+        edges, data = pieces(column, np.uint8)
+        lengths = np.diff(edges)
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            wrong = lengths[lengths != UUID_WIDTH]
+            if len(wrong):
+                raise UsageError(f"an id has {wrong[0]} bytes; a uuid has {UUID_WIDTH}")
+            found = data.tobytes()
+        else:
+            found = _parse_canonical(lengths, data) or b"".join(
+                _parse_uuid(data[first:last].tobytes()) for first, last in pairwise(edges)
+            )
+        yield slice(None), np.frombuffer(found, f"S{UUID_WIDTH}")
+
+    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+        """By the md5 of the text that Postgres writes."""
+        return _shards_of_texts(uuid_texts(keys).tolist(), shard, shards)
+
+    def shown(self, key: Any) -> str:
+        """As Postgres writes it."""
+        return str(uuid_texts(np.array([key], f"S{UUID_WIDTH}"))[0].decode())
 
 
 def uuid_texts(uuids: Strings) -> Strings:
@@ -225,5 +313,16 @@ def _parse_canonical(lengths: Ints, data: Bytes) -> bytes | None:
 def _parse_uuid(text: bytes) -> bytes:
     if _ANY_UUID.fullmatch(text) is None:
         example = f"write it like {UUID_EXAMPLE}, or give its {UUID_WIDTH} bytes"
-        raise UsageError(f"an id is no uuid: {shown(text)}; {example}")
+        raise UsageError(f"an id is no uuid: {_shown(text)}; {example}")
     return bytes.fromhex(text.strip(b"{}").replace(b"-", b"").decode())
+
+
+# --- all of them ------------------------------------------------------------------------------------
+
+BIGINT: Final[KeyKind] = Bigint()
+_KINDS: Final[dict[str, KeyKind]] = {kind.type.value: kind for kind in (BIGINT, Uuid(), Text())}
+
+
+def kind_of(name: str) -> KeyKind:
+    """The kind of keys for a type, by the type's name in Postgres."""
+    return _KINDS[name]

@@ -20,7 +20,7 @@ from pytube.spark import job, queries
 from pytube.spark.hosts import Host
 from pytube.spark.job import Counts, PartFailed
 from pytube.spark.queries import first_row, rows, value
-from pytube.spark.tasks import FAILED, LOST, NotYet, run_calls
+from pytube.spark.tasks import FAILED, LOST, Call, NotYet, run_calls
 from pytube.spark.touch import CONNECTIONS
 from pytube.tubes.tables import find_table
 
@@ -39,23 +39,20 @@ class Backfilled:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Touches the rows of one range; see `pytube.spark.tasks.Call`."""
+def _inserting(tube: str, backfill: int, backlog: int | None) -> Call:
+    """The call that touches the rows of one range."""
 
-    tube: str
-    backfill: int
-    backlog: int | None
-
-    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:  # noqa: ARG002
-        if self.backlog is not None:
-            waiting = _value(connection, queries.BACKFILL_WAITING, tube=self.tube, pods_limit=self.backlog)
-            if int(waiting) >= self.backlog:
+    def call(connection: psycopg.Connection, _: int, unit: int) -> Counts:
+        if backlog is not None:
+            waiting = _value(connection, queries.BACKFILL_WAITING, tube=tube, pods_limit=backlog)
+            if int(waiting) >= backlog:
                 raise NotYet
-        rows = _value(connection, queries.BACKFILL_RANGE, backfill=self.backfill, unit=unit)
+        rows = _value(connection, queries.BACKFILL_RANGE, backfill=backfill, unit=unit)
         if rows is None:
             raise NotYet  # it is paused
         return Counts(int(rows), int(rows), 0)
+
+    return call
 
 
 def backfill(
@@ -108,7 +105,7 @@ def backfill(
             _wait_for_transactions(connection, number)
         job_id = str(_value(connection, queries.BACKFILL_SPLIT, backfill=number, ranges=ranges))
         missing = _missing(connection, job_id)
-        call = _Range(tube, number, backlog)
+        call = _inserting(tube, number, backlog)
         done = run_calls(spark, [host], [(0, unit) for unit in missing], call, max_connections)
         failures = [str(row["error"]) for row in done if row["state"] in (FAILED, LOST)]
         state = _state(connection, tube, number)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pytube.errors import UsageError
 from pytube.model import Id, KeyType
 from pytube.spark import arrays
-from pytube.spark.kinds import KeyKind, kind_of
+from pytube.spark.arrays import KeyKind, kind_of
 from pytube.spark.pack import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
@@ -162,7 +162,7 @@ def _whole(df: DataFrame, name: str, what: str) -> Column:
 
 _DIGITS = "[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}"
 _UUID = rf"\A(?i:{_DIGITS}|\{{{_DIGITS}\}})\z"
-"""The forms that `arrays.read_uuids` reads, as a pattern for Java."""
+"""The forms that `arrays.Uuid` reads, as a pattern for Java."""
 
 
 def kind_to_compare(source: DataFrame, key: str, key_type: str | None, of_tubes: KeyKind | None) -> KeyKind:

@@ -120,10 +120,6 @@ class ShardMap:
         """The databases, each once."""
         return tuple(dict.fromkeys(host for _, _, host in self.ranges))
 
-    def place(self, host: Host) -> int:
-        """The index of a host in `hosts`."""
-        return self.hosts.index(host)
-
 
 Where = str | Host | ShardMap | Mapping[tuple[int, int], str] | Iterable[tuple[int, int, str]]
 """A database, as a connection string or `env:NAME`; or several, by ranges of shards `(first, last)`."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
-from pytube.spark import kinds, queries
+from pytube.spark import queries
+from pytube.spark.arrays import KeyKind, kind_of
 from pytube.spark.hosts import Host, ShardMap
-from pytube.spark.kinds import KeyKind
 from pytube.spark.queries import first_row, rows, value
 
 ROUNDS = 3
@@ -137,6 +137,11 @@ def finish(connection: psycopg.Connection, job_id: str, attempts: Sequence[str] 
     return Counts(*map(int, first_row(connection, queries.JOB_FINISH, job=job_id, attempts=listed)))
 
 
+def names_of(tubes: str | Sequence[str]) -> tuple[str, ...]:
+    """The tubes that a caller names, each once."""
+    return (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
+
+
 def check_op(op: str) -> None:
     """Raise `UsageError` if there is no such op."""
     if len(op) != 1 or op not in "IUDTB":
@@ -157,7 +162,7 @@ def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKi
     if len(set(types.values())) > 1:
         each = ", ".join(f"{name!r} {types[name]}" for name in names)
         raise UsageError(f"the tubes have keys of different types ({each}); touch them one by one")
-    return kinds.kind_of(types[names[0]])
+    return kind_of(types[names[0]])
 
 
 def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[tuple[int, int], ...]:
@@ -226,7 +231,7 @@ class Parts:
                 f"the keys of {', '.join(map(repr, self.spec.tubes))} are of other types here and there: "
                 + ", ".join(f"{part.host.name} {kind.value}" for kind, part in found.items())
             )
-        return kinds.kind_of(next(iter(found)))
+        return kind_of(next(iter(found)))
 
     def stages(self) -> Mapping[int, str]:
         """The tables that collect pods, by database."""
@@ -271,22 +276,11 @@ class Parts:
         def act(connection: psycopg.Connection, part: Part) -> None:
             part.job = begin_one(connection, part)
             part.done = units_done(connection, self.spec.job_id)
-            part.spread = shards_of_tables(connection, self.spec.tubes)
 
         for part in self.parts:
             if part.failure is None:
                 part.attempt(act)
         self.raise_failures(all)
-
-    def look_at_shards(self) -> None:
-        """Find out which shards the tubes' tables have, in the databases that can be reached."""
-
-        def act(connection: psycopg.Connection, part: Part) -> None:
-            part.spread = shards_of_tables(connection, self.spec.tubes)
-
-        for part in self.parts:
-            if part.failure is None:
-                part.attempt(act)
 
     def refresh(self) -> None:
         """Look again which units are written. A database that does not return in time keeps its failure."""
@@ -328,7 +322,7 @@ class Parts:
 
 
 def look(spec: JobSpec, hosts: ShardMap) -> Parts:
-    """Find out what each database knows of a job, and which keys its tubes have. Begins nothing.
+    """Find out what each database knows of a job, and which keys and shards its tubes have. Begins nothing.
 
     Raises:
         UsageError: a tube is missing somewhere. The message names the host.
@@ -340,6 +334,7 @@ def look(spec: JobSpec, hosts: ShardMap) -> Parts:
     def act(connection: psycopg.Connection, part: Part) -> None:
         part.units = known_units(connection, spec.job_id)
         part.kind = kind_of_tubes(connection, spec.tubes)
+        part.spread = shards_of_tables(connection, spec.tubes)
 
     found = Parts(spec, hosts, [Part(place, host) for place, host in enumerate(hosts.hosts)])
     for part in found.parts:

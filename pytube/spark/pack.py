@@ -6,21 +6,16 @@ Spark moves single rows, and that costs more than all other work. So Spark gets 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pytube.errors import UsageError
 from pytube.spark import arrays
-from pytube.spark.arrays import Ints, runs
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, runs
 from pytube.spark.pods import check_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REFUSED = "pytube refuses: "
 """How a message about an invalid key begins, within the error that Spark makes of it."""

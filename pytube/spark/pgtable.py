@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import psycopg
@@ -36,7 +35,7 @@ class TableSource(DataSource):
     def schema(self) -> types.StructType:
         """The columns that the options name, as the database has them."""
         with self._host().connect() as connection, connection.transaction():
-            return self._select(connection, self._relation(connection)[0]).schema
+            return self._select(connection, self._relation(connection)[0])[0]
 
     def reader(self, schema: types.StructType) -> source.PieceReader:
         """A reader, with the parts that it reads."""
@@ -45,7 +44,7 @@ class TableSource(DataSource):
             for statement in self._before():
                 connection.execute(statement.encode())
             relation, rows = self._relation(connection)
-            columns = self._select(connection, relation).as_sql()
+            _, columns = self._select(connection, relation)
             parts = self._divide(connection, relation, rows)
         where, before = self.options.get("where", "true"), self._before()
         pieces = [
@@ -67,8 +66,8 @@ class TableSource(DataSource):
             return ranges.relation_of(connection, table)
         return f"(\n{str(query).strip().rstrip(';')}\n)", None
 
-    def _select(self, connection: psycopg.Connection, relation: str) -> Selected:
-        return select(connection, relation, source.listed(self.options, "columns"))
+    def _select(self, connection: psycopg.Connection, relation: str) -> tuple[types.StructType, str]:
+        return select(connection, relation, source.listed(self.options.get("columns", "")))
 
     def _before(self) -> tuple[str, ...]:
         snapshot = source.required(
@@ -123,22 +122,12 @@ _NUMERIC = 1700
 _WIDEST = 38
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The columns to read."""
-
-    schema: types.StructType
-    expressions: tuple[str, ...]
-    """An expression in SQL for each column, of a relation `q`."""
-
-    def as_sql(self) -> str:
-        """The columns for a SELECT."""
-        names = (sql.Identifier(name).as_string() for name in self.schema.names)
-        return ", ".join(map(" AS ".join, zip(self.expressions, names, strict=True)))
-
-
-def select(connection: psycopg.Connection, relation: str, wanted: Sequence[str]) -> Selected:
+def select(
+    connection: psycopg.Connection, relation: str, wanted: Sequence[str]
+) -> tuple[types.StructType, str]:
     """Select the `wanted` columns of a relation, a table's name as SQL has it or a query in parentheses.
+
+    Returns their types, and their expressions for a SELECT of the relation as `q`.
 
     Raises:
         UsageError: a column does not exist, two columns have the same name, or the query fails.
@@ -156,10 +145,8 @@ def select(connection: psycopg.Connection, relation: str, wanted: Sequence[str])
             f"{relation} has no column {', '.join(map(repr, lacking))}; it has {', '.join(fields)}"
         )
     names = list(wanted) or list(fields)
-    return Selected(
-        types.StructType([types.StructField(name, fields[name][0]) for name in names]),
-        tuple(fields[name][1] for name in names),
-    )
+    columns = (f"{fields[name][1]} AS {sql.Identifier(name).as_string()}" for name in names)
+    return types.StructType([types.StructField(name, fields[name][0]) for name in names]), ", ".join(columns)
 
 
 def _fields(cursor: psycopg.Cursor[TupleRow]) -> dict[str, tuple[types.DataType, str]]:

@@ -17,8 +17,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.errors import UsageError
-from pytube.spark.arrays import Ints, Strings, runs
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Strings, runs
 
 BLOCK = 1 << 20
 """Keys that are cut at a time."""

@@ -13,7 +13,7 @@ from psycopg import sql
 from pytube.db.errors import describe, translated
 from pytube.errors import UnknownTable, UsageError
 from pytube.spark import queries
-from pytube.spark.kinds import KeyKind
+from pytube.spark.arrays import KeyKind
 
 _SAMPLE = 1000
 """Rows of the sample for each part."""

@@ -22,9 +22,9 @@ from pytube.comparison import BUCKETS, Difference, counted
 from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
+from pytube.spark.arrays import BIGINT, KeyKind
 from pytube.spark.hosts import Where, shard_map
-from pytube.spark.job import JobSpec, Parts
-from pytube.spark.kinds import BIGINT, KeyKind
+from pytube.spark.job import JobSpec
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
 
@@ -117,7 +117,10 @@ def reconcile(
     name = key if isinstance(key, str) else str(key["id"])
     compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
     types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
-    parts = _look(tubes, dsn, str(touching.get("schema", "tube")))
+    parts = None
+    if tubes and dsn is not None:
+        hosts = shard_map(dsn, str(touching.get("schema", "tube")))
+        parts = job.look(JobSpec("reconcile", job.names_of(tubes), "direct", ""), hosts)
     kind = frame.kind_to_compare(source_df, name, key_type, parts.kind if parts is not None else None)
     if parts is not None and shard is None:
         derived_shard(parts)  # refuses before it compares
@@ -158,16 +161,6 @@ def reconcile(
     if told is not None:
         told(str(result))
     return result
-
-
-def _look(tubes: str | Sequence[str], dsn: Where | None, schema: str) -> Parts | None:
-    """What the databases know of the tubes; None without tubes. Raises `UsageError` if one is missing."""
-    if not tubes or dsn is None:
-        return None
-    names = (tubes,) if isinstance(tubes, str) else tuple(tubes)
-    parts = job.look(JobSpec("reconcile", names, "direct", ""), shard_map(dsn, schema))
-    parts.look_at_shards()
-    return parts
 
 
 # --- one side -------------------------------------------------------------------------------------

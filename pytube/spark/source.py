@@ -98,9 +98,9 @@ def flag(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def listed(options: Mapping[str, str], name: str) -> list[str]:
-    """An option with names joined by commas."""
-    return [part.strip() for part in options.get(name, "").split(",") if part.strip()]
+def listed(names: str) -> list[str]:
+    """The names in an option that joins them by commas."""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 # --- reading ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -17,10 +17,9 @@ from pyspark.sql import Row, SparkSession
 from pytube.db.errors import is_outage, translated
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
 from pytube.spark import arrays, job
-from pytube.spark.arrays import Ints
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys
 from pytube.spark.hosts import Host, TaskSession
 from pytube.spark.job import Counts
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pack import freeze_imports, unpack, unpack_wide
 from pytube.spark.pods import Cutters, Pods, encode, send
 
@@ -168,7 +167,6 @@ class _Unit:
         )
         self._cutter = Cutters(plan.pod_size)
         self._counts = Counts()
-        self._rows = 0
         self._shards: set[int] = set()
         self._state: str | None = None
         self._error: str | None = None
@@ -185,7 +183,7 @@ class _Unit:
 
     def add(self, shards: Ints, ids: Keys) -> None:
         """Take keys of it."""
-        self._rows += len(ids)
+        self._counts = self._counts.plus(Counts(rows=len(ids)))
         if self._state is None:
             self._write(self._cutter.add(shards, ids))
 
@@ -196,13 +194,12 @@ class _Unit:
         if self._state is None:
             with self._failing():
                 self._commit()
-        counts = self._counts._replace(rows=self._rows)
-        return Outcome(self.number, counts, self._state or WRITTEN, self._error)
+        return Outcome(self.number, self._counts, self._state or WRITTEN, self._error)
 
     def fail(self, state: str, error: str) -> None:
         """Roll back whatever is written of it."""
         self._state, self._error = state, error
-        self._counts = Counts()
+        self._counts = Counts(self._counts.rows)
         if self._connection is not None and not self._connection.closed:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
@@ -222,13 +219,13 @@ class _Unit:
 
     def _commit(self) -> None:
         assert self._connection is not None
-        counts = self._counts._replace(rows=self._rows)
-        if not job.done(self._connection, self._plan.job_id, self._bucket, counts, sorted(self._shards)):
+        shards = sorted(self._shards)
+        if job.done(self._connection, self._plan.job_id, self._bucket, self._counts, shards):
+            self._connection.execute("COMMIT")
+            self._state = WRITTEN
+        else:
             self._connection.execute("ROLLBACK")
-            self._counts, self._state = Counts(), THERE
-            return
-        self._connection.execute("COMMIT")
-        self._state = WRITTEN
+            self._counts, self._state = Counts(self._counts.rows), THERE
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -242,15 +239,9 @@ class _Unit:
 # --- units written by a call ----------------------------------------------------------------------------
 
 
-class Call(Protocol):
-    """Writes a unit. It is pickled."""
-
-    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:
-        """Write one unit in one transaction; return None if it is written already.
-
-        Raises:
-            NotYet: the unit must not be written now.
-        """
+Call = Callable[[psycopg.Connection, int, int], Counts | None]
+"""Writes one unit of a database, by the numbers of both, in one transaction; returns None if it is written
+already, and raises `NotYet` if it must not be written now. It is pickled."""
 
 
 class NotYet(Exception):

@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -102,7 +101,7 @@ def touch(
         PartFailed: some databases did not get their part. What the others got stays.
     """
     began = time.monotonic()
-    names = (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
+    names = job.names_of(tubes)
     _check(op, pod_size, max_connections, publish)
     hosts = shard_map(dsn, schema)
     if df.isStreaming:
@@ -154,7 +153,7 @@ def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
     spread = tuple(sorted({found for part in parts.parts for found in part.spread}))
     return PackPlan(
         buckets=parts.units,
-        ranges=tuple((low, high, parts.hosts.place(host)) for low, high, host in parts.hosts.ranges),
+        ranges=tuple((low, high, parts.hosts.hosts.index(host)) for low, high, host in parts.hosts.ranges),
         skipped=frozenset(),
         shard=shard if isinstance(shard, int) else None,
         derived=derived_shard(parts) if shard is None else None,
@@ -229,7 +228,7 @@ def fanout_sql(
         UsageError, JobConflict, PartFailed: as `touch`. An error of the query in a range is a `PartFailed`.
     """
     began = time.monotonic()
-    names = (tubes,) if isinstance(tubes, str) else tuple(dict.fromkeys(tubes))
+    names = job.names_of(tubes)
     if not names or any("," in name for name in names):
         raise UsageError("give tubes, none with a comma in its name")
     if ranges < 1 or max_connections < 1:
@@ -247,7 +246,17 @@ def fanout_sql(
         if part.is_open and unit < jobs[part.place].units and unit not in part.done
     ]
     bounds = tuple(part.job.bounds if part.job else () for part in parts.parts)
-    call = _FanOut(spec.job_id, names, text, shard, op, pod_size, bounds)
+
+    def call(connection: psycopg.Connection, place: int, unit: int) -> Counts | None:
+        arguments = {
+            "tubes": ",".join(names),
+            "query": within(text, bounds[place], unit),
+            "shard": shard,
+            "op": op,
+            "pod_size": pod_size,
+        }
+        return _insert_pods(connection, spec, unit, arguments)
+
     rows = run_calls(spark, parts.hosts.hosts, which, call, max_connections)
     for row in rows:
         if row["state"] in (FAILED, LOST):
@@ -257,52 +266,32 @@ def fanout_sql(
     return Touched(spec.job_id, *counts, written, time.monotonic() - began)
 
 
-@dataclass(frozen=True, slots=True)
-class _FanOut:
-    """Touches the ids of one range; see `pytube.spark.tasks.Call`."""
+def _insert_pods(
+    connection: psycopg.Connection, spec: JobSpec, unit: int, arguments: Mapping[str, object]
+) -> Counts | None:
+    """Touch the ids of one range; see `pytube.spark.tasks.Call`."""
+    if unit in job.units_done(connection, spec.job_id):
+        return None
+    notices: list[str] = []
+    written: Counts | None = None
 
-    job_id: str
-    tubes: tuple[str, ...]
-    query: str
-    shard: int
-    op: str
-    pod_size: int
-    bounds: tuple[tuple[str, ...], ...]
-    """Where all ranges but the first begin, by host."""
+    def on_notice(notice: Diagnostic) -> None:
+        notices.append(notice.message_primary or "")
 
-    def __call__(self, connection: psycopg.Connection, host: int, unit: int) -> Counts | None:
-        if unit in job.units_done(connection, self.job_id):
-            return None
-        notices: list[str] = []
-
-        def on_notice(notice: Diagnostic) -> None:
-            notices.append(notice.message_primary or "")
-
-        connection.add_notice_handler(on_notice)
-        try:
-            connection.execute("BEGIN")
+    connection.add_notice_handler(on_notice)
+    try:
+        with connection.transaction() as transaction:
             connection.execute("SET LOCAL client_min_messages = notice")
-            connection.execute(queries.PODS_INSERT, self._arguments(host, unit))
+            connection.execute(queries.PODS_INSERT, arguments)
             ids, pods = _counts(notices)
-            counts = Counts(ids, ids, pods // len(self.tubes))
-            is_first = job.done(connection, self.job_id, unit, counts, None)
-            connection.execute("COMMIT" if is_first else "ROLLBACK")
-        except (psycopg.Error, PytubeError):
-            with suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
-            raise
-        finally:
-            connection.remove_notice_handler(on_notice)
-        return counts if is_first else None
-
-    def _arguments(self, host: int, unit: int) -> dict[str, object]:
-        return {
-            "tubes": ",".join(self.tubes),
-            "query": within(self.query, self.bounds[host], unit),
-            "shard": self.shard,
-            "op": self.op,
-            "pod_size": self.pod_size,
-        }
+            counts = Counts(ids, ids, pods // len(spec.tubes))
+            if job.done(connection, spec.job_id, unit, counts, None):
+                written = counts
+            else:
+                raise psycopg.Rollback(transaction)
+        return written
+    finally:
+        connection.remove_notice_handler(on_notice)
 
 
 def _counts(notices: Sequence[str]) -> tuple[int, int]:

@@ -20,10 +20,9 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 from pytube.db.errors import translated
 from pytube.errors import UnknownTube, UsageError
 from pytube.spark import arrays, frame, job, queries, source
-from pytube.spark.arrays import Ints
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys
 from pytube.spark.hosts import Host
 from pytube.spark.job import JobSpec, kind_of_tubes
-from pytube.spark.kinds import BIGINT, KeyKind, Keys
 from pytube.spark.pods import Cutters, Pods, check_keys, encode, send
 from pytube.spark.queries import first_row, value
 
@@ -66,8 +65,8 @@ class TubeSource(DataSource):
         """A writer of ids."""
         if overwrite:
             raise UsageError("a tube can't be overwritten; write with mode('append')")
-        names = source.listed({"tube": self._tube()}, "tube")
-        return TubeWriter(self._host(), schema, WriteOptions.of(tuple(names), self.options))
+        tubes = tuple(source.listed(self._tube()))
+        return TubeWriter(self._host(), schema, WriteOptions.of(tubes, self.options))
 
     def _host(self) -> Host:
         return source.host_of(self.options, self.hosts)

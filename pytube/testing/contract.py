@@ -14,10 +14,18 @@ from typing import Any, Protocol, runtime_checkable
 from pytube.errors import PytubeError, SinkError, SinkUnavailable
 from pytube.model import Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Scanning, Sink, why_no_scan
-from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, batch, begun, cancelled, expect, skip
+from pytube.testing.harness import (
+    ODD_DOCUMENTS,
+    ODD_TEXTS,
+    TUBE,
+    batch,
+    begun,
+    cancelled,
+    expect,
+    in_loop,
+    skip,
+)
 from pytube.testing.reading import MarkChecks, ReadingChecks
-
-_TUBE = "conformance"
 
 
 @runtime_checkable
@@ -34,99 +42,81 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     # --- writing: content, order, tokens, answers ----------------------------------------------
 
-    def test_empty_batch(self) -> None:
+    @in_loop
+    async def test_empty_batch(self) -> None:
         """No document, no result, no error."""
+        async with self.opened() as sink:
+            expect(len(await sink.send(batch({}))) == 0, "an empty batch got a result")
+        await self.expect_values({}, "after an empty batch")
 
-        async def check() -> None:
-            async with self.opened() as sink:
-                expect(len(await sink.send(batch({}))) == 0, "an empty batch got a result")
-            await self.expect_values({}, "after an empty batch")
-
-        self.run(check())
-
-    def test_upsert_delete_upsert(self) -> None:
+    @in_loop
+    async def test_upsert_delete_upsert(self) -> None:
         """Each takes the place of the one before; to delete what is not there is Ok."""
+        async with self.opened() as sink:
+            await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
+            await self.expect_values({(0, 1): {"v": 1}, (0, 2): {"v": 1}}, "after upserts")
+            await self.write_ok(sink, batch({1: None, 3: None}, token=(1, 2)))
+            await self.expect_values({(0, 2): {"v": 1}}, "after deletes")
+            await self.write_ok(sink, batch({1: {"w": 3}}, token=(1, 3)))
+            await self.expect_values({(0, 1): {"w": 3}, (0, 2): {"v": 1}}, "after an upsert")
 
-        async def check() -> None:
-            async with self.opened() as sink:
-                await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
-                await self.expect_values({(0, 1): {"v": 1}, (0, 2): {"v": 1}}, "after upserts")
-                await self.write_ok(sink, batch({1: None, 3: None}, token=(1, 2)))
-                await self.expect_values({(0, 2): {"v": 1}}, "after deletes")
-                await self.write_ok(sink, batch({1: {"w": 3}}, token=(1, 3)))
-                await self.expect_values({(0, 1): {"w": 3}, (0, 2): {"v": 1}}, "after an upsert")
-
-        self.run(check())
-
-    def test_one_result_per_document_in_order(self) -> None:
+    @in_loop
+    async def test_one_result_per_document_in_order(self) -> None:
         """A mixed batch is answered document by document."""
+        async with self.opened() as sink:
+            for at in range(4):
+                token = Token(2, at)
+                if sink.compares:
+                    await self.write_ok(sink, batch({100 + at: {"v": 9}}, token=(9, at)))
+                mixed = {key: {"v": key} for key in (1, 2, 3)}
+                keys = [*mixed][:at] + ([100 + at] if sink.compares else []) + [*mixed][at:]
+                values = {key: mixed.get(key, {"v": 0}) for key in keys}
+                results = await self.write(sink, batch(values, token=token))
+                for key, result in zip(keys, results, strict=True):
+                    kind = Stale if key >= 100 else Ok
+                    expect(isinstance(result, kind), f"{key} of {keys}: {result!r:.200}")
 
-        async def check() -> None:
-            async with self.opened() as sink:
-                for at in range(4):
-                    token = Token(2, at)
-                    if sink.compares:
-                        await self.write_ok(sink, batch({100 + at: {"v": 9}}, token=(9, at)))
-                    mixed = {key: {"v": key} for key in (1, 2, 3)}
-                    keys = [*mixed][:at] + ([100 + at] if sink.compares else []) + [*mixed][at:]
-                    values = {key: mixed.get(key, {"v": 0}) for key in keys}
-                    results = await self.write(sink, batch(values, token=token))
-                    for key, result in zip(keys, results, strict=True):
-                        kind = Stale if key >= 100 else Ok
-                        expect(isinstance(result, kind), f"{key} of {keys}: {result!r:.200}")
-
-        self.run(check())
-
-    def test_rejected_document(self) -> None:
+    @in_loop
+    async def test_rejected_document(self) -> None:
         """The other documents of its batch are written."""
         bad = self.rejected_value()
         if bad is None:
             skip("rejected_value() gives no value that the sink rejects")
+        async with self.opened() as sink:
+            results = await self.write(sink, batch({1: {"v": 1}, 2: bad, 3: {"v": 3}}))
+            kinds = [type(result) for result in results]
+            expect(kinds == [Ok, Reject, Ok], f"one rejected document: {results!r:.200}")
+        await self.expect_values({(0, 1): {"v": 1}, (0, 3): {"v": 3}}, "beside a rejected document")
 
-        async def check() -> None:
-            async with self.opened() as sink:
-                results = await self.write(sink, batch({1: {"v": 1}, 2: bad, 3: {"v": 3}}))
-                kinds = [type(result) for result in results]
-                expect(kinds == [Ok, Reject, Ok], f"one rejected document: {results!r:.200}")
-            await self.expect_values({(0, 1): {"v": 1}, (0, 3): {"v": 3}}, "beside a rejected document")
-
-        self.run(check())
-
-    def test_leaves_the_batch_alone(self) -> None:
+    @in_loop
+    async def test_leaves_the_batch_alone(self) -> None:
         """The caller may send the same batch again."""
+        sent = batch({1: {"v": 1}, 2: None}, token=(1, 1))
+        # By their fields: two batches are never equal.
+        before = copy.deepcopy(astuple(sent))
+        async with self.opened() as sink:
+            await self.write_ok(sink, sent)
+            expect(astuple(sent) == before, "send changed the batch that it was given")
+            await self.write_ok(sink, sent)
+        await self.expect_values({(0, 1): {"v": 1}}, "after the same batch twice")
 
-        async def check() -> None:
-            sent = batch({1: {"v": 1}, 2: None}, token=(1, 1))
-            # By their fields: two batches are never equal.
-            before = copy.deepcopy(astuple(sent))
-            async with self.opened() as sink:
-                await self.write_ok(sink, sent)
-                expect(astuple(sent) == before, "send changed the batch that it was given")
-                await self.write_ok(sink, sent)
-            await self.expect_values({(0, 1): {"v": 1}}, "after the same batch twice")
-
-        self.run(check())
-
-    def test_lower_token_does_not_win(self) -> None:
+    @in_loop
+    async def test_lower_token_does_not_win(self) -> None:
         """Where the sink compares: the newer write stays, a tombstone too, and is told of."""
-
-        async def check() -> None:
-            async with self.opened() as sink:
-                if not sink.compares:
-                    skip("the sink does not compare tokens")
-                for held in (Token(5, 3), Token(1 << 30, 3)):
-                    await self.write_ok(sink, batch({1: {"v": "new"}, 2: None}, token=held))
-                    for late in (
-                        Token(4, 9),
-                        Token(held.epoch - 1, (1 << 28) - 1),
-                        Token(held.epoch, 2),
-                    ):
-                        for value in ({"v": "late"}, None):
-                            await self._expect_late(sink, late, held, value)
-                await self.write_ok(sink, batch({2: {"v": "next"}}, token=(1 << 30, 4)))
-                await self.expect_values({(0, 1): {"v": "new"}, (0, 2): {"v": "next"}}, "after a newer write")
-
-        self.run(check())
+        async with self.opened() as sink:
+            if not sink.compares:
+                skip("the sink does not compare tokens")
+            for held in (Token(5, 3), Token(1 << 30, 3)):
+                await self.write_ok(sink, batch({1: {"v": "new"}, 2: None}, token=held))
+                for late in (
+                    Token(4, 9),
+                    Token(held.epoch - 1, (1 << 28) - 1),
+                    Token(held.epoch, 2),
+                ):
+                    for value in ({"v": "late"}, None):
+                        await self._expect_late(sink, late, held, value)
+            await self.write_ok(sink, batch({2: {"v": "next"}}, token=(1 << 30, 4)))
+            await self.expect_values({(0, 1): {"v": "new"}, (0, 2): {"v": "next"}}, "after a newer write")
 
     async def _expect_late(self, sink: Sink, late: Token, held: Token, value: object) -> None:
         results = await self.write(sink, batch({1: value, 2: value}, token=late))
@@ -139,101 +129,81 @@ class SinkContract(ReadingChecks, MarkChecks):
             )
         await self.expect_values({(0, 1): {"v": "new"}}, f"after {late} came later than {held}")
 
-    def test_acknowledged_writes_keep_their_order(self) -> None:
+    @in_loop
+    async def test_acknowledged_writes_keep_their_order(self) -> None:
         """What was answered last is what the store holds, with other keys written beside it."""
-
-        async def check() -> None:
-            async with self.opened() as sink:
-
-                async def one(shard: int) -> None:
-                    for counter in range(1, 26):
-                        value = None if counter % 5 == 0 else {"v": counter}
-                        values = {(shard, id_): value for id_ in range(3)}
-                        await self.write_ok(sink, batch(values, token=(1, counter)))
-                    await self.write_ok(sink, batch({(shard, 0): {"v": 26}}, token=(1, 26)))
-
-                await asyncio.gather(*(one(shard) for shard in range(4)))
-                expected: dict[Key, Any] = {(shard, 0): {"v": 26} for shard in range(4)}
-                await self.expect_values_stay(expected, "after 26 writes of each key")
-
-        self.run(check())
-
-    def test_concurrent_sends_of_different_keys(self) -> None:
-        """Sends at the same time do not mix."""
-
-        async def check() -> None:
-            expected: dict[Key, Any] = {
-                (s, i): {"text": f"{s}/{i}" * 50} for s in range(8) for i in range(100)
-            }
-            running, most = 0, 0
+        async with self.opened() as sink:
 
             async def one(shard: int) -> None:
-                nonlocal running, most
-                running += 1
-                most = max(most, running)
-                part = {key: value for key, value in expected.items() if key[0] == shard}
-                await self.write_ok(sink, batch(part, token=(1, shard), partition=shard))
-                running -= 1
+                for counter in range(1, 26):
+                    value = None if counter % 5 == 0 else {"v": counter}
+                    values = {(shard, id_): value for id_ in range(3)}
+                    await self.write_ok(sink, batch(values, token=(1, counter)))
+                await self.write_ok(sink, batch({(shard, 0): {"v": 26}}, token=(1, 26)))
 
-            async with self.opened() as sink:
-                await asyncio.gather(*(one(shard) for shard in range(8)))
-            await self.expect_values(expected, "after 8 sends at once")
-            if most == 1:
-                skip("each send ended before the next one began: the sink never waits in the event loop")
+            await asyncio.gather(*(one(shard) for shard in range(4)))
+            expected: dict[Key, Any] = {(shard, 0): {"v": 26} for shard in range(4)}
+            await self.expect_values_stay(expected, "after 26 writes of each key")
 
-        self.run(check())
+    @in_loop
+    async def test_concurrent_sends_of_different_keys(self) -> None:
+        """Sends at the same time do not mix."""
+        expected: dict[Key, Any] = {(s, i): {"text": f"{s}/{i}" * 50} for s in range(8) for i in range(100)}
+        running, most = 0, 0
 
-    def test_odd_documents(self) -> None:
+        async def one(shard: int) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            part = {key: value for key, value in expected.items() if key[0] == shard}
+            await self.write_ok(sink, batch(part, token=(1, shard), partition=shard))
+            running -= 1
+
+        async with self.opened() as sink:
+            await asyncio.gather(*(one(shard) for shard in range(8)))
+        await self.expect_values(expected, "after 8 sends at once")
+        if most == 1:
+            skip("each send ended before the next one began: the sink never waits in the event loop")
+
+    @in_loop
+    async def test_odd_documents(self) -> None:
         """Every key and text that Postgres may hold arrives as it is."""
+        sent = batch(ODD_DOCUMENTS, token=(1, 1))
+        async with self.opened() as sink:
+            await self.write_ok(sink, sent)
+        expected = {document.key: document.value() for document in sent}
+        await self.expect_values(expected, "odd documents")
 
-        async def check() -> None:
-            sent = batch(ODD_DOCUMENTS, token=(1, 1))
-            async with self.opened() as sink:
-                await self.write_ok(sink, sent)
-            expected = {document.key: document.value() for document in sent}
-            await self.expect_values(expected, "odd documents")
-
-        self.run(check())
-
-    def test_keys_that_are_texts(self) -> None:
+    @in_loop
+    async def test_keys_that_are_texts(self) -> None:
         """Whatever text names a document: each is one of its own, is written over, and is deleted."""
+        expected: dict[Key, Any] = {(0, text): {"n": at} for at, text in enumerate(ODD_TEXTS)}
+        async with self.opened() as sink:
+            await self.write_ok(sink, batch(expected))
+            await self.expect_values(expected, "keys that are texts")
+            last, *others = reversed(expected)
+            expected[last] = {"n": "again"}
+            for key in others[::2]:
+                del expected[key]
+            again = batch(dict.fromkeys(others[::2]) | {last: {"n": "again"}}, token=(1, 2))
+            await self.write_ok(sink, again)
+        await self.expect_values(expected, "after some of them were deleted")
 
-        async def check() -> None:
-            expected: dict[Key, Any] = {(0, text): {"n": at} for at, text in enumerate(ODD_TEXTS)}
-            async with self.opened() as sink:
-                await self.write_ok(sink, batch(expected))
-                await self.expect_values(expected, "keys that are texts")
-                last, *others = reversed(expected)
-                expected[last] = {"n": "again"}
-                for key in others[::2]:
-                    del expected[key]
-                again = batch(dict.fromkeys(others[::2]) | {last: {"n": "again"}}, token=(1, 2))
-                await self.write_ok(sink, again)
-            await self.expect_values(expected, "after some of them were deleted")
-
-        self.run(check())
-
-    def test_large_documents(self) -> None:
+    @in_loop
+    async def test_large_documents(self) -> None:
         """One of `largest` bytes, and a batch of 2000 small ones."""
+        large = {"text": "ä" * ((self.largest - 100) // 2)}
+        many: dict[Key, Any] = {(1, id_): {"n": id_} for id_ in range(2000)}
+        async with self.opened() as sink:
+            await self.write_ok(sink, batch({1: large}), batch(many))
+        await self.expect_values({(0, 1): large, **many}, "large documents")
 
-        async def check() -> None:
-            large = {"text": "ä" * ((self.largest - 100) // 2)}
-            many: dict[Key, Any] = {(1, id_): {"n": id_} for id_ in range(2000)}
-            async with self.opened() as sink:
-                await self.write_ok(sink, batch({1: large}), batch(many))
-            await self.expect_values({(0, 1): large, **many}, "large documents")
-
-        self.run(check())
-
-    def test_results_are_results(self) -> None:
+    @in_loop
+    async def test_results_are_results(self) -> None:
         """Every answer is an Ok, Retry, Reject or Stale."""
-
-        async def check() -> None:
-            async with self.opened() as sink:
-                for result in await self.write(sink, batch({1: {}, 2: None})):
-                    expect(isinstance(result, Ok | Retry | Reject | Stale), f"got {result!r}")
-
-        self.run(check())
+        async with self.opened() as sink:
+            for result in await self.write(sink, batch({1: {}, 2: None})):
+                expect(isinstance(result, Ok | Retry | Reject | Stale), f"got {result!r}")
 
     # --- opening, closing, late and cancelled sends ---------------------------------------------
 
@@ -243,115 +213,95 @@ class SinkContract(ReadingChecks, MarkChecks):
         expect(isinstance(sink, Sink), "it lacks one of compares, open, send, abandon, close")
         expect(isinstance(sink.compares, bool), f"compares is {sink.compares!r}, not a bool")
 
-    def test_open_and_close_can_be_repeated(self) -> None:
+    @in_loop
+    async def test_open_and_close_can_be_repeated(self) -> None:
         """Each does nothing the second time, close also before open; open works after close."""
-
-        async def check() -> None:
-            sink = self.make_sink()
+        sink = self.make_sink()
+        await sink.close()
+        for round_ in (1, 2):
+            await sink.open()
+            await sink.open()
+            await self.write_ok(sink, batch({1: {"round": round_}}, token=(1, round_)))
             await sink.close()
-            for round_ in (1, 2):
-                await sink.open()
-                await sink.open()
-                await self.write_ok(sink, batch({1: {"round": round_}}, token=(1, round_)))
-                await sink.close()
-                await sink.close()
-            await self.expect_values({(0, 1): {"round": 2}}, "after opening again")
+            await sink.close()
+        await self.expect_values({(0, 1): {"round": 2}}, "after opening again")
 
-        self.run(check())
-
-    def test_close_after_open_failed(self) -> None:
+    @in_loop
+    async def test_close_after_open_failed(self) -> None:
         """A failed open says what is wrong, and close is quiet."""
         sink = self.unopenable_sink()
         if sink is None:
             skip("unopenable_sink() gives none")
-
-        async def check() -> None:
-            try:
-                await sink.open()
-            except PytubeError:
-                pass
-            except Exception as error:
-                raise AssertionError(
-                    f"open raised {error!r}, expected ConfigError or SinkUnavailable"
-                ) from error
-            else:
-                raise AssertionError("open of the unopenable sink did not raise")
-            await sink.close()
-            await self.expect_refused(lambda: sink.send(batch({1: {}})), "after open failed")
-
-        self.run(check())
-
-    def test_send_needs_an_open_sink(self) -> None:
-        """Before open and after close it refuses, and writes nothing."""
-
-        async def check() -> None:
-            sink = self.make_sink()
-            await self.expect_refused(lambda: sink.send(batch({1: {}})), "before open")
+        try:
             await sink.open()
-            await sink.close()
-            await self.expect_refused(lambda: sink.send(batch({2: {}})), "after close")
-            await self.expect_values_stay({}, "after refused sends")
+        except PytubeError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"open raised {error!r}, expected ConfigError or SinkUnavailable") from error
+        else:
+            raise AssertionError("open of the unopenable sink did not raise")
+        await sink.close()
+        await self.expect_refused(lambda: sink.send(batch({1: {}})), "after open failed")
 
-        self.run(check())
+    @in_loop
+    async def test_send_needs_an_open_sink(self) -> None:
+        """Before open and after close it refuses, and writes nothing."""
+        sink = self.make_sink()
+        await self.expect_refused(lambda: sink.send(batch({1: {}})), "before open")
+        await sink.open()
+        await sink.close()
+        await self.expect_refused(lambda: sink.send(batch({2: {}})), "after close")
+        await self.expect_values_stay({}, "after refused sends")
 
-    def test_send_before(self) -> None:
+    @in_loop
+    async def test_send_before(self) -> None:
         """After that moment it writes nothing, and says that it did not."""
+        async with self.opened() as sink:
+            await self.write_ok(sink, batch({1: {"v": 1}}, send_before=time.monotonic() + self.limit))
+            late = batch({1: {"v": 2}, 2: {}}, token=(1, 2), send_before=time.monotonic())
+            await self.expect_refused(lambda: sink.send(late), "after send_before")
+            await self.expect_values_stay({(0, 1): {"v": 1}}, "after a send that came too late")
 
-        async def check() -> None:
-            async with self.opened() as sink:
-                await self.write_ok(sink, batch({1: {"v": 1}}, send_before=time.monotonic() + self.limit))
-                late = batch({1: {"v": 2}, 2: {}}, token=(1, 2), send_before=time.monotonic())
-                await self.expect_refused(lambda: sink.send(late), "after send_before")
-                await self.expect_values_stay({(0, 1): {"v": 1}}, "after a send that came too late")
-
-        self.run(check())
-
-    def test_abandoned_send_has_no_later_effect(self) -> None:
+    @in_loop
+    async def test_abandoned_send_has_no_later_effect(self) -> None:
         """After cancelling and `abandon`, a newer write stays."""
-
-        async def check() -> None:
-            async with self.opened() as sink:
-                await sink.abandon(batch({1: {}}))  # never sent: returns at once
-                tested = False
-                text = "x" * min(200_000, self.largest // 2)
-                for at, pause in enumerate((0.0, 0.0005, 0.002, 0.01, 0.05), start=1):
-                    old = batch({1: {"old": at, "text": text}, 2: None}, token=(at, 1))
-                    stalled = self.stall()
-                    task = await begun(sink.send(old), pause)
-                    unanswered = await cancelled(task)
-                    tested |= unanswered
-                    abandon = asyncio.create_task(sink.abandon(old))
-                    await asyncio.wait({abandon}, timeout=0.01)
-                    self.unstall()
-                    expect(unanswered or not stalled, "a send was answered while all stalled")
-                    await abandon
-                    new: dict[Key, Any] = {(0, 1): {"new": at}, (0, 2): {"new": at}}
-                    await self.write_ok(sink, batch(new, token=(at, 2)))
-                    await self.expect_values_stay(new, f"send cancelled after {pause} s")
-                if not tested:
-                    skip("each send was answered before it could be cancelled; give stall()")
-
-        self.run(check())
-
-    def test_event_loop_goes_on_while_the_store_hangs(self) -> None:
-        """A send never holds up the event loop."""
-
-        async def check() -> None:
-            async with self.opened() as sink:
-                if not self.stall():
-                    skip("stall() can't make the store hang, so a send that blocks would not be noticed")
-                sent = batch({1: {}})
-                ticking = threading.Event()
-                asyncio.get_running_loop().call_later(0.05, ticking.set)
-                watcher = threading.Thread(target=self._watch, args=(ticking,), daemon=True)
-                watcher.start()
-                await cancelled(await begun(sink.send(sent), 0.1))
+        async with self.opened() as sink:
+            await sink.abandon(batch({1: {}}))  # never sent: returns at once
+            tested = False
+            text = "x" * min(200_000, self.largest // 2)
+            for at, pause in enumerate((0.0, 0.0005, 0.002, 0.01, 0.05), start=1):
+                old = batch({1: {"old": at, "text": text}, 2: None}, token=(at, 1))
+                stalled = self.stall()
+                task = await begun(sink.send(old), pause)
+                unanswered = await cancelled(task)
+                tested |= unanswered
+                abandon = asyncio.create_task(sink.abandon(old))
+                await asyncio.wait({abandon}, timeout=0.01)
                 self.unstall()
-                watcher.join()
-                await sink.abandon(sent)
-                expect(not self._stuck, "the event loop stood still while the store hung")
+                expect(unanswered or not stalled, "a send was answered while all stalled")
+                await abandon
+                new: dict[Key, Any] = {(0, 1): {"new": at}, (0, 2): {"new": at}}
+                await self.write_ok(sink, batch(new, token=(at, 2)))
+                await self.expect_values_stay(new, f"send cancelled after {pause} s")
+            if not tested:
+                skip("each send was answered before it could be cancelled; give stall()")
 
-        self.run(check())
+    @in_loop
+    async def test_event_loop_goes_on_while_the_store_hangs(self) -> None:
+        """A send never holds up the event loop."""
+        async with self.opened() as sink:
+            if not self.stall():
+                skip("stall() can't make the store hang, so a send that blocks would not be noticed")
+            sent = batch({1: {}})
+            ticking = threading.Event()
+            asyncio.get_running_loop().call_later(0.05, ticking.set)
+            watcher = threading.Thread(target=self._watch, args=(ticking,), daemon=True)
+            watcher.start()
+            await cancelled(await begun(sink.send(sent), 0.1))
+            self.unstall()
+            watcher.join()
+            await sink.abandon(sent)
+            expect(not self._stuck, "the event loop stood still while the store hung")
 
     _stuck = False
 
@@ -361,106 +311,88 @@ class SinkContract(ReadingChecks, MarkChecks):
         if self._stuck:
             self.unstall()
 
-    def test_close_while_a_send_runs(self) -> None:
+    @in_loop
+    async def test_close_while_a_send_runs(self) -> None:
         """Close returns, the send ends, and an answer Ok means that the write is there."""
-
-        async def check() -> None:
-            value = {"text": "x" * min(200_000, self.largest // 2)}
-            tested = False
-            for at, pause in enumerate((0.0, 0.001, 0.01), start=1):
-                sink = self.make_sink()
-                await sink.open()
-                before = await self.values()
-                sent = batch({at: value}, token=(1, at))
-                task = await begun(sink.send(sent), pause)
-                tested |= not task.done()
-                await sink.close()
-                await asyncio.wait({task})
-                error = task.exception()
-                if error is None:
-                    await self.expect_values({**before, (0, at): value}, "Ok, and then closed")
-                else:
-                    expect(isinstance(error, SinkError), f"close made send raise {error!r}")
-                if isinstance(error, SinkUnavailable):
-                    await self.expect_values_stay(before, "SinkUnavailable, and then closed")
-            if not tested:
-                skip("each send was answered before the sink could be closed")
-
-        self.run(check())
+        value = {"text": "x" * min(200_000, self.largest // 2)}
+        tested = False
+        for at, pause in enumerate((0.0, 0.001, 0.01), start=1):
+            sink = self.make_sink()
+            await sink.open()
+            before = await self.values()
+            sent = batch({at: value}, token=(1, at))
+            task = await begun(sink.send(sent), pause)
+            tested |= not task.done()
+            await sink.close()
+            await asyncio.wait({task})
+            error = task.exception()
+            if error is None:
+                await self.expect_values({**before, (0, at): value}, "Ok, and then closed")
+            else:
+                expect(isinstance(error, SinkError), f"close made send raise {error!r}")
+            if isinstance(error, SinkUnavailable):
+                await self.expect_values_stay(before, "SinkUnavailable, and then closed")
+        if not tested:
+            skip("each send was answered before the sink could be closed")
 
     # --- scans ------------------------------------------------------------------------------------
 
-    def test_scan_finds_what_is_older(self) -> None:
+    @in_loop
+    async def test_scan_finds_what_is_older(self) -> None:
         """Documents of the shard with a lower stamp; not what is newer, deleted, or of another shard."""
+        async with self._scanning() as sink:
+            await self.write_ok(
+                sink,
+                batch({(0, 1): {"v": 1}, (0, 2): {"v": 1}, (0, 3): {"v": 1}, (1, 4): {"v": 1}}, seq=5),
+                batch({(0, 5): {"v": 1}}, token=(1, 2), seq=10),
+                batch({(0, 2): {"v": 2}}, token=(1, 3), seq=11),
+                batch({(0, 3): None}, token=(1, 4), seq=6),
+            )
+            await self._expect(sink, 0, 10, {1})
+            await self._expect(sink, 0, 11, {1, 5})
+            await self._expect(sink, 1, 10, {4})
+            await self._expect(sink, 2, 10, set())
 
-        async def check() -> None:
-            async with self._scanning() as sink:
-                await self.write_ok(
-                    sink,
-                    batch({(0, 1): {"v": 1}, (0, 2): {"v": 1}, (0, 3): {"v": 1}, (1, 4): {"v": 1}}, seq=5),
-                    batch({(0, 5): {"v": 1}}, token=(1, 2), seq=10),
-                    batch({(0, 2): {"v": 2}}, token=(1, 3), seq=11),
-                    batch({(0, 3): None}, token=(1, 4), seq=6),
-                )
-                await self._expect(sink, 0, 10, {1})
-                await self._expect(sink, 0, 11, {1, 5})
-                await self._expect(sink, 1, 10, {4})
-                await self._expect(sink, 2, 10, set())
-
-        self.run(check())
-
-    def test_scan_after_more_was_written(self) -> None:
+    @in_loop
+    async def test_scan_after_more_was_written(self) -> None:
         """A second look sees what was written since the first."""
+        async with self._scanning() as sink:
+            await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, seq=5))
+            await self._expect(sink, 0, 10, {1, 2})
+            await self.write_ok(sink, batch({1: {"v": 2}, 7: {"v": 1}}, token=(1, 2), seq=6))
+            await self._expect(sink, 0, 6, {2})
+            await self._expect(sink, 0, 7, {1, 2, 7})
 
-        async def check() -> None:
-            async with self._scanning() as sink:
-                await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, seq=5))
-                await self._expect(sink, 0, 10, {1, 2})
-                await self.write_ok(sink, batch({1: {"v": 2}, 7: {"v": 1}}, token=(1, 2), seq=6))
-                await self._expect(sink, 0, 6, {2})
-                await self._expect(sink, 0, 7, {1, 2, 7})
-
-        self.run(check())
-
-    def test_scan_sees_what_another_sink_wrote(self) -> None:
+    @in_loop
+    async def test_scan_sees_what_another_sink_wrote(self) -> None:
         """The one who sweeps need not be the one who wrote."""
+        async with self.opened() as first:
+            await self.write_ok(first, batch({1: {"v": 1}}, seq=5))
+        async with self._scanning() as sink:
+            await self._expect(sink, 0, 10, {1})
 
-        async def check() -> None:
-            async with self.opened() as first:
-                await self.write_ok(first, batch({1: {"v": 1}}, seq=5))
-            async with self._scanning() as sink:
-                await self._expect(sink, 0, 10, {1})
-
-        self.run(check())
-
-    def test_scan_of_many_comes_in_pages(self) -> None:
+    @in_loop
+    async def test_scan_of_many_comes_in_pages(self) -> None:
         """None is left out between two pages, and none is too long; least and greatest ids are found."""
+        ids = {*range(PAGE * 2 + 1), -(2**63), 2**63 - 1}
+        async with self._scanning() as sink:
+            wanted = sorted(ids)
+            for start in range(0, len(wanted), 1000):
+                part = wanted[start : start + 1000]
+                documents: dict[int, object] = {key: {} for key in part}
+                await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
+            await self._expect(sink, 0, 2, ids)
 
-        async def check() -> None:
-            ids = {*range(PAGE * 2 + 1), -(2**63), 2**63 - 1}
-            async with self._scanning() as sink:
-                wanted = sorted(ids)
-                for start in range(0, len(wanted), 1000):
-                    part = wanted[start : start + 1000]
-                    documents: dict[int, object] = {key: {} for key in part}
-                    await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
-                await self._expect(sink, 0, 2, ids)
-
-        self.run(check())
-
-    def test_scan_of_keys_that_are_texts(self) -> None:
+    @in_loop
+    async def test_scan_of_keys_that_are_texts(self) -> None:
         """They are found as they were written, over the end of a page, too."""
-
-        async def check() -> None:
-            texts = sorted({*ODD_TEXTS, *(f"k{number}" for number in range(PAGE))})
-            async with self._scanning() as sink:
-                for start in range(0, len(texts), 1000):
-                    documents: dict[str, object] = {key: {} for key in texts[start : start + 1000]}
-                    await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
-                await self.write_ok(sink, batch({"k1": None}, token=(2, 1), seq=1))
-                await self._expect(sink, 0, 2, {*texts} - {"k1"})
-
-        self.run(check())
+        texts = sorted({*ODD_TEXTS, *(f"k{number}" for number in range(PAGE))})
+        async with self._scanning() as sink:
+            for start in range(0, len(texts), 1000):
+                documents: dict[str, object] = {key: {} for key in texts[start : start + 1000]}
+                await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
+            await self.write_ok(sink, batch({"k1": None}, token=(2, 1), seq=1))
+            await self._expect(sink, 0, 2, {*texts} - {"k1"})
 
     @asynccontextmanager
     async def _scanning(self) -> AsyncIterator[_ScanningSink]:
@@ -471,7 +403,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     async def _expect(self, sink: _ScanningSink, shard: int, below_seq: int, ids: set[Any]) -> None:
         found: list[Any] = []
-        async for page in sink.scan(_TUBE, shard, below_seq):
+        async for page in sink.scan(TUBE.get(), shard, below_seq):
             expect(len(page) <= PAGE, f"a page of {len(page)} ids, and {PAGE} are allowed")
             found += page
         missing, strange = ids - set(found), set(found) - ids

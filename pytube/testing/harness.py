@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import json
 import time
 import unittest
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Document, Id, Key, Ok, Result, Token
@@ -236,6 +237,19 @@ class SinkHarness:
         for batch in batches:
             for document, result in zip(batch, await self.write(sink, batch), strict=True):
                 expect(isinstance(result, Ok), f"{document.key} was answered {result!r:.200}, not Ok")
+
+
+_Harness = TypeVar("_Harness", bound=SinkHarness)
+
+
+def in_loop(check: Callable[[_Harness], Coroutine[Any, Any, None]]) -> Callable[[_Harness], None]:
+    """Make a test of a coroutine, which `SinkHarness.run` runs."""
+
+    @functools.wraps(check)
+    def test(self: _Harness) -> None:
+        self.run(check(self))
+
+    return test
 
 
 async def begun(send: Awaitable[Sequence[Result]], turns: float) -> asyncio.Task[Sequence[Result]]:

@@ -21,9 +21,7 @@ from pytube.sinks.base import (
     why_no_mark,
     why_no_read,
 )
-from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, skip
-
-_TUBE = "conformance"
+from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, in_loop, skip
 
 
 @runtime_checkable
@@ -34,49 +32,40 @@ class _ReadingSink(Sink, Reading, Protocol):
 class ReadingChecks(SinkHarness):
     """Whatever was written is read, as `as_held` says, with its stamp or without any."""
 
-    def test_read_gives_what_was_written(self) -> None:
+    @in_loop
+    async def test_read_gives_what_was_written(self) -> None:
         """Documents at the edges of what Postgres holds; not what was deleted, nor what never was."""
+        sent = batch(ODD_DOCUMENTS, token=(1, 1), seq=5)
+        async with self._reading() as sink:
+            await self.write_ok(sink, sent)
+            await self._expect_read(sink, sent)
+            await self.write_ok(sink, batch({(0, 0): None, (0, -1): {"v": 2}}, token=(1, 2), seq=6))
+            found = await sink.read(TUBE.get(), [(0, 0), (0, -1), (0, 77), (7, 0)])
+            expect(len(found) == 4, f"{len(found)} answers for 4 keys")
+            for gone in ((0, 0), (0, 77), (7, 0)):
+                expect(not found[gone].exists, f"{gone} is read, and is not there")
+            expect(found[7, 0].token is None, "a key that was never written has a token")
+            expect(found[0, 0].token in (None, Token(1, 2)), f"a delete has {found[0, 0].token}")
+            await self._expect_read(sink, batch({(0, -1): {"v": 2}}, token=(1, 2), seq=6))
 
-        async def check() -> None:
-            sent = batch(ODD_DOCUMENTS, token=(1, 1), seq=5)
-            async with self._reading() as sink:
-                await self.write_ok(sink, sent)
-                await self._expect_read(sink, sent)
-                await self.write_ok(sink, batch({(0, 0): None, (0, -1): {"v": 2}}, token=(1, 2), seq=6))
-                found = await sink.read(_TUBE, [(0, 0), (0, -1), (0, 77), (7, 0)])
-                expect(len(found) == 4, f"{len(found)} answers for 4 keys")
-                for gone in ((0, 0), (0, 77), (7, 0)):
-                    expect(not found[gone].exists, f"{gone} is read, and is not there")
-                expect(found[7, 0].token is None, "a key that was never written has a token")
-                expect(found[0, 0].token in (None, Token(1, 2)), f"a delete has {found[0, 0].token}")
-                await self._expect_read(sink, batch({(0, -1): {"v": 2}}, token=(1, 2), seq=6))
-
-        self.run(check())
-
-    def test_read_of_keys_that_are_texts(self) -> None:
+    @in_loop
+    async def test_read_of_keys_that_are_texts(self) -> None:
         """Each is one of its own."""
+        sent = batch({text: {"n": at} for at, text in enumerate(ODD_TEXTS)})
+        async with self._reading() as sink:
+            await self.write_ok(sink, sent)
+            await self._expect_read(sink, sent)
 
-        async def check() -> None:
-            sent = batch({text: {"n": at} for at, text in enumerate(ODD_TEXTS)})
-            async with self._reading() as sink:
-                await self.write_ok(sink, sent)
-                await self._expect_read(sink, sent)
-
-        self.run(check())
-
-    def test_read_of_many_that_another_sink_wrote(self) -> None:
+    @in_loop
+    async def test_read_of_many_that_another_sink_wrote(self) -> None:
         """As many keys as may be asked for; by anyone who has the sink open."""
-
-        async def check() -> None:
-            sent = batch({key: {"n": key} for key in range(READ_MOST)})
-            async with self._reading() as sink:
-                async with self.opened() as other:
-                    await self.write_ok(other, sent)
-                await self._expect_read(sink, sent)
-                await sink.close()
-                await self._expect_unread(sink)
-
-        self.run(check())
+        sent = batch({key: {"n": key} for key in range(READ_MOST)})
+        async with self._reading() as sink:
+            async with self.opened() as other:
+                await self.write_ok(other, sent)
+            await self._expect_read(sink, sent)
+            await sink.close()
+            await self._expect_unread(sink)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[_ReadingSink]:
@@ -89,7 +78,7 @@ class ReadingChecks(SinkHarness):
         bodies = [document.body or b"" for document in sent]
         held = await held_forms(sink, bodies)
         expect(len(held) == len(bodies), f"as_held gave {len(held)} documents for {len(bodies)}")
-        found = await sink.read(_TUBE, [document.key for document in sent])
+        found = await sink.read(TUBE.get(), [document.key for document in sent])
         for document, body in zip(sent, held, strict=True):
             expect(body is not None, f"as_held says that {document.key} is rejected, and it was written")
             expected = None if body is None else decode(body)
@@ -107,7 +96,7 @@ class ReadingChecks(SinkHarness):
 
     async def _expect_unread(self, sink: _ReadingSink) -> None:
         try:
-            await sink.read(_TUBE, [(0, 1)])
+            await sink.read(TUBE.get(), [(0, 1)])
         except SinkUnavailable:
             return
         raise AssertionError("a closed sink was read")
@@ -124,69 +113,58 @@ class _MarkedSink(Sink, Marked, Protocol):
 class MarkChecks(SinkHarness):
     """To look makes nothing; the mark stays with the documents, and goes with them."""
 
-    def test_open_existing(self) -> None:
+    @in_loop
+    async def test_open_existing(self) -> None:
         """It opens what is there, and else says what is missing, and leaves the sink closed."""
-
-        async def check() -> None:
-            sink = self.make_sink()
-            if not isinstance(sink, Making):
-                skip("the sink has no open_existing: nothing is made by `open`")
-            for _ in range(2):
-                if await open_existing(sink) is not None:
-                    await self.expect_refused(
-                        lambda: sink.send(batch({1: {}})), "after open_existing found nothing"
-                    )
-            await sink.close()
-            async with self.opened():
-                pass
-            expect(await open_existing(sink) is None, "open_existing does not find what open has made")
-            await self.write_ok(sink, batch({1: {"v": 1}}))
-            await sink.close()
-            await self.expect_values({(0, 1): {"v": 1}}, "after open_existing")
-
-        self.run(check())
-
-    def test_mark_stays(self) -> None:
-        """While documents come and go; for every sink of the place. One that is there is not overwritten."""
-
-        async def check() -> None:
-            async with self._marked() as sink:
-                mark = await self._mark(sink, "first")
-                await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
-                await self.write_ok(sink, batch({1: None, 2: None}, token=(1, 2)))
-                await sink.write_mark(TUBE.get(), "second")
-                async with self._marked() as other:
-                    for one in (sink, other):
-                        expect(await one.read_mark(TUBE.get()) == mark, "the mark is another one")
-                await sink.close()
-                try:
-                    await sink.read_mark(TUBE.get())
-                except SinkUnavailable:
-                    pass
-                else:
-                    expect(False, "a closed sink told its mark")
-            await self.expect_values({}, "beside a mark")
-
-        self.run(check())
-
-    def test_mark_goes(self) -> None:
-        """With the documents."""
-
-        async def check() -> None:
-            async with self._marked() as sink:
-                mark = await self._mark(sink, "first")
-                await self.write_ok(sink, batch({1: {"v": 1}}))
-                if not await self.lose():
-                    skip("lose() does not say how this store loses its documents")
-                expect(
-                    await sink.read_mark(TUBE.get()) != mark, "the mark is there, and the documents are gone"
+        sink = self.make_sink()
+        if not isinstance(sink, Making):
+            skip("the sink has no open_existing: nothing is made by `open`")
+        for _ in range(2):
+            if await open_existing(sink) is not None:
+                await self.expect_refused(
+                    lambda: sink.send(batch({1: {}})), "after open_existing found nothing"
                 )
-                again = await self._mark(sink, "second")
-                expect(again != mark, "what was emptied has the mark that it had before")
-                await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
-            await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
+        await sink.close()
+        async with self.opened():
+            pass
+        expect(await open_existing(sink) is None, "open_existing does not find what open has made")
+        await self.write_ok(sink, batch({1: {"v": 1}}))
+        await sink.close()
+        await self.expect_values({(0, 1): {"v": 1}}, "after open_existing")
 
-        self.run(check())
+    @in_loop
+    async def test_mark_stays(self) -> None:
+        """While documents come and go; for every sink of the place. One that is there is not overwritten."""
+        async with self._marked() as sink:
+            mark = await self._mark(sink, "first")
+            await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
+            await self.write_ok(sink, batch({1: None, 2: None}, token=(1, 2)))
+            await sink.write_mark(TUBE.get(), "second")
+            async with self._marked() as other:
+                for one in (sink, other):
+                    expect(await one.read_mark(TUBE.get()) == mark, "the mark is another one")
+            await sink.close()
+            try:
+                await sink.read_mark(TUBE.get())
+            except SinkUnavailable:
+                pass
+            else:
+                expect(False, "a closed sink told its mark")
+        await self.expect_values({}, "beside a mark")
+
+    @in_loop
+    async def test_mark_goes(self) -> None:
+        """With the documents."""
+        async with self._marked() as sink:
+            mark = await self._mark(sink, "first")
+            await self.write_ok(sink, batch({1: {"v": 1}}))
+            if not await self.lose():
+                skip("lose() does not say how this store loses its documents")
+            expect(await sink.read_mark(TUBE.get()) != mark, "the mark is there, and the documents are gone")
+            again = await self._mark(sink, "second")
+            expect(again != mark, "what was emptied has the mark that it had before")
+            await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
+        await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
 
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[_MarkedSink]:

@@ -10,12 +10,12 @@ import psycopg
 
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.errors import NoUsableKey, UnknownTube
+from pytube.errors import NoUsableKey
 from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.attachments import Attached, Manner, Place, Wish
-from pytube.tubes.calls import rows_of, value_of
+from pytube.tubes.calls import rows_of, unknown_tube, value_of
 from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retries
 
 _log = Logger("pytube.tubes")
@@ -117,7 +117,7 @@ class Tubes:
                 _log.warning("index_left", tube=tube, partitions=wanted, reason=left)
             now = self._settings(tube)
         if now is None:
-            raise _unknown(tube)  # somebody dropped it meanwhile
+            raise unknown_tube(tube)  # somebody dropped it meanwhile
         return before, now
 
     def rebase(self, tube: str, epoch: int) -> int:
@@ -183,9 +183,7 @@ class Tubes:
             oid = find_table(self._connection, table)
             place = Place(tube, table, oid, self._attached(tube))
             column = self._id_column(table, oid, id_col, place.was)
-            manner = place.manner(
-                wish, place.shard(wish, self._in_schema(oid)), id_col if column is None else column.name
-            )
+            manner = place.manner(wish, self._in_schema(oid), id_col if column is None else column.name)
             place.check(wish, manner, force=force)
             root = with_retries(
                 self._connection,
@@ -297,7 +295,3 @@ class Tubes:
 
     def _one(self, query: LiteralString, **parameters: object) -> tuple[Any, ...] | None:
         return self._connection.execute(queries.within(query, self._schema), parameters).fetchone()
-
-
-def _unknown(tube: str) -> UnknownTube:
-    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")

@@ -96,29 +96,16 @@ class Place:
         """The other table that is the root in these shards."""
         return next((one for one in self.others if one.root and one.manner.same_shards(manner)), None)
 
-    def shard(self, wish: Wish, in_schema: int | None) -> int:
-        """The first shard; `in_schema`: the number at the end of the name of its schema."""
-        if wish.shard is not None:
-            return wish.shard
-        if self.was is not None:
-            return self.was.manner.shard
-        return in_schema or 0
-
-    def shards(self, wish: Wish, shard: int) -> int:
-        """How many; a table that is related by the column that is asked for has those of its root."""
-        if wish.shards is not None:
-            return wish.shards
+    def manner(self, wish: Wish, in_schema: int | None, id_col: str | None) -> Manner:
+        """How to attach it by this column; `in_schema`: the number at the end of its schema's name."""
+        was = Manner(in_schema or 0) if self.was is None else self.was.manner
+        shard = was.shard if wish.shard is None else wish.shard
+        # A table that is related by the column that is asked for has the shards of its root.
         roots = {one.manner.shard: one.manner.shards for one in self.others if one.root}
-        if shard in roots and wish.id_col is not None:
-            return roots[shard]
-        return 1 if self.was is None else self.was.manner.shards
-
-    def manner(self, wish: Wish, shard: int, id_col: str | None) -> Manner:
-        """How it is to be attached, by this shard and this column."""
-        was = Manner(shard) if self.was is None else self.was.manner
+        shards = was.shards if wish.id_col is None else roots.get(shard, was.shards)
         return Manner(
             shard,
-            self.shards(wish, shard),
+            shards if wish.shards is None else wish.shards,
             id_col,
             was.columns if wish.columns is None else frozenset(wish.columns),
             was.replica if wish.replica is None else wish.replica,

@@ -13,7 +13,7 @@ from psycopg import errors
 from psycopg.rows import BaseRowFactory, class_row
 
 from pytube.db.errors import TRANSIENT, describe, translated
-from pytube.errors import UsageError
+from pytube.errors import UnknownTube, UsageError
 from pytube.tubes.queries import within
 
 T = TypeVar("T")
@@ -41,6 +41,11 @@ def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, 
     """The one value that a query of ours gives; else as `rows_of`."""
     found = _run(connection, schema, query, arguments, lambda _: lambda row: row[0])
     return found[0]
+
+
+def unknown_tube(tube: str) -> UnknownTube:
+    """The error for a name that no tube has."""
+    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
 
 
 def in_pieces(work: Callable[[], int]) -> int:

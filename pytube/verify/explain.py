@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 from pytube.clock import for_people
@@ -23,6 +23,8 @@ from pytube.sinks import Reading, Sink, Stored, why_no_read
 from pytube.sinks.base import HOLDS_NOTHING, held_forms
 from pytube.verify.compare import difference
 from pytube.verify.sides import Source, chosen, open_to_read, opened
+
+T = TypeVar("T")
 
 _PODS = """
     SELECT seq, op, extract(epoch FROM clock_timestamp() - ts)::float8, marked_by, looked_at
@@ -379,14 +381,18 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
     rows = await pool.rows(_PODS, {**where, "most": _MOST})
     found.pods = [WaitingPod(*row[:4]) for row in rows if row[0] is not None]
     found.all_pods_seen = rows[0][4] < _MOST
-    leader = await pool.row(_LEADER, {"tube": found.tube, "partition": found.partition})
-    found.leader = None if leader is None else Leader(*leader)
-    pause = await pool.row(_PAUSE, {"tube": found.tube, "partition": found.partition})
-    found.pause = None if pause is None else Pause(*pause)
-    failure = await pool.row(_FAILURE, where)
-    found.failure = None if failure is None else Failure(*failure)
-    parked = await pool.row(_PARKED, where)
-    found.parked = None if parked is None else Parked(*parked)
+    partition = {"tube": found.tube, "partition": found.partition}
+    found.leader = await _one(pool, Leader, _LEADER, partition)
+    found.pause = await _one(pool, Pause, _PAUSE, partition)
+    found.failure = await _one(pool, Failure, _FAILURE, where)
+    found.parked = await _one(pool, Parked, _PARKED, where)
+
+
+async def _one(
+    pool: SessionPool, kind: Callable[..., T], query: LiteralString, where: Mapping[str, Any]
+) -> T | None:
+    row = await pool.row(query, where)
+    return None if row is None else kind(*row)
 
 
 @asynccontextmanager
@@ -470,8 +476,7 @@ async def _of_sink(found: Explanation, key: Key, opening: asyncio.Task[Reading |
 
 async def _compare(pool: SessionPool, found: Explanation, body: bytes | None, stored: Stored) -> None:
     if found.epoch is not None:
-        term = await pool.row(_TERM, {"tube": found.tube, "epoch": found.epoch})
-        found.writer = None if term is None else Writer(*term)
+        found.writer = await _one(pool, Writer, _TERM, {"tube": found.tube, "epoch": found.epoch})
         found.is_ahead = found.epoch > int(await pool.value(_LAST_EPOCH, {"tube": found.tube}) or 0)
     if found.source.unknown is None and found.sink.unknown is None:
         found.difference = difference(body, stored)

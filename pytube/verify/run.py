@@ -148,7 +148,7 @@ async def verify(
         if isinstance(held, Absent):
             told(f"{held.missing}, so nothing is there")
         emptied_before = await source.pool.value(_EMPTIED, {"tube": tube})
-        dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
+        writer = _Writer(config, tube)
         comparer = Comparer(source, held, patience=patience)
         unverified = await source.pool.value(_UNVERIFIED, {"tube": tube})
         choice = [*tables, str(sample), f"unverified since {unverified}"]
@@ -162,7 +162,7 @@ async def verify(
             comparer,
             chosen(roots, tube, tables),
             progress or Progress(fingerprint, Report(tube)),
-            repair=_Repair(dsn, schema, tube) if repair else None,
+            repair=writer if repair else None,
             state=state,
             told=told,
             pace=pace,
@@ -173,37 +173,14 @@ async def verify(
         except BaseException:
             run.stop()
             raise
-    if unverified is not None and run.report.is_equal and not (tables or sample):
-        await _record(dsn, schema, tube, unverified, told)
+    is_whole = run.report.is_equal and not (tables or sample)
+    if unverified is not None and is_whole:
+        await writer.record(unverified, told)
     run.forget()
     run.report.seconds += time.monotonic() - began
-    if emptied_before is not None and run.report.is_equal and sample is None and not tables:
-        told(await _accept(dsn, schema, tube, emptied_before))
+    if emptied_before is not None and is_whole:
+        told(await writer.accept(emptied_before))
     return run.report
-
-
-@asynccontextmanager
-async def _session(dsn: str, schema: str) -> AsyncIterator[psycopg.AsyncConnection]:
-    """A session that may write, unlike those that read the source."""
-    connection = await connect_async(dsn, schema, "pytube verify", lock_timeout=10.0)
-    try:
-        with translated():
-            yield connection
-    finally:
-        await connection.close()
-
-
-async def _accept(dsn: str, schema: str, tube: str, before: datetime) -> str:
-    """Count the sink as complete, unless it was found emptied since `before`; what came of it, in words."""
-    try:
-        async with _session(dsn, schema) as connection:
-            cursor = await connection.execute(_ACCEPT, {"tube": tube, "before": before})
-            row = await cursor.fetchone()
-    except psycopg.Error as error:
-        return f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept --tube {tube}`"
-    if row != (True,):
-        return "the sink was found emptied again meanwhile; compare it again"
-    return "the sink, which was found emptied, counts as complete again"
 
 
 def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str], *, repair: bool) -> str:
@@ -221,19 +198,6 @@ def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str],
         "settings": masked(config)["tube"][tube],
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
-
-
-async def _record(dsn: str, schema: str, tube: str, unverified: str, told: Told) -> None:
-    """The copy is equal: what made it doubtful when the run began is over."""
-    try:
-        async with _session(dsn, schema) as connection:
-            await connection.execute(_VERIFIED, {"tube": tube, "up_to": unverified})
-    except (psycopg.Error, PytubeError) as error:
-        text = describe(error) if isinstance(error, psycopg.Error) else str(error)
-        told(
-            f"that the copy is equal could not be recorded: {text}; as a role that may, run: "
-            f"pytube tube acknowledge {tube}"
-        )
 
 
 async def _check(source: Source, *, repair: bool) -> None:
@@ -259,16 +223,25 @@ async def _check(source: Source, *, repair: bool) -> None:
         )
 
 
-class _Repair:
-    """Touches keys, each group with its line in the audit."""
+class _Writer:
+    """What a verification writes, in sessions that may write, unlike those that read the source."""
 
-    def __init__(self, dsn: str, schema: str, tube: str) -> None:
-        self._dsn = dsn
-        self._schema = schema
+    def __init__(self, config: Config, tube: str) -> None:
+        self._dsn = config.postgres.only_dsn.get_secret_value()
+        self._schema = config.postgres.schema_name
         self._tube = tube
 
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[psycopg.AsyncConnection]:
+        connection = await connect_async(self._dsn, self._schema, "pytube verify", lock_timeout=10.0)
+        try:
+            with translated():
+                yield connection
+        finally:
+            await connection.close()
+
     async def touch(self, differing: Mapping[Key, Difference]) -> None:
-        """All of them or, on an error, none."""
+        """Touch keys, with a line in the audit: all of them or, on an error, none."""
         shards: dict[int, list[str]] = {}
         counts = dict.fromkeys(Difference, 0)
         for (shard, key), kind in differing.items():
@@ -276,12 +249,39 @@ class _Repair:
             counts[kind] += 1
         details = {kind.value: count for kind, count in counts.items() if count}
         try:
-            async with _session(self._dsn, self._schema) as connection, connection.transaction():
+            async with self._session() as connection, connection.transaction():
                 for shard, ids in shards.items():
                     await connection.execute(_TOUCH, {"tube": self._tube, "shard": shard, "ids": ids})
                 await connection.execute(_AUDIT, {"tube": self._tube, "details": Jsonb(details)})
         except psycopg.Error as error:
             raise StatementFailed(f"the keys that differ can't be touched: {describe(error)}") from error
+
+    async def record(self, unverified: str, told: Told) -> None:
+        """The copy is equal: what made it doubtful when the run began is over."""
+        try:
+            async with self._session() as connection:
+                await connection.execute(_VERIFIED, {"tube": self._tube, "up_to": unverified})
+        except (psycopg.Error, PytubeError) as error:
+            text = describe(error) if isinstance(error, psycopg.Error) else str(error)
+            told(
+                f"that the copy is equal could not be recorded: {text}; as a role that may, run: "
+                f"pytube tube acknowledge {self._tube}"
+            )
+
+    async def accept(self, before: datetime) -> str:
+        """Count the sink as complete, unless it was found emptied since `before`; tell what came of it."""
+        try:
+            async with self._session() as connection:
+                cursor = await connection.execute(_ACCEPT, {"tube": self._tube, "before": before})
+                row = await cursor.fetchone()
+        except psycopg.Error as error:
+            return (
+                f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept --tube "
+                f"{self._tube}`"
+            )
+        if row != (True,):
+            return "the sink was found emptied again meanwhile; compare it again"
+        return "the sink, which was found emptied, counts as complete again"
 
 
 class _Run:
@@ -295,7 +295,7 @@ class _Run:
         tables: Sequence[Root],
         progress: Progress,
         *,
-        repair: _Repair | None,
+        repair: _Writer | None,
         state: Path | None,
         told: Told,
         pace: Pace | None,

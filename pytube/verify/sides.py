@@ -19,20 +19,14 @@ from pytube.db.session import Session, SessionPool
 from pytube.enrich import Read, build_enricher
 from pytube.enrich.rows import load_roots
 from pytube.enrich.statements import Root, Roots, ids_statement
-from pytube.errors import (
-    EnrichDataError,
-    EnrichTimeout,
-    StatementFailed,
-    UnknownTable,
-    UnknownTube,
-    UsageError,
-)
+from pytube.errors import EnrichDataError, EnrichTimeout, StatementFailed, UnknownTable, UsageError
 from pytube.logs import Logger, UserFaults
 from pytube.model import Documents, Id, Key, KeyType, Token, ids_in
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
 from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning
 from pytube.transforms import Origin, Transforms
+from pytube.tubes.calls import unknown_tube
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
@@ -90,9 +84,7 @@ class Source:
         """The registry of the tube, as it is now; `UnknownTube` where there is none."""
         async with self._asking() as session:
             if await session.value(_PARTITIONS, {"tube": self.tube}) is None:
-                raise UnknownTube(
-                    f"there is no tube {self.tube!r}; `pytube tube list` names those that there are"
-                )
+                raise unknown_tube(self.tube)
             return await load_roots(session.connection, self.tube)
 
     async def partitions(self) -> int:

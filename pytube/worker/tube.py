@@ -12,7 +12,6 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from pytube.backfill.limits import BackfillLimits
 from pytube.config import Config, TubeConfig
 from pytube.db.session import SessionPool
 from pytube.election.base import Broken
@@ -70,7 +69,7 @@ class Tube(Queue):
         super().__init__(name, Limits.of(settings, config.worker), config, instance_id, pool, emit, host)
         self.tracing = tracing
         self.metrics = TubeMetrics()
-        self.backfill_limits = BackfillLimits.of(settings.backfill)
+        self.backfill_limits = settings.backfill
         self.transforms = self._load_transforms(settings)
         self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
         self._sink = sink

@@ -12,9 +12,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from pytube.backfill.limits import BackfillLimits, Progress
+from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
-from pytube.config import PostgresConfig
+from pytube.config import BackfillConfig, PostgresConfig
 from pytube.db.session import Session
 from pytube.errors import DatabaseUnavailable
 from pytube.worker.database import Database
@@ -28,7 +28,7 @@ Connection = psycopg.Connection[Any]
 SOON = 1.0
 """Seconds after which a session is given up; without a limit it would wait for hours."""
 ROWS = 5000
-SLOWLY = BackfillLimits(rate=500, chunk=1)
+SLOWLY = BackfillConfig(rate=500, chunk=1)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def test_a_chunk_without_an_answer(
     free = "SELECT pid FROM tube_backfill_list()"
     await wait_until_async(lambda: conn.execute(free).fetchone() == (None,), what="nobody works on it")
     session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
-    assert (await BackfillRun(session, backfill, BackfillLimits(), untold).run()).state == "delivering"
+    assert (await BackfillRun(session, backfill, BackfillConfig(), untold).run()).state == "delivering"
     await session.close()
     found = "SELECT count(*), count(DISTINCT id) FROM tube.items, unnest(ids) AS id"
     assert conn.execute(found).fetchone() == (ROWS, ROWS)
@@ -105,7 +105,7 @@ async def test_a_chunk_without_an_answer(
 async def test_collecting_may_take_long(dsn: str, connect: Connect, conn: Connection, backfill: int) -> None:
     reader = connect(autocommit=False)
     session = await Session.open(dsn, "tube", "test", answer_timeout=SOON)
-    run = BackfillRun(session, backfill, BackfillLimits(), locked_by(reader))
+    run = BackfillRun(session, backfill, BackfillConfig(), locked_by(reader))
     running = asyncio.create_task(run.run())
     longer = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%collect%' AND wait_event = 'relation' AND {}"
     lasts = longer.format(f"clock_timestamp() - query_start > interval '{2 * SOON} seconds'")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from pytube.spark.kinds import kind_of
+from pytube.spark.arrays import kind_of
 from pytube.spark.pods import Cutters, Pods, encode, send
 from tests.helpers.capture import open_session
 

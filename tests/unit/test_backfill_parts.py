@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pytube.backfill.limits import BackfillLimits, Pace, Pressure, Progress, Rate, Replica
+from pytube.backfill.limits import Pace, Progress, Rate, Replica, reason_to_wait
 from pytube.cli.backfill import progress_display
 from pytube.config.tubes import BackfillConfig
 
@@ -13,34 +13,34 @@ MB = 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    ("pressure", "reason"),
+    ("waiting", "replicas", "reason"),
     [
-        (Pressure(0), None),
-        (Pressure(1999, (Replica("b", 10.0, 256 * MB),)), None),
-        (Pressure(2000), "2000 backfill pods or more wait in the tube (limit 2000)"),
-        (Pressure(0, (Replica("b", 10.5, 0),)), "the replica b is 10.5 s behind (limit 10 s)"),
-        (Pressure(0, (Replica("b", None, 300 * MB),)), "the replica b lacks 300 MB of WAL (limit 256 MB)"),
+        (0, [], None),
+        (1999, [Replica("b", 10.0, 256 * MB)], None),
+        (2000, [], "2000 backfill pods or more wait in the tube (limit 2000)"),
+        (0, [Replica("b", 10.5, 0)], "the replica b is 10.5 s behind (limit 10 s)"),
+        (0, [Replica("b", None, 300 * MB)], "the replica b lacks 300 MB of WAL (limit 256 MB)"),
         # The slowest is not the one that lacks most.
         (
-            Pressure(0, (Replica("a", 1.0, 200 * MB), Replica("b", 30.0, MB), Replica("c", None, None))),
+            0,
+            [Replica("a", 1.0, 200 * MB), Replica("b", 30.0, MB), Replica("c", None, None)],
             "the replica b is 30.0 s behind (limit 10 s)",
         ),
         (
-            Pressure(0, (Replica("a", 9.0, 300 * MB), Replica("b", 8.0, 400 * MB))),
+            0,
+            [Replica("a", 9.0, 300 * MB), Replica("b", 8.0, 400 * MB)],
             "the replica b lacks 400 MB of WAL (limit 256 MB)",
         ),
     ],
 )
-def test_what_slows_a_backfill(pressure: Pressure, reason: str | None) -> None:
-    assert BackfillLimits().reason(pressure) == reason
+def test_what_slows_a_backfill(waiting: int, replicas: list[Replica], reason: str | None) -> None:
+    assert reason_to_wait(BackfillConfig(), waiting, replicas) == reason
 
 
 def test_limits_that_are_off() -> None:
-    limits = BackfillLimits(replica_lag=None, replica_behind=None)
-    assert limits.reason(Pressure(0, (Replica("delayed", 3600.0, 1000 * MB),))) is None
-    configured = BackfillConfig.model_validate({"replica_lag": "off", "replica_behind": "off"})
-    assert BackfillLimits.of(configured) == limits
-    assert configured.model_dump()["replica_lag"] == "off", "as `pytube config show` has it"
+    limits = BackfillConfig.model_validate({"replica_lag": "off", "replica_behind": "off"})
+    assert reason_to_wait(limits, 0, [Replica("delayed", 3600.0, 1000 * MB)]) is None
+    assert limits.model_dump()["replica_lag"] == "off", "as `pytube config show` has it"
 
 
 @pytest.mark.parametrize("key", ["replica_lag", "rate"])
@@ -54,7 +54,7 @@ def test_limits_that_are_none(key: str, value: object) -> None:
     ("rate", "chunk", "pods"), [(None, 40, 40), (500.0, 40, 1), (1.0, 40, 1), (5000.0, 40, 10), (1e9, 40, 40)]
 )
 def test_a_chunk_fits_the_rate(rate: float | None, chunk: int, pods: int) -> None:
-    pace = Pace(BackfillLimits(rate=rate, chunk=chunk))
+    pace = Pace(BackfillConfig(rate=rate, chunk=chunk))
     assert pace.pods == pods
     assert pace.due(250, 100.0) == 100.0 + (250 / rate if rate else 0)
 

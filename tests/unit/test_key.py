@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pytube.db.arrays import Int8Array, TextArray, UuidArray, array_of
 from pytube.errors import UsageError
-from pytube.model import KeyType
+from pytube.model import Id, KeyType
 from pytube.sources.terms import _key_type
+from pytube.verify.explain import parsed
 
 UUID = "6ecd8c99-4036-403d-bf84-cf8400f67836"
 
@@ -28,6 +29,25 @@ UUID = "6ecd8c99-4036-403d-bf84-cf8400f67836"
 def test_what_can_be_an_id(keys: KeyType, ids: list[object], others: list[object]) -> None:
     assert all(keys.has(key) for key in ids)
     assert not any(keys.has(key) for key in others)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "key"),
+    [
+        (KeyType.BIGINT, "042", 42),
+        (KeyType.UUID, f"{{{UUID.upper()}}}", UUID),
+        (KeyType.UUID, UUID.replace("-", ""), UUID),
+        (KeyType.TEXT, "042", "042"),
+    ],
+)
+def test_ids_that_people_write(keys: KeyType, text: str, key: Id) -> None:
+    assert parsed(keys, text) == key
+
+
+@pytest.mark.parametrize("keys", [KeyType.BIGINT, KeyType.UUID])
+def test_what_people_write_that_is_no_id(keys: KeyType) -> None:
+    with pytest.raises(UsageError, match=f"'x' is no id of this tube, whose keys are {keys.value}"):
+        parsed(keys, "x")
 
 
 def _dumped(array: list[Any]) -> bytes:

@@ -19,7 +19,7 @@ from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
 from pytube.spark import arrays, pack
 from pytube.spark import pods as make
-from pytube.spark.kinds import KeyKind, Keys, kind_of
+from pytube.spark.arrays import KeyKind, Keys, kind_of
 from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
 from pytube.spark.pods import Cutters, Pods, check_keys, cut
 

@@ -67,7 +67,7 @@ def test_an_option_holds_no_password() -> None:
 def test_a_map_of_shards() -> None:
     hosts = shard_map({(10, 19): "host=b", (0, 9): "host=a", (30, 39): "host=a"})
     assert [host.name for host in hosts.hosts] == ["a:5432/", "b:5432/"]
-    assert [(low, high, hosts.place(host)) for low, high, host in hosts.ranges] == [
+    assert [(low, high, hosts.hosts.index(host)) for low, high, host in hosts.ranges] == [
         (0, 9, 0),
         (10, 19, 1),
         (30, 39, 0),
