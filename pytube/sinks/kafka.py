@@ -128,7 +128,7 @@ class KafkaSink:
             return await sending.answer()
         except BaseException:
             sending.call_off()
-            self._abandoned.add(batch, sending)
+            self._abandoned.add(batch, sending.over)
             raise
 
     async def abandon(self, batch: Batch) -> None:
