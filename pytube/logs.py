@@ -17,48 +17,28 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 from uuid import UUID
 
+from pytube import events
 from pytube.errors import OUTAGES, PytubeError
-from pytube.events import (
-    CopyDiffers,
-    DatabaseDown,
-    Event,
-    LeaderFenced,
-    LoadShed,
-    MeterRead,
-    Parked,
-    RecordParked,
-    SinkDelays,
-    SinkDown,
-    SinkEmptied,
-    SourceChanged,
-    SourceDown,
-    SweepFailed,
-    TableLocked,
-    TermsFail,
-    TopicDown,
-    TopicParked,
-    TrustLapsed,
-    TubeStopped,
-)
+from pytube.events import Event
 
 Format = Literal["auto", "human", "json"]
 _WARNINGS = (
-    CopyDiffers,
-    DatabaseDown,
-    LeaderFenced,
-    LoadShed,
-    Parked,
-    RecordParked,
-    SinkDelays,
-    SinkDown,
-    SinkEmptied,
-    SourceChanged,
-    SourceDown,
-    SweepFailed,
-    TableLocked,
-    TopicDown,
-    TopicParked,
-    TrustLapsed,
+    events.CopyDiffers,
+    events.DatabaseDown,
+    events.LeaderFenced,
+    events.LoadShed,
+    events.Parked,
+    events.RecordParked,
+    events.SinkDelays,
+    events.SinkDown,
+    events.SinkEmptied,
+    events.SourceChanged,
+    events.SourceDown,
+    events.SweepFailed,
+    events.TableLocked,
+    events.TopicDown,
+    events.TopicParked,
+    events.TrustLapsed,
 )
 _FIRST = ("host", "tube", "partition")
 """Fields that lead, in this order."""
@@ -142,11 +122,11 @@ def log_event(log: Logger, event: Event) -> None:
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if event.host is None:
         del fields["host"]
-    if isinstance(event, TubeStopped | TermsFail):
+    if isinstance(event, events.TubeStopped | events.TermsFail):
         level = logging.ERROR
     elif isinstance(event, _WARNINGS):
         level = logging.WARNING
-    elif isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting):
+    elif isinstance(event, events.MeterRead) and not (event.touches or event.pods or event.waiting):
         level = logging.DEBUG
     else:
         level = logging.INFO

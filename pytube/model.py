@@ -109,11 +109,6 @@ class Pod(NamedTuple):
         """Backfill for op B, incremental for every other op."""
         return PodClass.BACKFILL if self.op == "B" else PodClass.INCREMENTAL
 
-    @property
-    def is_control(self) -> bool:
-        """Whether the pod carries a message to the worker instead of touches."""
-        return not self.ids
-
 
 # --- tokens: they order the writes of one key at a sink ---------------------------------
 

@@ -68,7 +68,7 @@ class Resolver:
 
     async def resolve(self, host: str) -> list[str]:
         """The addresses of a host; `OSError` when it has none, or none is known in time."""
-        if _is_address(host):
+        if is_address(host):
             return [host]
         if host not in self._under_way:
             self._under_way[host] = asyncio.ensure_future(resolve(host))
@@ -86,7 +86,8 @@ class Resolver:
             lookup.exception()  # nobody may wait for it any more
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether it is an address, and not a name."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:

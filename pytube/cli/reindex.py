@@ -20,7 +20,7 @@ from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
 from pytube.reindex import Reindex, Status, Unanswered
 from pytube.sinks import build_sink
-from pytube.sinks.base import Reindexing, ReindexState, why_no_reindex
+from pytube.sinks.base import Reindexing, ReindexState
 from pytube.verify.report import Report
 from pytube.verify.run import verify
 
@@ -51,9 +51,11 @@ class _Target:
         sink = self.config.tube(self.tube).sink
         # Without its parts: copies are made and moved whatever is in them.
         built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
-        reason = why_no_reindex(built)
-        if reason is not None or not isinstance(built, Reindexing):
-            raise ConfigError(f"tube {self.tube!r} can't be reindexed: its sink is {sink.type}, and {reason}")
+        if not isinstance(built, Reindexing):
+            raise ConfigError(
+                f"tube {self.tube!r} can't be reindexed: its sink is {sink.type}, and only a sink that has "
+                "an alias for its documents can be, such as opensearch"
+            )
         reindexer = built.reindexer()
 
         async def run() -> Result:

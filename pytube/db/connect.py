@@ -14,7 +14,6 @@ import re
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any, TypeVar
 
 import psycopg
@@ -28,7 +27,7 @@ from pydantic import SecretStr
 from pytube.db import pooler
 from pytube.db.errors import describe, log_notice
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError
-from pytube.threads import in_thread, resolve
+from pytube.threads import in_thread, is_address, resolve
 
 _Answer = TypeVar("_Answer")
 
@@ -240,13 +239,7 @@ async def _resolved(conninfo: str) -> str:
 
 def _needs_address(host: str) -> bool:
     """Whether it is a name: neither a socket's folder nor an address."""
-    if not host or host.startswith(("/", "@")):
-        return False
-    try:
-        ip_address(host.partition("%")[0])
-    except ValueError:
-        return True
-    return False
+    return bool(host) and not host.startswith(("/", "@")) and not is_address(host)
 
 
 async def _has_row(connection: psycopg.AsyncConnection, query: sql.Composed) -> bool:

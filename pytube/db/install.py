@@ -159,7 +159,7 @@ def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
             contents("install.sql"),
             schema,
             roles=roles,
-            check=lambda: refuse_newer(connection, schema),
+            check=lambda: refuse_newer(installed(connection, schema), schema),
         )
 
 
@@ -174,7 +174,7 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
             contents("install.sql"),
             schema,
             roles=roles,
-            check=lambda: refuse_newer(connection, schema),
+            check=lambda: refuse_newer(installed(connection, schema), schema),
             migrate=lambda revision: migrate(connection, schema, revision),
         )
 

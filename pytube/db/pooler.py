@@ -15,7 +15,7 @@ import re
 import select
 import threading
 import time
-from typing import Self
+from contextlib import closing
 from uuid import uuid4
 
 import psycopg
@@ -100,7 +100,7 @@ def _watch(conninfo: str) -> None:
     of other clients or because the two have reached different processes of the pooler, the last statement
     of the backend is another client's, or stays as it is when the first client has left.
     """
-    with _Client(conninfo) as one, _Client(conninfo) as other:
+    with closing(_Client(conninfo)) as one, closing(_Client(conninfo)) as other:
         backend, others = one.ask(_BACKEND)[0], other.ask(_BACKEND)[0]
         last_asked = 0.0
         for _ in range(_ROUNDS):
@@ -179,9 +179,3 @@ class _Client:
 
     def close(self) -> None:
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import IntEnum
-from typing import Any, LiteralString, Self, TypeVar
+from typing import Any, LiteralString, Self, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.errors import Diagnostic
@@ -24,6 +24,8 @@ from pytube.db.errors import TRANSIENT, describe, translated, with_hint
 from pytube.errors import DatabaseUnavailable, StatementFailed
 
 _Answer = TypeVar("_Answer")
+Arguments: TypeAlias = Mapping[str, Any] | None
+Statements: TypeAlias = tuple[LiteralString, ...]
 _TRIES = 3
 _NOT_FOR_READS = 2
 """Sessions of a pool that reads leave to statements of our own."""
@@ -38,33 +40,26 @@ class Queries:
     Errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …).
     """
 
-    async def execute(self, statement: LiteralString, arguments: Mapping[str, Any] | None = None) -> None:
+    async def execute(self, statement: LiteralString, arguments: Arguments = None) -> None:
         """Run a statement whose result does not matter."""
         await self.rows(statement, arguments)
 
-    async def value(self, statement: LiteralString, arguments: Mapping[str, Any] | None = None) -> Any:
+    async def value(self, statement: LiteralString, arguments: Arguments = None) -> Any:
         """The first column of the first row; None when there is no row."""
         row = await self.row(statement, arguments)
         return None if row is None else row[0]
 
-    async def row(
-        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
-    ) -> TupleRow | None:
+    async def row(self, statement: LiteralString, arguments: Arguments = None) -> TupleRow | None:
         """The first row, or None."""
         rows = await self.rows(statement, arguments)
         return rows[0] if rows else None
 
-    async def rows(
-        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
-    ) -> list[TupleRow]:
+    async def rows(self, statement: LiteralString, arguments: Arguments = None) -> list[TupleRow]:
         """All rows; none for a statement that gives no result."""
         raise NotImplementedError
 
     async def held_rows(
-        self,
-        statements: tuple[LiteralString, ...],
-        arguments: Mapping[str, Any],
-        before: tuple[LiteralString, ...] = (),
+        self, statements: Statements, arguments: Mapping[str, Any], before: Statements = ()
     ) -> list[TupleRow]:
         """See `Session.held_rows`."""
         raise NotImplementedError
@@ -98,9 +93,7 @@ class Session(Queries):
         set_json_loads(read_json, connection)
         return cls(connection, answer_timeout)
 
-    async def rows(
-        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
-    ) -> list[TupleRow]:
+    async def rows(self, statement: LiteralString, arguments: Arguments = None) -> list[TupleRow]:
         """All rows; none for a statement that gives no result."""
         return await self._fetch(statement, arguments, self._answer_timeout)
 
@@ -132,7 +125,7 @@ class Session(Queries):
         return rows[0][0] if rows else None
 
     async def _fetch(
-        self, statement: LiteralString, arguments: Mapping[str, Any] | None, timeout: float | None
+        self, statement: LiteralString, arguments: Arguments, timeout: float | None
     ) -> list[TupleRow]:
         async def run() -> list[TupleRow]:
             cursor = await self.connection.execute(statement, arguments)
@@ -141,10 +134,7 @@ class Session(Queries):
         return await self._limited(run, timeout)
 
     async def held_rows(
-        self,
-        statements: tuple[LiteralString, ...],
-        arguments: Mapping[str, Any],
-        before: tuple[LiteralString, ...] = (),
+        self, statements: Statements, arguments: Mapping[str, Any], before: Statements = ()
     ) -> list[TupleRow]:
         """Send `statements`: begin, declare a binary cursor, commit, fetch, close; the rows fetched.
 
@@ -266,18 +256,13 @@ class SessionPool(Queries):
         finally:
             self._end_turn(use, reader)
 
-    async def rows(
-        self, statement: LiteralString, arguments: Mapping[str, Any] | None = None
-    ) -> list[TupleRow]:
+    async def rows(self, statement: LiteralString, arguments: Arguments = None) -> list[TupleRow]:
         """All rows; none for a statement that gives no result."""
         async with self.session() as session:
             return await session.rows(statement, arguments)
 
     async def held_rows(
-        self,
-        statements: tuple[LiteralString, ...],
-        arguments: Mapping[str, Any],
-        before: tuple[LiteralString, ...] = (),
+        self, statements: Statements, arguments: Mapping[str, Any], before: Statements = ()
     ) -> list[TupleRow]:
         """See `Session.held_rows`."""
         async with self.session() as session:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -49,8 +48,9 @@ def installed(connection: psycopg.Connection, schema: str) -> str | None:
     with translated():
         if connection.execute(_exists(schema)).fetchone() != (True,):
             return None
-        row = connection.execute(_recorded(schema)).fetchone()
-    return _version(row)
+        version: str | None
+        ((version,),) = connection.execute(_recorded(schema)).fetchall()
+    return version
 
 
 async def installed_async(connection: psycopg.AsyncConnection, schema: str) -> str | None:
@@ -60,8 +60,9 @@ async def installed_async(connection: psycopg.AsyncConnection, schema: str) -> s
         if await cursor.fetchone() != (True,):
             return None
         cursor = await connection.execute(_recorded(schema))
-        row = await cursor.fetchone()
-    return _version(row)
+        version: str | None
+        ((version,),) = await cursor.fetchall()
+    return version
 
 
 def check(connection: psycopg.Connection, schema: str) -> None:
@@ -69,11 +70,13 @@ def check(connection: psycopg.Connection, schema: str) -> None:
     _compare(installed(connection, schema), schema)
 
 
-def refuse_newer(connection: psycopg.Connection, schema: str) -> None:
+def refuse_newer(version: str | None, schema: str) -> None:
     """Raise `SchemaMismatch` if what is installed is newer than this package."""
-    version = installed(connection, schema)
-    if version is not None:
-        _refuse_newer(version, schema)
+    if version is not None and version > needed():
+        raise SchemaMismatch(
+            f"the SQL in the schema {schema!r} is of version {version}, newer than {needed()}, "
+            "which this package knows; install a newer pytube"
+        )
 
 
 async def check_async(connection: psycopg.AsyncConnection, schema: str) -> None:
@@ -93,11 +96,7 @@ def _exists(schema: str) -> sql.Composed:
 
 def _recorded(schema: str) -> sql.Composed:
     table = sql.Identifier(schema, VERSION_TABLE)
-    return sql.SQL("SELECT pg_catalog.max(version_num) FROM ONLY {}").format(table)
-
-
-def _version(row: tuple[Any, ...] | None) -> str | None:
-    return None if row is None or row[0] is None else str(row[0])
+    return sql.SQL("SELECT pg_catalog.max(version_num)::text FROM ONLY {}").format(table)
 
 
 def _compare(version: str | None, schema: str) -> None:
@@ -108,12 +107,4 @@ def _compare(version: str | None, schema: str) -> None:
             f"the SQL in the schema {schema!r} is of version {version}, and {needed()} is needed; "
             "run `pytube upgrade`"
         )
-    _refuse_newer(version, schema)
-
-
-def _refuse_newer(version: str, schema: str) -> None:
-    if version > needed():
-        raise SchemaMismatch(
-            f"the SQL in the schema {schema!r} is of version {version}, newer than {needed()}, "
-            "which this package knows; install a newer pytube"
-        )
+    refuse_newer(version, schema)

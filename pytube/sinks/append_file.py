@@ -87,7 +87,10 @@ class AppendFile:
         self._drop_when_free()
 
     def _open(self) -> int:
-        fd = _open_output(self.path)
+        try:
+            fd = _open_stdout() if self.path == STDOUT else _open_path(self.path)
+        except (OSError, ValueError) as error:
+            raise _explain(self.path, error) from error
         if self._fsync and self.path != STDOUT and _is_regular(fd):
             _sync_parent(self.path)
         return fd
@@ -169,16 +172,6 @@ def _cut(fd: int, start: int, written: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _open_output(path: str) -> int:
-    """A descriptor to append to `path`, or to the standard output for "-"; raises as `AppendFile.open`."""
-    try:
-        if path == STDOUT:
-            return _open_stdout()
-        return _open_path(path)
-    except (OSError, ValueError) as error:
-        raise _explain(path, error) from error
 
 
 def _is_regular(fd: int) -> bool:

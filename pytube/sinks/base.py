@@ -357,13 +357,6 @@ class Reindexing(Protocol):
         """What does it. Nothing is opened yet."""
 
 
-def why_no_reindex(sink: Sink) -> str | None:
-    """Why `sink` can't be reindexed; None when it can."""
-    if not isinstance(sink, Reindexing):
-        return "only a sink that has an alias for its documents can be, such as opensearch"
-    return None
-
-
 # --- sinks that the conformance suite may judge ---------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.base import Stored, Trial, refuse_lapsed
-from pytube.sinks.calls import Abandoned, TaskCall, ThreadCall
+from pytube.sinks.calls import Abandoned, Flag, ThreadCall
 from pytube.sinks.registry import SinkOptions
 from pytube.targets import TARGET, import_target, is_async
 
@@ -142,7 +142,7 @@ class CallableSink:
             answer = await reader(tube, keys)
         else:
             call = ThreadCall(lambda _: reader(tube, keys), f"callable-read-{self.name}")
-            await call.over()
+            await call.over.wait()
             answer = call.result()
         if not isinstance(answer, Mapping):
             raise SinkContract(
@@ -169,28 +169,29 @@ class CallableSink:
             return self._function(batch)
 
         try:
-            call = ThreadCall(work, f"callable-{self.name}")
+            call = ThreadCall(work, f"callable-{self.name}", slots.release)
         except SinkError:
             slots.release()
             raise
-        call.on_over(slots.release)
         try:
-            await call.over()
+            await call.over.wait()
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable("called off")):
-                self._abandoned.add(batch, call)
+                self._abandoned.add(batch, call.over)
             raise
         return call.result()
 
     async def _in_task(self, batch: Batch, slots: asyncio.Semaphore) -> Any:
         task = asyncio.create_task(self._await_function(batch))
-        task.add_done_callback(lambda _: slots.release())
-        call = TaskCall(task)
+        over = Flag(slots.release)
+        task.add_done_callback(lambda _: over.set())
         try:
-            await call.over()
+            await over.wait()
         except asyncio.CancelledError:
+            # Its error is nobody's concern any more, and should not be logged as lost.
+            task.add_done_callback(lambda t: t.cancelled() or t.exception())
             task.cancel()
-            self._abandoned.add(batch, call)
+            self._abandoned.add(batch, over)
             raise
         if task.cancelled():
             raise SinkError(f"{self.name} cancelled itself")

@@ -1,4 +1,4 @@
-"""Calls that outlive the `send` that began them: in a daemon thread, or in a task.
+"""Calls that outlive the `send` that began them. Most are in a daemon thread.
 
 A daemon thread, because one that hangs must not keep the process from exiting, as the threads of
 an executor do.
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pytube.errors import SinkError, SinkUnavailable
 from pytube.model import Batch
@@ -20,14 +20,28 @@ from pytube.model import Batch
 T = TypeVar("T")
 
 
-class Running(Protocol):
-    """Something that was begun for a batch."""
+class Flag:
+    """An event of the event loop that another thread may set: that a call is over, or answered."""
 
-    def is_over(self) -> bool:
-        """Whether it can have no effect any more."""
+    def __init__(self, then: Callable[[], None] | None = None) -> None:
+        """`then` is called in the event loop once the flag is set."""
+        self.is_set = False
+        self._then = then
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
 
-    async def over(self) -> None:
-        """Wait until it can have no effect any more."""
+    def set(self) -> None:
+        """Set it; from any thread."""
+        self.is_set = True
+        # The loop may be closed when something that was left to itself ends.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._event.set)
+            if self._then is not None:
+                self._loop.call_soon_threadsafe(self._then)
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        await self._event.wait()
 
 
 class ThreadCall(Generic[T]):
@@ -37,44 +51,32 @@ class ThreadCall(Generic[T]):
     False.
     """
 
-    def __init__(self, function: Callable[[Callable[[], bool]], T], name: str) -> None:
+    def __init__(
+        self,
+        function: Callable[[Callable[[], bool]], T],
+        name: str,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """`then` is called in the event loop once the call is over, unless it could not be begun."""
         self._function = function
         self._future: Future[T] = Future()
         self._lock = threading.Lock()
         self._begun = False
+        self.over = Flag(then)
+        """Whether the function has returned or raised, or the call was called off."""
+        self._future.add_done_callback(lambda _: self.over.set())
         try:
             threading.Thread(target=self._run, name=name, daemon=True).start()
         except RuntimeError as error:
             raise SinkUnavailable(f"no thread could be started for the sink: {error}") from error
 
-    def on_over(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called in the running event loop when the call is over."""
-        loop = asyncio.get_running_loop()
-
-        def tell(_: Future[T]) -> None:
-            # The loop may be closed when a call that was left to itself ends.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(callback)
-
-        self._future.add_done_callback(tell)
-
-    def is_over(self) -> bool:
-        """Whether the function has returned or raised, or the call was called off."""
-        return self._future.done()
-
-    async def over(self) -> None:
-        """Wait until the call is over."""
-        await self.over_by(float("inf"))
-
     async def over_by(self, moment: float) -> bool:
         """Wait until the call is over, or the monotonic `moment` has come; whether it is over."""
-        over = asyncio.Event()
-        self.on_over(over.set)
         limit = None if moment == float("inf") else max(0.0, moment - time.monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await over.wait()
-        return self.is_over()
+                await self.over.wait()
+        return self.over.is_set
 
     def result(self) -> T:
         """What the function returned; raises what it raised. Only when the call is over."""
@@ -114,43 +116,26 @@ class ThreadCall(Generic[T]):
                 self._future.set_result(result)
 
 
-class TaskCall:
-    """One coroutine in a task of its own."""
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-        # Its error is nobody's concern once it was abandoned, and should not be logged as lost.
-        task.add_done_callback(lambda t: None if t.cancelled() else t.exception() and None)
-
-    def is_over(self) -> bool:
-        """Whether the task is done."""
-        return self._task.done()
-
-    async def over(self) -> None:
-        """Wait until the task is done: it may hold off its cancellation for a while."""
-        await asyncio.wait({self._task})
-
-
 class Abandoned:
     """What still runs for batches whose `send` was cancelled."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Batch, Running]] = []
+        self._calls: list[tuple[Batch, Flag]] = []
 
     def __len__(self) -> int:
         self._forget()
         return len(self._calls)
 
-    def add(self, batch: Batch, call: Running) -> None:
-        """Remember a call that goes on after its `send` was cancelled."""
+    def add(self, batch: Batch, over: Flag) -> None:
+        """Remember that something goes on for a batch until it is `over`: can have no effect any more."""
         self._forget()
-        self._calls.append((batch, call))
+        self._calls.append((batch, over))
 
     async def over(self, batch: Batch) -> None:
         """Wait until everything that was begun for this very batch is over."""
-        for call in [call for known, call in self._calls if known is batch]:
-            await call.over()
+        for over in [over for known, over in self._calls if known is batch]:
+            await over.wait()
         self._forget()
 
     def _forget(self) -> None:
-        self._calls = [(batch, call) for batch, call in self._calls if not call.is_over()]
+        self._calls = [(batch, over) for batch, over in self._calls if not over.is_set]

@@ -21,6 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from pytube.errors import ConfigError, SinkContract, SinkTimeout, SinkUnavailable
+from pytube.sinks.registry import ServerOptions
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Looks up the addresses of a name."""
@@ -331,18 +332,16 @@ def _innermost(
 # --- certificates ---------------------------------------------------------------------------------
 
 
-def tls_context(
-    sink: str, ca_file: str | None, client_cert: str | None, client_key: str | None, *, verify: bool = True
-) -> ssl.SSLContext:
+def tls_context(sink: str, options: ServerOptions, *, verify: bool = True) -> ssl.SSLContext:
     """How certificates are checked, and which one is ours; `ConfigError` names a file that can't be used."""
     option = "ca_file"
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context(cafile=options.ca_file)
         if not verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if client_cert is not None:
+        if options.client_cert is not None:
             option = "client_cert"
-            context.load_cert_chain(client_cert, client_key, password=_no_password)
+            context.load_cert_chain(options.client_cert, options.client_key, password=_no_password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(

@@ -219,13 +219,7 @@ class JsonlSink:
 
     compares = False
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        fsync: bool = True,
-        client: str | None = None,
-    ) -> None:
+    def __init__(self, path: str, *, fsync: bool = True, client: str | None = None) -> None:
         self.path = path
         self._fsync = fsync
         self._client = client
@@ -239,11 +233,7 @@ class JsonlSink:
     def from_options(cls, options: Mapping[str, object]) -> Self:
         """The sink for these options; `ConfigError` names a bad one."""
         given = JsonlOptions.parse("jsonl", options)
-        return cls(
-            given.path,
-            fsync=given.fsync,
-            client=given.client,
-        )
+        return cls(given.path, fsync=given.fsync, client=given.client)
 
     async def open(self) -> None:
         """Open or create the file."""
@@ -258,7 +248,7 @@ class JsonlSink:
 
         call = ThreadCall(work, "jsonl-open")
         try:
-            await call.over()
+            await call.over.wait()
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable('sink "jsonl": open was cancelled')):
                 file.close()
@@ -287,16 +277,17 @@ class JsonlSink:
             return []
         call = ThreadCall(lambda begin: self._append(file, batch, begin), "jsonl-write")
         self._calls.add(call)
-        call.on_over(lambda: self._calls.discard(call))
         try:
             if not await call.over_by(batch.send_before):
                 why = "nothing was written, the right to send had lapsed while it waited for the lock"
                 call.call_off(SinkUnavailable(f'sink "jsonl": {why}'))
-                await call.over()
+                await call.over.wait()
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable("called off")):
-                self._abandoned.add(batch, call)
+                self._abandoned.add(batch, call.over)
             raise
+        finally:
+            self._calls.discard(call)
         call.result()
         return [OK] * len(batch)
 
@@ -342,9 +333,7 @@ class JsonlSink:
             raise SinkUnavailable('sink "jsonl" is not open')
         async with self._reading:
             reader = self._replay = self._replay or Replay([self.path])
-            call = ThreadCall(lambda _: reader.poll(), "jsonl-read")
-            await call.over()
-            call.result()
+            await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
 
     def _keep(self, file: AppendFile) -> None:

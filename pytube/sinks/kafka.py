@@ -87,8 +87,8 @@ class KafkaSink:
         self._clients = Producers(options.bootstrap_servers, options.timeout, options.client_options)
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""
-        self._stream: Stream | None = None
-        self._lanes: dict[tuple[str | None, int], Lane] | None = None
+        self._lanes: dict[tuple[str | None, int] | None, Stream | Lane] | None = None
+        """By host and partition; without transactions, the one stream. None: the sink is not open."""
         self._abandoned = Abandoned()
 
     @classmethod
@@ -103,32 +103,33 @@ class KafkaSink:
     async def open_existing(self) -> str | None:
         """Find the topic; why not, if it is missing and `open` would create it."""
         topic, options = self._topic(), self._options
-        if options.create_topic and not self._is_open and not await in_thread(topic.is_there):
+        if options.create_topic and self._lanes is None and not await in_thread(topic.is_there):
             return f'sink "kafka": there is no topic {options.topic}'
         await self._find(create=False)
         return None
 
     async def _find(self, *, create: bool) -> None:
-        if self._is_open:
+        if self._lanes is not None:
             return
         options = self._options
         self._clients.limit_records(await in_thread(self._topic().ensure, options, create=create))
-        self._begin()
+        if self._lanes is None:  # else another call of `open` was faster
+            is_one = options.transactional_id is None
+            self._lanes = {None: Stream(self._clients, options.topic)} if is_one else {}
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Produce the batch, and wait until all its records are reported."""
-        if not self._is_open:
+        if self._lanes is None:
             raise SinkUnavailable('sink "kafka": it is not open')
         if not batch.documents:
             return []
         records = Records(batch, self._template if self._options.key_format == "text" else None)
-        stream = self._stream
-        sending = (self._lane(batch) if stream is None else stream).begin(batch, records)
+        sending = self._lane(batch).begin(batch, records)
         try:
             return await sending.answer()
         except BaseException:
             sending.call_off()
-            self._abandoned.add(batch, sending)
+            self._abandoned.add(batch, sending.over)
             raise
 
     async def abandon(self, batch: Batch) -> None:
@@ -137,10 +138,7 @@ class KafkaSink:
 
     async def close(self) -> None:
         """Take no more records; those that were taken are delivered or time out."""
-        stream, self._stream = self._stream, None
         lanes, self._lanes = self._lanes, None
-        if stream is not None:
-            stream.stop()
         for lane in (lanes or {}).values():
             lane.stop()
 
@@ -162,25 +160,13 @@ class KafkaSink:
     def _topic(self) -> Topic:
         return Topic(self._clients, self._options.topic)
 
-    def _begin(self) -> None:
-        if self._is_open:  # another call of `open` was faster
-            return
-        if self._options.transactional_id is None:
-            self._stream = Stream(self._clients, self._options.topic)
-        else:
-            self._lanes = {}
-
-    @property
-    def _is_open(self) -> bool:
-        return self._stream is not None or self._lanes is not None
-
-    def _lane(self, batch: Batch) -> Lane:
+    def _lane(self, batch: Batch) -> Stream | Lane:
         assert self._lanes is not None
-        assert self._options.transactional_id is not None
-        where = batch.host, batch.partition
+        name = self._options.transactional_id
+        where = None if name is None else (batch.host, batch.partition)
         lane = self._lanes.get(where)
         if lane is None:
-            name = self._options.transactional_id
+            assert name is not None
             name = name.replace("{partition}", str(batch.partition)).replace("{tube}", batch.tube)
             if batch.host is not None:  # or leaders of different hosts would fence each other
                 name = f"{name}@{batch.host}"

@@ -7,7 +7,6 @@ the event loop once, when it has them all.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.kafka.clients import Producers
 from pytube.kafka.errors import OF_RECORDS, UNKNOWN
 from pytube.model import OK, Batch, Reject, Result, Retry
+from pytube.sinks.calls import Flag
 from pytube.sinks.registry import KeyTemplate
 
 _POLL = 0.1
@@ -68,26 +68,6 @@ class Records:
             ("ts", f"{time.time():.6f}"),
         ]
         return Record(key, document.body, headers)
-
-
-class Flag:
-    """An event of the event loop that another thread sets."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        """Set it; from any thread."""
-        self.is_set = True
-        # The loop may be closed when something that was left to itself ends.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self) -> None:
-        """Wait until it is set."""
-        await self._event.wait()
 
 
 class Stream:
@@ -141,17 +121,8 @@ class Sending:
         """Whether no more records will be produced."""
         self._reported = 0
         self._failed: dict[bytes | None, KafkaError] = {}
-        self._over = Flag()
-
-    # --- see `calls.Running` ------------------------------------------------------------------
-
-    def is_over(self) -> bool:
+        self.over = Flag()
         """Whether every record that was produced is reported."""
-        return self._over.is_set
-
-    async def over(self) -> None:
-        """Wait for the last report."""
-        await self._over.wait()
 
     def call_off(self) -> None:
         """Records can't be called off; those that were not produced yet never are."""
@@ -165,7 +136,7 @@ class Sending:
         finally:
             self._is_whole = True
             self._look()
-        await self.over()
+        await self.over.wait()
         return self._judged()
 
     async def _produce_all(self) -> None:
@@ -228,7 +199,7 @@ class Sending:
 
     def _look(self) -> None:
         if self._reported == self._produced:
-            self._over.set()
+            self.over.set()
 
     # --- what came of it ----------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.kafka.clients import Producers
 from pytube.kafka.errors import OF_RECORDS
 from pytube.model import OK, Batch, Reject, Result, Retry
-from pytube.sinks.kafka_records import Flag, Record, Records, too_large
+from pytube.sinks.calls import Flag
+from pytube.sinks.kafka_records import Record, Records, too_large
 
 _STEP = 1.0
 """Seconds that one try of a commit lasts at most."""
@@ -43,9 +44,10 @@ class Ticket:
         self._called_off = False
         self._begun = False
         self._answered = Flag()
-        self._over = Flag()
+        self.over = Flag()
+        """Whether the transaction is decided, or was never begun."""
 
-    # --- for the event loop; see `calls.Running` ----------------------------------------------
+    # --- for the event loop -------------------------------------------------------------------
 
     async def answer(self) -> list[Result]:
         """Wait for the answer; raises as `Sink.send`."""
@@ -54,20 +56,12 @@ class Ticket:
             raise self._error
         return self.results
 
-    def is_over(self) -> bool:
-        """Whether the transaction is decided, or was never begun."""
-        return self._over.is_set
-
-    async def over(self) -> None:
-        """Wait until the transaction is decided."""
-        await self._over.wait()
-
     def call_off(self) -> None:
         """Take the batch back, if its transaction was not begun."""
         with self._lock:
             if not self._begun:
                 self._called_off = True
-                self._over.set()
+                self.over.set()
 
     # --- for the thread -----------------------------------------------------------------------
 
@@ -93,7 +87,7 @@ class Ticket:
         """The transaction is decided: committed, or, with an error, aborted."""
         if error is not None:
             self.tell(error)
-        self._over.set()
+        self.over.set()
         self._answered.set()
 
     def report(self, error: KafkaError | None, _: Message) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import struct
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
-from pydantic import Field, SecretStr, field_validator
 
 from pytube.db.arrays import Int8Array, array_of
 from pytube.db.connect import connect_async, connection_string, shut_down, wait_for_answer
@@ -23,8 +21,7 @@ from pytube.db.session import Session, SessionPool
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
-from pytube.sinks.postgres_table import Tables, Wanted, create, look, read_files
-from pytube.sinks.registry import SinkOptions
+from pytube.sinks.postgres_table import PostgresOptions, Tables, create, look, read_files
 
 T = TypeVar("T")
 
@@ -54,57 +51,6 @@ _SETTINGS = {
     "statement_timeout": "0",
     "jit": "off",
 }
-_TYPE = re.compile(r'[A-Za-z_"][\w ."]*(\(\d+(, ?\d+)?\))?( with(out)? time zone)?(\[\])?')
-
-
-class PostgresOptions(SinkOptions):
-    """What `[tube.NAME.sink]` may hold for `type = "postgres"`."""
-
-    dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
-    schema_name: str = Field(default="public", alias="schema", description="the name of a schema")
-    table: str = Field(description="the name of a table")
-    stamps: str | None = Field(default=None, description="the name of the table of stamps")
-    key: tuple[str] | tuple[str, str] = Field(
-        default=("shard", "id"), description='the columns of the key: ["shard", "id"] or ["id"]'
-    )
-    document: str = Field(default="doc", description="the name of a column of type jsonb")
-    columns: dict[str, str] | None = Field(
-        default=None,
-        min_length=1,
-        description="a list of columns, or a table of the document's fields by column",
-    )
-    create: bool = Field(default=False, description="true or false")
-    id_type: Literal["bigint", "uuid", "text"] = Field(default="bigint", description="bigint, uuid or text")
-    types: dict[str, str] = Field(
-        default_factory=dict, description='types of Postgres by column, as { price = "numeric(10,2)" }'
-    )
-    tombstone_seconds: float = Field(default=3600.0, gt=0, description="a number of seconds above 0")
-    lock_timeout: float = Field(default=5.0, ge=0.001, description="a number of seconds, 0.001 or more")
-    synchronous_commit: Literal["on", "remote_apply"] = Field(
-        default="on", description='"on" or "remote_apply"; less than "on" would lose answered writes'
-    )
-    pool_size: int = Field(default=4, ge=1, description="a number of sessions, 1 or more")
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _named_as_their_fields(cls, value: object) -> object:
-        return {name: name for name in value} if isinstance(value, list) else value
-
-    @field_validator("types")
-    @classmethod
-    def _look_like_types(cls, value: dict[str, str]) -> dict[str, str]:
-        if not all(_TYPE.fullmatch(text) for text in value.values()):
-            raise ValueError("not a type")
-        return value
-
-    def wanted(self) -> Wanted:
-        """The tables that these options name; `ConfigError` for names that can't be."""
-        stamps = self.stamps or f"{self.table}_pytube"
-        return Wanted(self.schema_name, self.table, stamps, self.key, self.document, self.columns)
-
-    def column_types(self) -> dict[str, str]:
-        """The types of the columns of a new table, as far as they are known."""
-        return {self.document: "jsonb"} if self.columns is None else self.types
 
 
 class PostgresSink:
@@ -118,8 +64,6 @@ class PostgresSink:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._wanted = options.wanted()
-        self._types = options.column_types()
         connection_string(options.dsn, _NAME)  # understood, or a ConfigError
         self._pool: SessionPool | None = None
         self._tables: Tables | None = None
@@ -156,18 +100,18 @@ class PostgresSink:
             if self._tables is None:
                 await pool.close()
         if self._tables is None:
-            wanted = self._wanted
-            return f'sink "postgres": there is no table {wanted.schema}.{wanted.table}, or none of its stamps'
+            table = self._options.qualified(self._options.table)
+            return f'sink "postgres": there is no table {table}, or none of its stamps'
         self._pool = pool
         return None
 
     async def _prepare(self, session: Session, *, creates: bool) -> Tables | None:
         """The tables; None: one is missing that is to be created, though not now."""
         if creates:
-            await create(session.connection, self._wanted, self._options.id_type, self._types)
-        elif self._options.create and await read_files(session.connection, self._wanted) is None:
+            await create(session.connection, self._options)
+        elif self._options.create and await read_files(session.connection, self._options) is None:
             return None
-        return await look(session.connection, self._wanted)
+        return await look(session.connection, self._options)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch in one transaction; in halves where a document of it makes that fail."""
@@ -222,8 +166,9 @@ class PostgresSink:
     async def erase_trial(self, _: str, __: Collection[Key]) -> None:
         """Drop the tables of a trial."""
         pool = SessionPool(self._connect, 1)
-        wanted = self._wanted
-        names = [sql.Identifier(wanted.schema, name) for name in (wanted.table, wanted.stamps)]
+        options = self._options
+        tables = options.table, options.stamps_table
+        names = [sql.Identifier(options.schema_name, table) for table in tables]
         try:
             async with pool.session() as session:
                 await session.connection.execute(
@@ -268,7 +213,7 @@ class PostgresSink:
 
     async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
         """The same, or what its columns make of it; None for a document that a column's type refuses."""
-        if self._wanted.columns is None:
+        if self._options.columns is None:
             return bodies
         async with self._asking() as (connection, tables):
             return await _at_once(connection, self._cast(connection, tables, bodies))
@@ -315,18 +260,16 @@ class PostgresSink:
         """The numbers of both tables, and of their files, which a TRUNCATE renews."""
         del tube
         async with self._session() as connection:
-            return await _at_once(connection, read_files(connection, self._wanted))
+            return await _at_once(connection, read_files(connection, self._options))
 
     async def write_mark(self, tube: str, mark: str) -> None:
         """Create what is missing, which has its numbers by that."""
         del tube, mark
-        options = self._options
         self._tables = None
         async with self._session() as connection:
-            if options.create:
-                creating = create(connection, self._wanted, options.id_type, self._types)
-                await _at_once(connection, creating)
-            self._tables = await look(connection, self._wanted)
+            if self._options.create:
+                await _at_once(connection, create(connection, self._options))
+            self._tables = await look(connection, self._options)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -349,7 +292,7 @@ class PostgresSink:
 
     async def _known(self, connection: psycopg.AsyncConnection) -> Tables:
         if self._tables is None:
-            self._tables = await look(connection, self._wanted)
+            self._tables = await look(connection, self._options)
         return self._tables
 
     async def _clean(self, connection: psycopg.AsyncConnection, tables: Tables) -> None:
@@ -371,7 +314,7 @@ class PostgresSink:
             _NAME,
             lock_timeout=self._options.lock_timeout,
             # Triggers of the table may look for their own; temporary objects come last.
-            also=(self._wanted.schema, "pg_temp"),
+            also=(self._options.schema_name, "pg_temp"),
             # An answer means that the write is on disk, whatever role or database have as their default.
             settings={**_SETTINGS, "synchronous_commit": self._options.synchronous_commit},
         )

@@ -11,14 +11,18 @@ that another session has not committed yet.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, Self
 
 import psycopg
 from psycopg import sql
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pytube.errors import ConfigError
 from pytube.model import KeyType
+from pytube.sinks.registry import SinkOptions
 
 _LONGEST_NAME = 63
 """Bytes; Postgres would cut a longer one."""
@@ -32,31 +36,53 @@ _KEY_TYPES = {
     "varchar": KeyType.TEXT,
 }
 _SHARD_TYPES = ("int2", "int4", "int8")
-_STAMPS = {
-    "shard": "integer",
-    "tube": "text",
-    "token": "bigint",
-    "seq": "bigint",
-    "deleted_at": "timestamptz",
-}
+_STAMPS = ("shard", "tube", "token", "seq", "deleted_at")
+_TYPE = re.compile(r'[A-Za-z_"][\w ."]*(\(\d+(, ?\d+)?\))?( with(out)? time zone)?(\[\])?')
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the options say of the tables."""
+class PostgresOptions(SinkOptions):
+    """What `[tube.NAME.sink]` may hold for `type = "postgres"`."""
 
-    schema: str
-    table: str
-    stamps: str
-    key: Sequence[str]
-    """The columns of the key: `(shard, id)`, or `(id,)`."""
-    document: str
-    """The column of the document, unless there are `columns`."""
-    columns: Mapping[str, str] | None
-    """Fields of the document by the column that each goes to."""
+    dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
+    schema_name: str = Field(default="public", alias="schema", description="the name of a schema")
+    table: str = Field(description="the name of a table")
+    stamps: str | None = Field(default=None, description="the name of the table of stamps")
+    key: tuple[str] | tuple[str, str] = Field(
+        default=("shard", "id"), description='the columns of the key: ["shard", "id"] or ["id"]'
+    )
+    document: str = Field(default="doc", description="the name of a column of type jsonb")
+    columns: dict[str, str] | None = Field(
+        default=None,
+        min_length=1,
+        description="a list of columns, or a table of the document's fields by column",
+    )
+    create: bool = Field(default=False, description="true or false")
+    id_type: Literal["bigint", "uuid", "text"] = Field(default="bigint", description="bigint, uuid or text")
+    types: dict[str, str] = Field(
+        default_factory=dict, description='types of Postgres by column, as { price = "numeric(10,2)" }'
+    )
+    tombstone_seconds: float = Field(default=3600.0, gt=0, description="a number of seconds above 0")
+    lock_timeout: float = Field(default=5.0, ge=0.001, description="a number of seconds, 0.001 or more")
+    synchronous_commit: Literal["on", "remote_apply"] = Field(
+        default="on", description='"on" or "remote_apply"; less than "on" would lose answered writes'
+    )
+    pool_size: int = Field(default=4, ge=1, description="a number of sessions, 1 or more")
 
-    def __post_init__(self) -> None:
-        for name in (self.schema, self.table, self.stamps, *self.key, *self.data, *self.fields):
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _named_as_their_fields(cls, value: object) -> object:
+        return {name: name for name in value} if isinstance(value, list) else value
+
+    @field_validator("types")
+    @classmethod
+    def _look_like_types(cls, value: dict[str, str]) -> dict[str, str]:
+        if not all(_TYPE.fullmatch(text) for text in value.values()):
+            raise ValueError("not a type")
+        return value
+
+    @model_validator(mode="after")
+    def _has_possible_names(self) -> Self:
+        for name in (self.schema_name, self.table, self.stamps_table, *self.key, *self.data, *self.fields):
             if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
                 raise ConfigError(
                     f'sink "postgres": "{name}" can\'t be a name in Postgres: expected 1 to 63 bytes'
@@ -68,6 +94,16 @@ class Wanted:
             raise ConfigError(
                 f'sink "postgres": {_quoted(twice)} stands for two things; name each column once'
             )
+        return self
+
+    @property
+    def stamps_table(self) -> str:
+        """The name of the table of stamps."""
+        return self.stamps or f"{self.table}_pytube"
+
+    def qualified(self, table: str) -> str:
+        """`schema.table`, for people."""
+        return f"{self.schema_name}.{table}"
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -95,52 +131,57 @@ class Wanted:
         return ("shard", "id") if self.shard else ("id",)
 
 
-async def create(
-    connection: psycopg.AsyncConnection, wanted: Wanted, id_type: str, types: Mapping[str, str]
-) -> None:
+async def create(connection: psycopg.AsyncConnection, options: PostgresOptions) -> None:
     """Create what is missing. Of a table that is there, its own type of ids counts, not `id_type`."""
+    id_type: str = options.id_type
+    types = {options.document: "jsonb"} if options.columns is None else options.types
+    name = options.qualified(options.table)
     async with connection.transaction():
         # Of processes that start together, one creates; IF NOT EXISTS alone does not keep them apart.
         lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
-        await connection.execute(lock, [f"pytube {_name(wanted, wanted.table)}"])
-        target = await _columns(connection, wanted.schema, wanted.table)
-        if wanted.id in target and target[wanted.id].type in _KEY_TYPES:
-            id_type = _KEY_TYPES[target[wanted.id].type].value
-        missing = _quoted(set(wanted.data) - types.keys())
+        await connection.execute(lock, [f"pytube {name}"])
+        target = await _columns(connection, options, options.table)
+        if options.id in target and target[options.id].type in _KEY_TYPES:
+            id_type = _KEY_TYPES[target[options.id].type].value
+        missing = _quoted(set(options.data) - types.keys())
         if missing and not target:
             raise ConfigError(
-                f'sink "postgres": there is no table {_name(wanted, wanted.table)}, and option "types" lacks '
-                f"{missing}; create the table, or give each of its columns a type"
+                f'sink "postgres": there is no table {name}, and option "types" lacks {missing}; '
+                "create the table, or give each of its columns a type"
             )
-        stamps = await _columns(connection, wanted.schema, wanted.stamps)
+        stamps = await _columns(connection, options, options.stamps_table)
         if not target or not stamps:
-            await connection.execute(_creation(wanted, id_type, None if target else types))
+            await connection.execute(_creation(options, id_type, None if target else types))
 
 
-def _creation(wanted: Wanted, id_type: str, types: Mapping[str, str] | None) -> sql.Composed:
+def _creation(options: PostgresOptions, id_type: str, types: Mapping[str, str] | None) -> sql.Composed:
     """The statements that create the table of stamps and, where `types` are given, the target."""
     statements = []
     if types is not None:
-        shard = [sql.SQL("{} integer").format(sql.Identifier(wanted.shard))] if wanted.shard else []
-        key = [*shard, sql.SQL("{} {}").format(sql.Identifier(wanted.id), _as_it_is(id_type))]
-        data = [sql.SQL("{} {}").format(sql.Identifier(name), _as_it_is(types[name])) for name in wanted.data]
+        shard = [sql.SQL("{} integer").format(sql.Identifier(options.shard))] if options.shard else []
+        key = [*shard, sql.SQL("{} {}").format(sql.Identifier(options.id), _as_it_is(id_type))]
+        data = [
+            sql.SQL("{} {}").format(sql.Identifier(name), _as_it_is(types[name])) for name in options.data
+        ]
         statements.append(
             sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
-                sql.Identifier(wanted.schema, wanted.table), _commas([*key, *data]), _names(wanted.key)
+                sql.Identifier(options.schema_name, options.table),
+                _commas([*key, *data]),
+                _names(options.key),
             )
         )
-    stamps = sql.Identifier(wanted.schema, wanted.stamps)
+    stamps = sql.Identifier(options.schema_name, options.stamps_table)
     statements.append(
         # Free space lets updates of stamps stay on their page, without a new entry in the index.
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (shard integer NOT NULL, id {} NOT NULL, tube text NOT NULL, "
             "token bigint NOT NULL, seq bigint NOT NULL, deleted_at timestamptz, PRIMARY KEY ({})) "
             "WITH (fillfactor = 80)"
-        ).format(stamps, _as_it_is(id_type), _names(wanted.stamps_key))
+        ).format(stamps, _as_it_is(id_type), _names(options.stamps_key))
     )
     statements.append(
         sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (deleted_at) WHERE deleted_at IS NOT NULL").format(
-            sql.Identifier(_index_name(wanted.stamps)), stamps
+            sql.Identifier(_index_name(options.stamps_table)), stamps
         )
     )
     return sql.SQL(";\n").join(statements)
@@ -203,73 +244,79 @@ class _Column:
     delete: bool
 
 
-async def look(connection: psycopg.AsyncConnection, wanted: Wanted) -> Tables:
+async def look(connection: psycopg.AsyncConnection, options: PostgresOptions) -> Tables:
     """The tables as they are now.
 
     Raises:
         ConfigError: names everything that is missing: a table, columns, a key, rights.
     """
-    target = await _columns(connection, wanted.schema, wanted.table)
-    stamps = await _columns(connection, wanted.schema, wanted.stamps)
-    faults = _faults_of_target(wanted, target)
-    if not faults and not await _has_key(connection, wanted.schema, wanted.table, wanted.key):
-        faults.append(f"{_name(wanted, wanted.table)} needs a primary key or unique index on "
-                      f"({', '.join(wanted.key)}), not deferrable and without a condition")  # fmt: skip
+    target = await _columns(connection, options, options.table)
+    stamps = await _columns(connection, options, options.stamps_table)
+    faults = _faults_of_target(options, target)
+    if not faults and not await _has_key(connection, options, options.table, options.key):
+        faults.append(f"{options.qualified(options.table)} needs a primary key or unique index on "
+                      f"({', '.join(options.key)}), not deferrable and without a condition")  # fmt: skip
     if faults:
         raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
-    id_type = target[wanted.id]
-    faults = _faults_of_stamps(wanted, stamps, _KEY_TYPES[id_type.type])
-    if not faults and not await _has_key(connection, wanted.schema, wanted.stamps, wanted.stamps_key):
-        faults.append(f"{_name(wanted, wanted.stamps)} needs a primary key on "
-                      f"({', '.join(wanted.stamps_key)})")  # fmt: skip
+    id_type = target[options.id]
+    faults = _faults_of_stamps(options, stamps, _KEY_TYPES[id_type.type])
+    if not faults and not await _has_key(connection, options, options.stamps_table, options.stamps_key):
+        faults.append(f"{options.qualified(options.stamps_table)} needs a primary key on "
+                      f"({', '.join(options.stamps_key)})")  # fmt: skip
     if faults:
         raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
-    return Tables(wanted, _KEY_TYPES[id_type.type], {name: target[name] for name in wanted.data})
+    return Tables(options, _KEY_TYPES[id_type.type], {name: target[name] for name in options.data})
 
 
-async def read_files(connection: psycopg.AsyncConnection, wanted: Wanted) -> str | None:
+async def read_files(connection: psycopg.AsyncConnection, options: PostgresOptions) -> str | None:
     """What the server calls the tables and their files; None when one of the tables is missing."""
-    names = {"schema": wanted.schema, "table": wanted.table, "stamps": wanted.stamps}
+    names = {"schema": options.schema_name, "table": options.table, "stamps": options.stamps_table}
     cursor = await connection.execute(_FILES, names)
     row = await cursor.fetchone()
     return None if row is None else str(row[0])
 
 
-async def _columns(connection: psycopg.AsyncConnection, schema: str, table: str) -> dict[str, _Column]:
-    cursor = await connection.execute(_COLUMNS, {"schema": schema, "table": table})
+async def _columns(
+    connection: psycopg.AsyncConnection, options: PostgresOptions, table: str
+) -> dict[str, _Column]:
+    cursor = await connection.execute(_COLUMNS, {"schema": options.schema_name, "table": table})
     return {name: _Column(*rest) for name, *rest in await cursor.fetchall()}
 
 
-async def _has_key(connection: psycopg.AsyncConnection, schema: str, table: str, key: Sequence[str]) -> bool:
-    cursor = await connection.execute(_HAS_KEY, {"schema": schema, "table": table, "key": list(key)})
+async def _has_key(
+    connection: psycopg.AsyncConnection, options: PostgresOptions, table: str, key: Sequence[str]
+) -> bool:
+    cursor = await connection.execute(
+        _HAS_KEY, {"schema": options.schema_name, "table": table, "key": list(key)}
+    )
     row = await cursor.fetchone()
     return row is not None and bool(row[0])
 
 
-def _faults_of_target(wanted: Wanted, found: Mapping[str, _Column]) -> list[str]:
-    name = _name(wanted, wanted.table)
+def _faults_of_target(options: PostgresOptions, found: Mapping[str, _Column]) -> list[str]:
+    name = options.qualified(options.table)
     if not found:
         return [f"there is no table {name}; create it, or set create = true"]
-    missing = [column for column in (*wanted.key, *wanted.data) if column not in found]
+    missing = [column for column in (*options.key, *options.data) if column not in found]
     if missing:
         return [f"{name} has no column {_quoted(missing)}"]
     faults = []
-    if found[wanted.id].type not in _KEY_TYPES:
-        faults.append(f'column "{wanted.id}" of {name} is {found[wanted.id].shown}; '
+    if found[options.id].type not in _KEY_TYPES:
+        faults.append(f'column "{options.id}" of {name} is {found[options.id].shown}; '
                       "expected bigint, integer, uuid, text or varchar")  # fmt: skip
-    if wanted.shard and found[wanted.shard].type not in _SHARD_TYPES:
-        faults.append(f'column "{wanted.shard}" of {name} is {found[wanted.shard].shown}; expected integer')
-    if wanted.columns is None and found[wanted.document].type not in ("json", "jsonb"):
+    if options.shard and found[options.shard].type not in _SHARD_TYPES:
+        faults.append(f'column "{options.shard}" of {name} is {found[options.shard].shown}; expected integer')
+    if options.columns is None and found[options.document].type not in ("json", "jsonb"):
         faults.append(
-            f'column "{wanted.document}" of {name} is {found[wanted.document].shown}; expected jsonb'
+            f'column "{options.document}" of {name} is {found[options.document].shown}; expected jsonb'
         )
-    return faults + _missing_rights(name, found, wanted.key, wanted.data)
+    return faults + _missing_rights(name, found, options.key, options.data)
 
 
-def _faults_of_stamps(wanted: Wanted, found: Mapping[str, _Column], keys: KeyType) -> list[str]:
-    name = _name(wanted, wanted.stamps)
+def _faults_of_stamps(options: PostgresOptions, found: Mapping[str, _Column], keys: KeyType) -> list[str]:
+    name = options.qualified(options.stamps_table)
     if not found:
-        text = _creation(wanted, keys.value, None).as_string().replace("\n", " ")
+        text = _creation(options, keys.value, None).as_string().replace("\n", " ")
         return [f"there is no table {name}; set create = true, or run: {text}"]
     needed = [*_STAMPS, "id"]
     missing = [column for column in needed if column not in found]
@@ -277,7 +324,9 @@ def _faults_of_stamps(wanted: Wanted, found: Mapping[str, _Column], keys: KeyTyp
         return [f"{name} has no column {_quoted(missing)}"]
     if _KEY_TYPES.get(found["id"].type) is not keys:
         return [f'column "id" of {name} is {found["id"].shown}; expected {keys.value}, as the table has it']
-    return _missing_rights(name, found, wanted.stamps_key, [c for c in needed if c not in wanted.stamps_key])
+    return _missing_rights(
+        name, found, options.stamps_key, [c for c in needed if c not in options.stamps_key]
+    )
 
 
 def _missing_rights(
@@ -363,15 +412,15 @@ _SCAN_STAMPS = """
 class Tables:
     """The tables as they were found, and the statements over them."""
 
-    def __init__(self, wanted: Wanted, keys: KeyType, data: Mapping[str, _Column]) -> None:
+    def __init__(self, options: PostgresOptions, keys: KeyType, data: Mapping[str, _Column]) -> None:
         self.keys = keys
-        self.is_jsonb = wanted.columns is None and data[wanted.document].type == "jsonb"
+        self.is_jsonb = options.columns is None and data[options.document].type == "jsonb"
         """Whether documents are sent as jsonb: as json else, which the server parses only once, then."""
         self._names = {
-            "target": _named(wanted.schema, wanted.table),
-            "stamps": _named(wanted.schema, wanted.stamps),
-            "id": _named(wanted.id),
-            "shard": _named(wanted.shard) if wanted.shard else sql.SQL("NULL"),
+            "target": _named(options.schema_name, options.table),
+            "stamps": _named(options.schema_name, options.stamps_table),
+            "id": _named(options.id),
+            "shard": _named(options.shard) if options.shard else sql.SQL("NULL"),
             "id_array": sql.SQL(f"{keys.value}[]"),  # one of three names of ours
             "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
         }
@@ -379,15 +428,15 @@ class Tables:
         self._record = _commas(
             [
                 sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
-                for column, field in (wanted.columns or {}).items()
+                for column, field in (options.columns or {}).items()
             ]
         )
-        self.write = self._write(wanted)
-        shard = _NONE if wanted.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
+        self.write = self._write(options)
+        shard = _NONE if options.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
         self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
         self.read = sql.SQL(_READ).format(
-            document=self._document(wanted),
-            stamp_shard=_NONE if wanted.shard is None else sql.SQL("AND s.shard = k.shard"),
+            document=self._document(options),
+            stamp_shard=_NONE if options.shard is None else sql.SQL("AND s.shard = k.shard"),
             target_shard=shard,
             **self._names,
         )
@@ -395,48 +444,48 @@ class Tables:
         self.clean = sql.SQL(_CLEAN).format(**self._names)
         # Documents that were there before pytube have no stamp. Which shard they are of is known where
         # the target says so; a guess could delete one that belongs to another shard.
-        self._scan = sql.SQL(_SCAN_TARGET if wanted.shard else _SCAN_STAMPS)
-        self._scan_by = self._names["id"] if wanted.shard else _named("id")
+        self._scan = sql.SQL(_SCAN_TARGET if options.shard else _SCAN_STAMPS)
+        self._scan_by = self._names["id"] if options.shard else _named("id")
 
     def scan(self, *, first: bool) -> sql.Composed:
         """One step of a scan: the first one, or from `%(after)s` on."""
         after = sql.SQL("TRUE") if first else sql.SQL("{} > %(after)s").format(self._scan_by)
         return self._scan.format(after=after, **self._names)
 
-    def _document(self, wanted: Wanted) -> sql.Composable:
+    def _document(self, options: PostgresOptions) -> sql.Composable:
         """The text of a row's document: that of its column, or the fields that its columns are of."""
-        if wanted.columns is None:
-            return sql.SQL("t.{}::text").format(_named(wanted.document))
+        if options.columns is None:
+            return sql.SQL("t.{}::text").format(_named(options.document))
         fields = [
             sql.SQL("t.{} AS {}").format(_named(column), _named(field))
-            for column, field in wanted.columns.items()
+            for column, field in options.columns.items()
         ]
         return sql.SQL("(SELECT pg_catalog.row_to_json(d)::text FROM (SELECT {}) d)").format(_commas(fields))
 
-    def _write(self, wanted: Wanted) -> sql.Composed:
+    def _write(self, options: PostgresOptions) -> sql.Composed:
         merged = [
             sql.SQL("{0} = CASE WHEN s.token <= excluded.token THEN excluded.{0} ELSE s.{0} END").format(
                 _named(name)
             )
             for name in _STAMPS
-            if name != "token" and name not in wanted.stamps_key
+            if name != "token" and name not in options.stamps_key
         ]
-        if wanted.columns is None:
+        if options.columns is None:
             fields, values = _NONE, _commas([_named("g", "doc")])
         else:
             parsed = sql.SQL("CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({})")
             fields = parsed.format(self._record)
-            values = _commas([_named("r", field) for field in wanted.columns.values()])
+            values = _commas([_named("r", field) for field in options.columns.values()])
         return sql.SQL(_WRITE).format(
-            stamps_key=_list(wanted.stamps_key),
+            stamps_key=_list(options.stamps_key),
             merge=_commas(merged),
-            columns=_list((*wanted.key, *wanted.data)),
-            key=_list(wanted.key),
-            key_values=_commas([_named("g", name) for name in wanted.stamps_key]),
-            and_shard=sql.SQL("AND s.shard = g.shard") if wanted.shard else _NONE,
+            columns=_list((*options.key, *options.data)),
+            key=_list(options.key),
+            key_values=_commas([_named("g", name) for name in options.stamps_key]),
+            and_shard=sql.SQL("AND s.shard = g.shard") if options.shard else _NONE,
             fields=fields,
             values=values,
-            updates=_commas([sql.SQL("{0} = excluded.{0}").format(_named(n)) for n in wanted.data]),
+            updates=_commas([sql.SQL("{0} = excluded.{0}").format(_named(n)) for n in options.data]),
             **self._names,
         )
 
@@ -464,10 +513,6 @@ def _commas(parts: Sequence[sql.Composable]) -> sql.Composed:
 
 def _names(names: Sequence[str]) -> sql.Composed:
     return _commas([sql.Identifier(name) for name in names])
-
-
-def _name(wanted: Wanted, table: str) -> str:
-    return f"{wanted.schema}.{table}"
 
 
 def _quoted(names: Sequence[str] | set[str]) -> str:

@@ -81,7 +81,7 @@ class RedisSink:
         """
         if self._servers is not None:
             return
-        servers = self._make_servers()
+        servers = Servers(self._options, self._resolver)
         try:
             await servers.refresh(self._options.timeout)
             for server in servers.all:
@@ -402,17 +402,6 @@ class RedisSink:
             )
 
     # --- the server and the options -------------------------------------------------------
-
-    def _make_servers(self) -> Servers:
-        options = self._options
-        how = options.connection()
-        return Servers(
-            (options.parts.hostname or "", options.parts.port or 6379),
-            cluster=options.cluster,
-            make=lambda address: Server(
-                address, options.pool_size, options.connect_timeout, self._resolver, how
-            ),
-        )
 
     async def _keep(self, servers: Servers) -> None:
         if self._servers is None:

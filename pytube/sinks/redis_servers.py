@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -83,6 +83,11 @@ class RedisOptions(ServerOptions):
         """The URL in its parts."""
         return urlsplit(self.url.get_secret_value())
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The server's, or that of any one of the cluster."""
+        return self.parts.hostname or "", self.parts.port or 6379
+
     def connection(self) -> dict[str, Any]:
         """Settings of redis-py's connections."""
         parts = self.parts
@@ -150,23 +155,17 @@ class Server:
     handshake of a new one.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        size: int,
-        connect_timeout: float,
-        resolver: Resolver,
-        how: Mapping[str, Any],
-    ) -> None:
-        """`size`: connections, at most; who needs one more waits. `how`: further settings of redis-py's."""
+    def __init__(self, address: Address, options: RedisOptions, resolver: Resolver) -> None:
+        """Connects to nothing yet. Who needs one more connection than `pool_size` waits."""
         self.name = f"{address[0]}:{address[1]}"
-        self._connect_timeout = connect_timeout
+        self._connect_timeout = options.connect_timeout
+        how = options.connection()
         self._kind = _SSLConnection if "ssl_cert_reqs" in how else _Connection
         self._resolver = resolver
         # A timeout of its own for each read would not bound the whole; `ask` does.
-        limits = {"socket_timeout": None, "socket_connect_timeout": connect_timeout}
+        limits = {"socket_timeout": None, "socket_connect_timeout": options.connect_timeout}
         self._settings = {"host": address[0], "port": address[1], "protocol": 2, **limits, **how}
-        self._slots = asyncio.Semaphore(size)
+        self._slots = asyncio.Semaphore(options.pool_size)
         self._idle: list[Connection] = []
         self._closed = False
 
@@ -254,20 +253,17 @@ async def _reply(connection: Connection) -> Any:
 class Servers:
     """All servers: one, or the primaries of a cluster."""
 
-    def __init__(self, seed: Address, *, cluster: bool, make: Callable[[Address], Server]) -> None:
-        """Connects to nothing yet. `seed`: the server, or any one of the cluster."""
-        self._seed = seed
-        self._cluster = cluster
-        self._make = make
+    def __init__(self, options: RedisOptions, resolver: Resolver) -> None:
+        """Connects to nothing yet."""
+        self._options = options
+        self._resolver = resolver
+        self._cluster = options.cluster
         self.in_doubt = False
         """Whether a server of the cluster failed since the slots were read: another one may have them now."""
-        self._known: dict[Address, Server] = {seed: make(seed)}
-        self._slots: list[Server | None] = []
-
-    @property
-    def seed(self) -> Server:
+        self.seed = Server(options.address, options, resolver)
         """The server that the configuration names."""
-        return self._known[self._seed]
+        self._known: dict[Address, Server] = {options.address: self.seed}
+        self._slots: list[Server | None] = []
 
     @property
     def all(self) -> list[Server]:
@@ -325,13 +321,13 @@ class Servers:
         slots: list[Server | None] = [None] * 16384
         for first, last, primary, *_ in ranges:
             # A server that does not know its own name gives none: it is the one that was asked.
-            host = primary[0].decode() if primary[0] else self._seed[0]
+            host = primary[0].decode() if primary[0] else self._options.address[0]
             address = host, primary[1]
             if address not in self._known:
-                self._known[address] = self._make(address)
+                self._known[address] = Server(address, self._options, self._resolver)
             slots[first : last + 1] = [self._known[address]] * (last + 1 - first)
         self._slots = slots
         self.in_doubt = False
         for address in [*self._known]:
-            if address != self._seed and self._known[address] not in slots:
+            if address != self._options.address and self._known[address] not in slots:
                 await self._known.pop(address).close()

@@ -23,7 +23,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.model import OK, Batch, Document, Documents, Id, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import Trial, in_groups, refuse_lapsed
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.calls import Abandoned, Flag
 from pytube.sinks.jsonl import on_one_line
 from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve
@@ -270,7 +270,7 @@ class WebhookOptions(ServerOptions):
         """How certificates are checked, and which one is ours; None for plain HTTP; raises `ConfigError`."""
         if urlsplit(self.url.get_secret_value()).scheme != "https":
             return None
-        return tls_context("webhook", self.ca_file, self.client_cert, self.client_key)
+        return tls_context("webhook", self)
 
 
 # --- the sink -------------------------------------------------------------------------------------
@@ -419,7 +419,9 @@ class WebhookSink:
 
     def _leave(self, batch: Batch) -> None:
         """The receiver may go on with a request of the batch."""
-        self._abandoned.add(batch, _Settling(self._options.settle_seconds))
+        over = Flag()
+        asyncio.get_running_loop().call_later(self._options.settle_seconds, over.set)
+        self._abandoned.add(batch, over)
 
     # --- answers --------------------------------------------------------------------------
 
@@ -455,18 +457,3 @@ class WebhookSink:
         for value in [*values, *(part for part in (parts.query, parts.path) if len(part) > 1)]:
             reason = reason.replace(value, "********")
         return dataclasses.replace(result, reason=reason[:LONGEST_REASON])
-
-
-class _Settling:
-    """A request that was not answered, until the receiver can't go on with it any more."""
-
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
-
-    def is_over(self) -> bool:
-        """Whether the time has passed."""
-        return time.monotonic() >= self._until
-
-    async def over(self) -> None:
-        """Wait until the time has passed."""
-        await asyncio.sleep(max(0.0, self._until - time.monotonic()))

@@ -10,7 +10,8 @@ from pydantic_core import PydanticUndefined
 
 from pytube.config import parse
 from pytube.sinks.kafka import KafkaOptions, KafkaSink
-from pytube.sinks.postgres import PostgresOptions, PostgresSink
+from pytube.sinks.postgres import PostgresSink
+from pytube.sinks.postgres_table import PostgresOptions
 from pytube.sinks.registry import SinkOptions
 from tests.docs.pages import BY_NAME, table_rows
 

@@ -25,10 +25,11 @@ RETRY_BLOCKED = 5.0
 """Seconds."""
 
 _OF_THE_DOCUMENT = (400, 413)
-_NOT_OF_THE_DOCUMENT = {"index_closed_exception", "cluster_block_exception", "index_not_found_exception"}
+_NO_INDEX = "index_not_found_exception"
+_NOT_OF_THE_DOCUMENT = {"index_closed_exception", "cluster_block_exception", _NO_INDEX}
 """Errors that have the status of a document's fault at some versions, but are about the whole index."""
 
-_OF_THE_ALIAS = {"index_not_found_exception", "illegal_argument_exception"}
+_OF_THE_ALIAS = {_NO_INDEX, "illegal_argument_exception"}
 """Errors of an alias that is gone, or takes no writes. The second has other causes as well."""
 
 _VALUE = re.compile(r"\s*(Preview of field's value|The prefix of the first immense term is): .*", re.DOTALL)
@@ -60,27 +61,6 @@ such document, or nothing to change in it.
 """
 
 
-@dataclass(slots=True)
-class Chunk:
-    """Items of one bulk request."""
-
-    items: list[Item]
-
-    @property
-    def body(self) -> bytes:
-        """The request's body."""
-        return b"".join([item.lines for item in self.items])
-
-    def needs_guard(self, *, is_alias: bool) -> bool:
-        """Whether the server could make the index for it: writes to an alias are guards themselves."""
-        return not is_alias or all(item.document.is_delete for item in self.items)
-
-    def halves(self) -> tuple[Chunk, Chunk]:
-        """The items in two requests."""
-        middle = len(self.items) // 2
-        return Chunk(self.items[:middle]), Chunk(self.items[middle:])
-
-
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The server holds a write of the key that is not older."""
@@ -104,13 +84,12 @@ class Lines:
         self._by_shard = options.routing == "shard"
         self._limit = options.bulk_bytes
 
-    def chunks(self, batch: Batch, results: list[Result]) -> Iterator[Chunk]:
-        """The batch in requests of at most `bulk_bytes`; what needs no request gets its result at once.
+    def chunks(self, batch: Batch, results: list[Result]) -> Iterator[list[Item]]:
+        """The items of each request, of at most `bulk_bytes`; what needs none gets its result at once.
 
         A document that is larger by itself has a request of its own.
         """
-        for items in in_groups(self._items(batch, results), lambda item: len(item.lines), self._limit):
-            yield Chunk(items)
+        return in_groups(self._items(batch, results), lambda item: len(item.lines), self._limit)
 
     def _items(self, batch: Batch, results: list[Result]) -> Iterator[Item]:
         tube = orjson.dumps(batch.tube)
@@ -176,16 +155,10 @@ def outcome(item: Mapping[str, Any]) -> Result | Conflict | Blocked:
     return Blocked(text)
 
 
-def is_missing(item: Mapping[str, Any]) -> bool:
-    """Whether one item of a bulk answer failed because there is no such alias, or no such index."""
+def _error_type(item: Mapping[str, Any]) -> str | None:
+    """By which error one item of a bulk answer failed; None where it did not."""
     (answer,) = item.values()
-    return (answer.get("error") or {}).get("type") == "index_not_found_exception"
-
-
-def may_be_of_the_alias(item: Mapping[str, Any]) -> bool:
-    """Whether one item of a bulk answer failed perhaps because the alias does not take writes any more."""
-    (answer,) = item.values()
-    return (answer.get("error") or {}).get("type") in _OF_THE_ALIAS
+    return (answer.get("error") or {}).get("type")
 
 
 def _reason(kind: str, error: Mapping[str, Any]) -> str:
@@ -219,10 +192,9 @@ def held_token(found: Mapping[str, Any], stamp: str, document: Document, reason:
     return held if held > own or (held == own and document.is_delete) else None
 
 
-def items_of(answer: Any, count: int) -> Sequence[Mapping[str, Any]] | None:
-    """The items of a bulk answer; None when they are not one for each document."""
-    items = answer.get("items", []) if isinstance(answer, dict) else []
-    return items if len(items) == count else None
+def reference(options: OpenSearchOptions, name: str, shard: int) -> dict[str, str]:
+    """How a request to `_mget` names a document."""
+    return {"_id": name} | ({"routing": str(shard)} if options.routing == "shard" else {})
 
 
 # --- one batch on its way -------------------------------------------------------------------------
@@ -267,8 +239,8 @@ class Delivery:
         """One result for each document, in order."""
         unsent = _UNSENT
         try:
-            for chunk in lines.chunks(self._batch, self._results):
-                await self._write(chunk)
+            for items in lines.chunks(self._batch, self._results):
+                await self._write(items)
         except SinkUnavailable as error:
             if not self._answered:
                 raise
@@ -277,8 +249,12 @@ class Delivery:
             raise SinkUnavailable(f"{self._client.where} takes nothing: {self._blocked[0]}")
         return [unsent if result is _UNSENT else result for result in self._results]
 
-    async def _write(self, chunk: Chunk) -> None:
-        guard = GUARD if chunk.needs_guard(is_alias=self._index.is_alias) else b""
+    async def _write(self, items: Sequence[Item]) -> None:
+        """Write them by one request."""
+        # Writes to an alias are guards themselves.
+        needs_guard = not self._index.is_alias or all(item.document.is_delete for item in items)
+        guard = [GUARD] if needs_guard else []
+        lines = [*guard, *(item.lines for item in items)]
         try:
             answer = await self._client.request(
                 "POST",
@@ -290,28 +266,28 @@ class Delivery:
                     # Else an index that somebody has deleted comes back without settings and mappings.
                     "require_alias": "true" if self._index.is_alias else "false",
                 },
-                body=guard + chunk.body,
+                body=b"".join(lines),
                 begin=lambda: refuse_lapsed(self._client.where, self._batch),
             )
         except Refused as error:
-            await self._handle_refusal(chunk, error)
+            await self._handle_refusal(items, error)
             return
-        items = items_of(answer, len(chunk.items) + bool(guard))
-        if items is None:
-            raise SinkTimeout(
-                f"{self._client.where}: not one answer for each of {len(chunk.items)} documents"
-            )
+        answers = answer.get("items", []) if isinstance(answer, dict) else []
+        if len(answers) != len(lines):
+            raise SinkTimeout(f"{self._client.where}: not one answer for each of {len(items)} documents")
         self._answered = True
         conflicts: list[tuple[Item, str]] = []
-        is_misplaced = self._index.is_alias and answer.get("errors") and any(map(is_missing, items))
-        for item, found in zip(chunk.items, items[bool(guard) :], strict=True):
+        is_misplaced = (
+            self._index.is_alias and answer.get("errors") and _NO_INDEX in map(_error_type, answers)
+        )
+        for item, found in zip(items, answers[len(guard) :], strict=True):
             came = OK if not answer.get("errors") else outcome(found)
             if is_misplaced and not isinstance(came, Blocked):
                 # The server does not see that a delete asks for an alias: it went to an index of that name.
                 came = Blocked(f"{self._index.name} is no alias any more")
             if came is not OK:
-                is_moved = may_be_of_the_alias if self._index.is_alias else is_missing
-                self.may_have_moved |= bool(is_misplaced) or is_moved(found)
+                moved = _OF_THE_ALIAS if self._index.is_alias else {_NO_INDEX}
+                self.may_have_moved |= bool(is_misplaced) or _error_type(found) in moved
             if isinstance(came, Conflict):
                 conflicts.append((item, came.reason))
             elif isinstance(came, Blocked):
@@ -322,17 +298,18 @@ class Delivery:
         if conflicts:
             await self._resolve(conflicts)
 
-    async def _handle_refusal(self, chunk: Chunk, error: Refused) -> None:
+    async def _handle_refusal(self, items: Sequence[Item], error: Refused) -> None:
         """The whole request was refused."""
         if error.status == 413:
-            if len(chunk.items) > 1:
-                for half in chunk.halves():
-                    await self._write(half)
+            if len(items) > 1:
+                middle = len(items) // 2
+                await self._write(items[:middle])
+                await self._write(items[middle:])
                 return
-            (item,) = chunk.items
+            (item,) = items
             self._results[item.at] = Reject(f"its {len(item.lines)} bytes are more than the server takes")
         elif error.status == 429:  # the server is up, and asks for fewer requests
-            for item in chunk.items:
+            for item in items:
                 self._results[item.at] = Retry(RETRY_BUSY, f"{self._client.where} is busy: {error}")
         elif error.status in _NOTHING_DONE:
             raise SinkUnavailable(f"{self._client.where} takes nothing: {error}") from error
@@ -357,11 +334,7 @@ class Delivery:
     async def _held(self, items: list[Item]) -> Sequence[Mapping[str, Any]]:
         """What the server holds for each; an empty answer where it can't tell."""
         unknown: list[Mapping[str, Any]] = [{}] * len(items)
-        wanted = [
-            {"_id": item.name}
-            | ({"routing": str(item.document.shard)} if self._options.routing == "shard" else {})
-            for item in items
-        ]
+        wanted = [reference(self._options, item.name, item.document.shard) for item in items]
         try:
             answer = await self._client.request(
                 "POST",

@@ -167,8 +167,7 @@ class Client:
             self._headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         tls = None
         if any(url.startswith("https:") for url in options.url):
-            files = options.ca_file, options.client_cert, options.client_key
-            tls = http.tls_context("opensearch", *files, verify=options.verify)
+            tls = http.tls_context("opensearch", options, verify=options.verify)
         names = resolver or Resolver(options.connect_timeout)
         self._nodes = [
             http.Client(

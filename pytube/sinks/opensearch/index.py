@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
@@ -202,26 +203,31 @@ def _targets(options: OpenSearchOptions, name: str, about: Mapping[str, Any]) ->
 
 async def delete(client: Client, name: str) -> None:
     """Delete an index, if there is one."""
-    try:
+    with explained(client, f'delete "{name}"', missing_ok=True):
         await client.request("DELETE", path_of(name))
-    except Refused as error:
-        if error.status != 404:
-            raise explain(client, f'delete "{name}"', error) from error
 
 
-def explain(client: Client, what: str, error: Refused) -> ConfigError | SinkUnavailable:
-    """The server's refusal to do `what` at open, as an error of ours.
+@contextmanager
+def explained(client: Client, what: str, *, missing_ok: bool = False) -> Iterator[None]:
+    """Raise the server's refusal to do `what` as an error of ours.
 
-    What the server's side can heal while the worker runs is `SinkUnavailable`.
+    What the server's side can heal while the worker runs is `SinkUnavailable`. `missing_ok`: that there is no
+    such index or alias is no error.
     """
-    where = f'sink "opensearch": {client.where} refused to {what}'
-    if error.status == 401:
-        return ConfigError(f"{where}: it does not know who we are; check user and password, or api_key")
-    if error.status == 403:
-        return SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})")
-    if error.status == 400:
-        return ConfigError(f"{where}: {error}")
-    return SinkUnavailable(f"{where}: {error}")
+    try:
+        yield
+    except Refused as error:
+        where = f'sink "opensearch": {client.where} refused to {what}'
+        if error.status == 401:
+            raise ConfigError(
+                f"{where}: it does not know who we are; check user and password, or api_key"
+            ) from error
+        if error.status == 403:
+            raise SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})") from error
+        if error.status == 400:
+            raise ConfigError(f"{where}: {error}") from error
+        if error.status != 404 or not missing_ok:
+            raise SinkUnavailable(f"{where}: {error}") from error
 
 
 async def find(client: Client, options: OpenSearchOptions) -> tuple[str, dict[str, Any]] | None:
@@ -277,24 +283,22 @@ def handed_on(about: Mapping[str, Any]) -> dict[str, str]:
 
 async def describe(client: Client, names: str) -> dict[str, Any]:
     """The settings, mappings and aliases of each index of these names, joined by commas."""
-    try:
-        found: dict[str, Any] = await client.request("GET", path_of(names), params={"flat_settings": "true"})
-    except Refused as error:
-        if error.status == 404:
-            return {}
-        raise explain(client, f'describe "{names}"', error) from error
+    found: dict[str, Any] = {}
+    with explained(client, f'describe "{names}"', missing_ok=True):
+        found |= await client.request("GET", path_of(names), params={"flat_settings": "true"})
     return found
 
 
 async def _create(client: Client, options: OpenSearchOptions) -> None:
     alias = options.create == "alias"
     name = options.index + (_FIRST if alias else "")
-    try:
-        await create(client, options, name, {options.index: {}} if alias else {})
-    except Refused as error:
-        if error.kind != "resource_already_exists_exception":
-            raise explain(client, f'create the index "{name}"', error) from error
-        # Another worker was quicker; or an index of that name is there, without the alias.
+    with explained(client, f'create the index "{name}"'):
+        try:
+            await create(client, options, name, {options.index: {}} if alias else {})
+        except Refused as error:
+            # Another worker was quicker; or an index of that name is there, without the alias.
+            if error.kind != "resource_already_exists_exception":
+                raise
 
 
 async def create(
@@ -356,7 +360,5 @@ async def _mend(client: Client, options: OpenSearchOptions, name: str, about: Ma
     if STAMP.keys() <= _stamp_fields(options, about).keys():
         return
     body = {"properties": {options.stamp: {"properties": STAMP}}}
-    try:
+    with explained(client, f'map the field "{options.stamp}" of "{name}"'):
         await client.request("PUT", f"{path_of(name)}/_mapping", body=body)
-    except Refused as error:
-        raise explain(client, f'map the field "{options.stamp}" of "{name}"', error) from error

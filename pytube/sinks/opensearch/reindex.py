@@ -19,7 +19,7 @@ from pytube.sinks.opensearch.index import (
     Pair,
     create,
     describe,
-    explain,
+    explained,
     find,
     handed_on,
     path_of,
@@ -45,7 +45,7 @@ class IndexReindexer:
 
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
-        self._client: Client | None = None
+        self._client = Client(options)
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -159,15 +159,14 @@ class IndexReindexer:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            await self._client.close()
+        await self._client.close()
 
     # --- what is there --------------------------------------------------------------------
 
     async def _find(self) -> tuple[Pair | None, str, About]:
         """The reindex that is under way, and the index that the alias is on."""
         index = self._options.index
-        found = await find(self._connected(), self._options)
+        found = await find(self._client, self._options)
         if found is None:
             raise UsageError(f'there is no alias "{index}" yet; start a worker, which creates it')
         name, about = found
@@ -195,7 +194,7 @@ class IndexReindexer:
 
     async def _holder(self, alias: str) -> tuple[str, About] | None:
         """The index that the alias is on, and what is known of it; None when there is no such alias."""
-        return next(iter((await describe(self._connected(), alias)).items()), None)
+        return next(iter((await describe(self._client, alias)).items()), None)
 
     async def _new(self, pair: Pair | None) -> tuple[str, About]:
         pair = _required(pair, self._options.index)
@@ -227,17 +226,16 @@ class IndexReindexer:
         Asked by removing an alias that nobody has: the version would say less, since forks count their own.
         """
         action = _remove(name, unused)
-        try:
-            await self._connected().request("POST", "/_aliases", body={"actions": [action]})
-        except Refused as error:
-            if error.status == 404:
-                return
-            if error.status == 400:
+        with explained(self._client, "change aliases", missing_ok=True):
+            try:
+                await self._client.request("POST", "/_aliases", body={"actions": [action]})
+            except Refused as error:
+                if error.status != 400:
+                    raise
                 raise UsageError(
-                    f"{self._connected().where} can't move an alias safely: its `_aliases` does not know "
+                    f"{self._client.where} can't move an alias safely: its `_aliases` does not know "
                     "must_exist; a reindex needs OpenSearch 2.12 or newer, or Elasticsearch 7.11 or newer"
                 ) from error
-            raise explain(self._connected(), "change aliases", error) from error
 
     # --- changes --------------------------------------------------------------------------
 
@@ -245,14 +243,12 @@ class IndexReindexer:
         """The new index with its own alias, which tells whose it is if nothing else is done."""
         aliases = {pair.green: _routing(about, pair.index)}
         meta = {_META: {"tube": tube}, **handed_on(about)}
-        try:
-            await create(self._connected(), self._options, pair.new_index, aliases, meta)
-        except Refused as error:
-            raise explain(self._connected(), f'create the index "{pair.new_index}"', error) from error
+        with explained(self._client, f'create the index "{pair.new_index}"'):
+            await create(self._client, self._options, pair.new_index, aliases, meta)
 
     async def _delete_leftovers(self) -> bool:
         """Delete new indices of starts that were interrupted before anything was written; whether any was."""
-        found = await describe(self._connected(), f"{self._options.index}{GREEN}*")
+        found = await describe(self._client, f"{self._options.index}{GREEN}*")
         mine = [
             name
             for name, about in found.items()
@@ -292,15 +288,8 @@ class IndexReindexer:
     async def _request(
         self, method: str, path: str, *, what: str, body: Mapping[str, Any] | None = None
     ) -> Any:
-        try:
-            return await self._connected().request(method, path, body=body)
-        except Refused as error:
-            raise explain(self._connected(), what, error) from error
-
-    def _connected(self) -> Client:
-        if self._client is None:
-            self._client = Client(self._options)
-        return self._client
+        with explained(self._client, what):
+            return await self._client.request(method, path, body=body)
 
 
 def _required(pair: Pair | None, index: str) -> Pair:

@@ -9,10 +9,9 @@ from typing import Any, Self
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
-from pytube.sinks.opensearch.bulk import Delivery, Lines, deliver, is_possible
+from pytube.sinks.opensearch.bulk import Delivery, Lines, deliver, is_possible, reference
 from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import (
-    Index,
     Targets,
     delete,
     ensure,
@@ -121,7 +120,12 @@ class OpenSearchSink:
         """
         client, _ = self._open()
         stamp = self._options.stamp
-        where = {"routing": str(shard)} if self._options.routing == "shard" else {}
+        params = {
+            **({"routing": str(shard)} if self._options.routing == "shard" else {}),
+            # Without it, documents of a shard that is down are left out silently.
+            "allow_partial_search_results": "false",
+            "filter_path": "hits.hits.sort,hits.hits.fields",
+        }
         search: dict[str, Any] = {
             "size": PAGE,
             "track_total_hits": False,
@@ -140,10 +144,17 @@ class OpenSearchSink:
         }
         # Asked each time: only a write would notice that a reindex is over.
         for index in (await look_up(client, self._options, tube)).written:
-            await self._refresh(client, index)
+            # Makes everything searchable that was acknowledged.
+            refreshed = await _ask(client, "scanned", f"{index.path}/_refresh")
+            if failed := refreshed.get("_shards", {}).get("failed", 0):
+                raise SinkUnavailable(
+                    f"{client.where} could not be scanned: {failed} shards of the index failed"
+                )
             after: Mapping[str, Any] = {}
             while True:
-                hits = await self._page(client, index, where, {**search, **after})
+                path, body = f"{index.path}/_search", {**search, **after}
+                page = await _ask(client, "scanned", path, params=params, body=body)
+                hits = page.get("hits", {}).get("hits", [])
                 if hits:
                     yield [_id(hit, f"{stamp}.text") for hit in hits]
                 if len(hits) < PAGE:
@@ -159,15 +170,10 @@ class OpenSearchSink:
         found: dict[Key, Stored] = dict.fromkeys(keys, Stored())
         if not possible:
             return found
-        by_shard = self._options.routing == "shard"
-        wanted = [{"_id": names[at]} | ({"routing": str(keys[at][0])} if by_shard else {}) for at in possible]
+        wanted = [reference(self._options, names[at], keys[at][0]) for at in possible]
         params = {"filter_path": "docs.found,docs._source,docs.error.type"}
-        try:
-            answer = await client.request(
-                "POST", f"{targets.searched.path}/_mget", params=params, body={"docs": wanted}
-            )
-        except Refused as error:
-            raise SinkUnavailable(f"{client.where} could not be read: {error}") from error
+        path = f"{targets.searched.path}/_mget"
+        answer = await _ask(client, "read", path, params=params, body={"docs": wanted})
         documents = answer.get("docs", [])
         if len(documents) != len(wanted):
             raise SinkUnavailable(f"{client.where} answered {len(documents)} of {len(wanted)} documents")
@@ -267,31 +273,13 @@ class OpenSearchSink:
             raise SinkUnavailable('sink "opensearch" is not open')
         return self._opened
 
-    async def _refresh(self, client: Client, index: Index) -> None:
-        """Make everything searchable that was acknowledged."""
-        try:
-            answer = await client.request("POST", f"{index.path}/_refresh")
-        except Refused as error:
-            raise SinkUnavailable(f"{client.where} could not be scanned: {error}") from error
-        failed = answer.get("_shards", {}).get("failed", 0)
-        if failed:
-            raise SinkUnavailable(f"{client.where} could not be scanned: {failed} shards of the index failed")
 
-    async def _page(
-        self, client: Client, index: Index, where: Mapping[str, str], search: Mapping[str, Any]
-    ) -> Sequence[Mapping[str, Any]]:
-        params = {
-            **where,
-            # Without it, documents of a shard that is down are left out silently.
-            "allow_partial_search_results": "false",
-            "filter_path": "hits.hits.sort,hits.hits.fields",
-        }
-        try:
-            answer = await client.request("POST", f"{index.path}/_search", params=params, body=search)
-        except Refused as error:
-            raise SinkUnavailable(f"{client.where} could not be scanned: {error}") from error
-        hits: Sequence[Mapping[str, Any]] = answer.get("hits", {}).get("hits", [])
-        return hits
+async def _ask(client: Client, what: str, path: str, **request: Any) -> Any:
+    """The server's answer; that it can't be scanned or read, if it refuses."""
+    try:
+        return await client.request("POST", path, **request)
+    except Refused as error:
+        raise SinkUnavailable(f"{client.where} could not be {what}: {error}") from error
 
 
 def _id(hit: Mapping[str, Any], text: str) -> Id:
