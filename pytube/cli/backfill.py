@@ -17,9 +17,8 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
-from pytube.cli.context import database_options, json_option
+from pytube.cli.context import current_settings, database_options, json_option
 from pytube.cli.output import changing, is_terminal, print_json, print_list, seconds
-from pytube.cli.program import Settings
 from pytube.db.database import Database
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
@@ -76,11 +75,9 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _limits_of(tube: str, given: dict[str, Any]) -> BackfillLimits:
     """What is configured for the tube, but for what was given."""
-    settings = click.get_current_context().find_object(Settings)
-    limits = BackfillLimits()
-    if settings is not None and settings.has_file:
-        configured = settings.config().tubes.get(tube)
-        limits = BackfillLimits.of(configured.backfill) if configured is not None else limits
+    settings, limits = current_settings(), BackfillLimits()
+    if settings.has_file and (configured := settings.config().tubes.get(tube)) is not None:
+        limits = BackfillLimits.of(configured.backfill)
     values: dict[str, Any] = {name: None if value == _OFF else value for name, value in given.items()}
     return dataclasses.replace(limits, **values)
 

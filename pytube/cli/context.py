@@ -85,7 +85,7 @@ def database_options(
         def wrapper(
             *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
         ) -> Any:
-            context, settings = click.get_current_context(), _settings()
+            context, settings = click.get_current_context(), current_settings()
             if dsn is not None and (configured or settings.is_option) and settings.has_file:
                 config = settings.config()
                 if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
@@ -107,7 +107,8 @@ def database_options(
     return decorate
 
 
-def _settings() -> Settings:
+def current_settings() -> Settings:
+    """The global options of the command that runs."""
     settings = click.get_current_context().find_object(Settings)
     assert settings is not None
     return settings
@@ -115,7 +116,7 @@ def _settings() -> Settings:
 
 def config_of(database: Database) -> Config:
     """The configuration, with the database that was named in place of its own."""
-    config = _settings().config()
+    config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)
     replaced = {"dsn": database.dsn, "hosts": {}, "schema_name": database.schema}
