@@ -187,7 +187,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
             raise unknown_outbox(name)
     rows = sample.partitions
     if as_json:
-        found = sample.hosts[0].verification
+        found = sample.hosts[0]
         print_json(
             [
                 {"outbox": one.name}

@@ -286,10 +286,10 @@ def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
 
 def _json(sample: FleetSample) -> list[dict[str, Any]]:
     """Those of tubes; the host is left out where there is only one."""
-    verified = {host.host: host.verification for host in sample.hosts}
+    hosts = {host.host: host for host in sample.hosts}
     rows = []
     for one in _by_kind(sample)[0]:
-        of_tube = verified[one.host].of(one.name)
+        of_tube = hosts[one.host].of(one.name)
         rows.append(
             {"tube": one.name}
             | partition_json(one, _JSON)
@@ -300,8 +300,8 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
                 "sample": next(map(asdict, of_tube.samples), None),
                 "hindered": [
                     {"what": each.what, "reason": each.reason, "seconds": each.seconds}
-                    for each in sample.hindered
-                    if (each.host, each.tube, each.partition) == one.key
+                    for each in of_tube.hindered
+                    if each.partition == one.partition
                 ],
             }
         )
@@ -315,9 +315,7 @@ def _brief(sample: FleetSample) -> list[str]:
 
 def _told(sample: FleetSample) -> list[str]:
     samples = (
-        f"{place(host.host)}{one.tube}: last sample: {one}"
-        for host in sample.hosts
-        for one in host.verification.samples
+        f"{place(host.host)}{one.tube}: last sample: {one}" for host in sample.hosts for one in host.samples
     )
     return [*trouble_lines(sample), *samples]
 
@@ -328,8 +326,7 @@ def _told(sample: FleetSample) -> list[str]:
 def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
     """A row for each worker process, and a line for each disagreement."""
     found = disagreements(sample, pytube.__version__)
-    unread = down_lines(sample)
-    unread += [f"{place(host.host)}{what}" for host in sample.hosts for what in host.not_read]
+    unread = [*down_lines(sample), *sample.not_read]
     if as_json:
         workers = [_worker_json(worker) for worker in sample.workers]
         print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})

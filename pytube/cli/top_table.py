@@ -19,7 +19,7 @@ import pytube
 from pytube.cli.output import partitions_shown, seconds
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
-from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker, place
+from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
 from pytube.health.troubles import disagreements, lines
 from pytube.health.watcher import FleetWatcher
 
@@ -352,9 +352,8 @@ class TopApp(App[None]):
             return [printable(f"not read: {self._down}")]
         if sample is None:
             return []
-        unseen = [f"{place(host.host)}{what}" for host in sample.hosts for what in host.not_read]
         fits = map(str, disagreements(sample, pytube.__version__))
-        return [*lines(sample), *unseen, *map(printable, fits)]
+        return [*lines(sample), *sample.not_read, *map(printable, fits)]
 
     def _cursor_key(self) -> str | None:
         table = self._table

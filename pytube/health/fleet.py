@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 from uuid import UUID
@@ -331,21 +331,6 @@ class LastSample:
         return f"{told}, and of {self.undecided} it is not known" if self.undecided else told
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """Of all tubes of a host."""
-
-    unverified: tuple[Unverified, ...] = ()
-    samples: tuple[LastSample, ...] = ()
-
-    def of(self, tube: str) -> Verification:
-        """Of one tube."""
-        return Verification(
-            tuple(one for one in self.unverified if one.tube == tube),
-            tuple(one for one in self.samples if one.tube == tube),
-        )
-
-
 # --- hosts, and all of them ------------------------------------------------------------------------
 
 
@@ -371,7 +356,8 @@ class HostSample:
     """When it was counted what waits, which may be longer ago where that takes long."""
     took: float = 0.0
     """Seconds that this reading took the server."""
-    verification: Verification = field(default_factory=Verification)
+    unverified: Sequence[Unverified] = ()
+    samples: Sequence[LastSample] = ()
 
     @property
     def down(self) -> str | None:
@@ -387,13 +373,9 @@ class HostSample:
             partitions=[one for one in self.partitions if one.name == tube],
             kafka=[one for one in self.kafka if one.tube == tube],
             hindered=[one for one in self.hindered if one.tube == tube],
-            verification=self.verification.of(tube),
+            unverified=[one for one in self.unverified if one.tube == tube],
+            samples=[one for one in self.samples if one.tube == tube],
         )
-
-    @property
-    def not_read(self) -> list[str]:
-        """What was not looked at, in sentences."""
-        return [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
 
     @property
     def workers(self) -> list[Worker]:
@@ -461,9 +443,13 @@ class FleetSample:
         return [one for host in self.hosts for one in host.kafka]
 
     @property
-    def hindered(self) -> list[Hindrance]:
-        """Of all hosts, what slows partitions down."""
-        return [one for host in self.hosts for one in host.hindered]
+    def not_read(self) -> list[str]:
+        """What was not looked at, in sentences."""
+        return [
+            f"{place(host.host)}{what} could not be seen by this role (tube_monitor may)"
+            for host in self.hosts
+            for what in host.unseen
+        ]
 
     @property
     def down(self) -> dict[str | None, str]:

@@ -15,7 +15,7 @@ from pytube import admin
 from pytube.admin import Parking
 from pytube.backfill.admin import Backfills
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube
-from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker, place
+from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
 from pytube.health.troubles import disagreements, lines
 from pytube.web.actions import Wanted, buttons, number, text
 from pytube.web.html import (
@@ -134,11 +134,10 @@ def _troubles(
     if (late := site.sampler.why_late()) is not None:
         found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
-    unseen = [f"{place(one.host)}{what}" for one in sample.hosts for what in one.not_read]
     boxes = [
         _box("Troubles", found, "troubles"),
         _box("What disagrees", disagree, "troubles mild"),
-        _box("Not looked at", unseen, "notice"),
+        _box("Not looked at", sample.not_read, "notice"),
     ]
     if found or disagree:
         return joined(boxes)
