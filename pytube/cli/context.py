@@ -206,6 +206,24 @@ def tube_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")(command)
 
 
+def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--limit`."""
+    return click.option(
+        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
+    )(command)
+
+
+def lock_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--wait`, for the lock of a table."""
+    return click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
+    )(command)
+
+
 def partition_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--partition`."""
     return click.option(

@@ -8,7 +8,14 @@ import click
 import orjson
 
 from pytube import admin
-from pytube.cli.context import Duration, database_options, json_option, partition_option, tube_option
+from pytube.cli.context import (
+    Duration,
+    database_options,
+    json_option,
+    limit_option,
+    partition_option,
+    tube_option,
+)
 from pytube.cli.output import print_list
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -102,7 +109,7 @@ def _what(name: str, partition: int | None) -> str:
 
 @click.command()
 @click.option("--tube", "name", metavar="NAME", help="Only what concerned this tube.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options()
 def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import confirm, database_options, json_option, yes_option
+from pytube.cli.context import confirm, database_options, json_option, limit_option, lock_option, yes_option
 from pytube.cli.output import (
     changing,
     heading_line,
@@ -82,13 +82,7 @@ def create(
     default=None,
     help="Give TABLE a trigger by which its writers wake a sleeping worker. Without it, workers poll.",
 )
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
-)
+@lock_option
 @json_option
 @database_options(opens=Outboxes)
 def adopt(
@@ -218,7 +212,7 @@ def acknowledge(outboxes: Outboxes, name: str) -> None:
 
 @outbox.command()
 @click.argument("name", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options(opens=Outboxes)
 def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parked, Parking, Seen
-from pytube.cli.context import Duration, confirm, database_options, json_option, yes_option
+from pytube.cli.context import Duration, confirm, database_options, json_option, limit_option, yes_option
 from pytube.cli.output import key_shown, print_json, print_list
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -63,7 +63,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @park.command("list")
 @_filters
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options()
 def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:

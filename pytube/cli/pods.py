@@ -18,6 +18,7 @@ from pytube.cli.context import (
     confirm,
     database_options,
     json_option,
+    limit_option,
     partition_option,
     tube_option,
     yes_option,
@@ -77,7 +78,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @pods.command("list")
 @_filters
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options()
 def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:

@@ -37,10 +37,7 @@ COMMANDS = {
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
-    "top": (
-        "top",
-        "Watch tubes, partitions and workers on a terminal.",
-    ),
+    "top": ("status", "Watch tubes, partitions and workers on a terminal."),
     "touch": (
         "operators",
         "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",

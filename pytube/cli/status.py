@@ -1,12 +1,14 @@
-"""`pytube status`: partitions, or with `--fleet` the worker processes; metrics of the fleet."""
+"""`pytube status`: partitions, or with `--fleet` the worker processes; metrics of the fleet. `pytube top`."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -27,7 +29,7 @@ from pytube.cli.output import (
 )
 from pytube.counts import printable
 from pytube.db.database import Database
-from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError, WrongKind
+from pytube.errors import DatabaseUnavailable, UnknownTube, UsageError, WrongKind, how_to_install
 from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
 from pytube.health.troubles import disagreements, down_lines, kafka_lines
@@ -355,3 +357,31 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
         "elections": sorted(worker.elections),
         "leads": [{"tube": name, "partition": partition} for name, partition in worker.leads],
     }
+
+
+# --- the fleet as one live table, which needs the extra `top` -------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@database_options(several=True)
+def top(databases: Sequence[Database], interval: float) -> None:
+    """Watch tubes, partitions and workers on a terminal.
+
+    The last line names the keys. Needs the role tube_monitor.
+    """
+    if find_spec("textual") is None:
+        raise UsageError(f"pytube top needs the package textual: {how_to_install('top')}")
+    if not is_terminal():
+        raise UsageError("pytube top draws on a terminal, and stdout is none; use pytube status --watch")
+    from pytube.cli.top import TopApp
+
+    # A line of a log would be written across the screen; what matters of it is in the samples.
+    logging.disable(logging.CRITICAL)
+    TopApp(databases, interval).run()
