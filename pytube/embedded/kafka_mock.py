@@ -41,8 +41,7 @@ class MockKafka(EmbeddedServer):
     def bootstrap(self) -> str:
         """The bootstrap servers; `EmbeddedError` when it does not run."""
         if not self.running:
-            message = "the mock of Kafka does not run: call start first"
-            raise EmbeddedError(message)
+            raise EmbeddedError("the mock of Kafka does not run: call start first")
         return self._address.read_text().strip()
 
     def _prepare(self) -> list[str]:

@@ -110,8 +110,9 @@ class RealKafka(JavaServer):
             env=java.environment(),
         )
         if done.returncode != 0:
-            message = f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
-            raise EmbeddedError(message)
+            raise EmbeddedError(
+                f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
+            )
 
     def _properties(self) -> dict[str, str | int]:
         broker, controller = f"{HOST}:{self._port.number}", f"{HOST}:{self._controller.number}"
