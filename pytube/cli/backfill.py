@@ -18,7 +18,7 @@ from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import BackfillLimits, Progress
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import current_settings, database_options, json_option
-from pytube.cli.output import changing, is_terminal, print_json, print_list, seconds
+from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
 from pytube.db.database import Database
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
@@ -338,20 +338,16 @@ class ProgressDisplay:
         if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
             return
         self._last, self._at = state, time.monotonic()
-        if self._as_json:
-            print_json(dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left})
-        else:
-            click.echo(line)
+        value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
+        tell(line, value, as_json=self._as_json)
 
     def message(self, text: str) -> None:
         """Show any other message."""
         if self._change is not None:
             self._shown[text] = text
             self._change(list(self._shown.values()))
-        elif self._as_json:
-            print_json({"message": text})
         else:
-            click.echo(text)
+            tell(text, {"message": text}, as_json=self._as_json)
 
 
 @contextmanager

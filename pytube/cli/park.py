@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -47,16 +46,9 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
     @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
     @functools.wraps(command)
-    def wrapper(
-        *arguments: Any,
-        name: str | None,
-        shard: int | None,
-        key: str | None,
-        error: str | None,
-        older_than: timedelta | None,
-        **options: Any,
-    ) -> Any:
-        return command(*arguments, parking=Parking(name, shard, key, error, older_than), **options)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        chosen = Parking(*map(options.pop, ("name", "shard", "key", "error", "older_than")))
+        return command(*arguments, parking=chosen, **options)
 
     return wrapper
 

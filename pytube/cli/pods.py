@@ -61,17 +61,9 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
     @click.option("--key", metavar="ID", help="Only those with this id. All pods of the range are looked at.")
     @functools.wraps(command)
-    def wrapper(
-        *arguments: Any,
-        name: str,
-        partition: int | None,
-        first: int | None,
-        last: int | None,
-        shard: int | None,
-        key: str | None,
-        **options: Any,
-    ) -> Any:
-        return command(*arguments, chosen=Pods(name, partition, first, last, shard, key), **options)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        chosen = Pods(*map(options.pop, ("name", "partition", "first", "last", "shard", "key")))
+        return command(*arguments, chosen=chosen, **options)
 
     return wrapper
 

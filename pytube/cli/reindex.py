@@ -13,7 +13,7 @@ import click
 from pytube.backfill.limits import BackfillLimits
 from pytube.cli.backfill import Job, run_backfills
 from pytube.cli.context import config_of, current_settings, database_options, json_option
-from pytube.cli.output import print_json, print_rows
+from pytube.cli.output import print_json, print_rows, tell
 from pytube.cli.verify import print_report
 from pytube.config import Config
 from pytube.db.database import Database
@@ -132,10 +132,8 @@ def status(target: _Target, as_json: bool) -> None:
         click.get_current_context().exit(1)
     if found is not None:
         _tell(target.tube, found, as_json=as_json)
-    elif as_json:
-        print_json(None)
     else:
-        click.echo(f"no reindex of tube {target.tube} is under way")
+        tell(f"no reindex of tube {target.tube} is under way", None, as_json=as_json)
 
 
 @reindex.command()

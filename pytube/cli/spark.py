@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option
-from pytube.cli.output import print_json, print_list
+from pytube.cli.output import print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -174,13 +174,12 @@ def backfill(
             began=lambda number: job.append(f"backfill {number}"),
             **options,
         )
-    if as_json:
-        print_json({"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds})
-    else:
-        click.echo(
-            f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
-            f"in {done.seconds:.1f} s"
-        )
+    tell(
+        f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
+        f"in {done.seconds:.1f} s",
+        {"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds},
+        as_json=as_json,
+    )
 
 
 @spark.command()
