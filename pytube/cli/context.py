@@ -191,44 +191,22 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--yes`."""
-    return click.option("--yes", is_flag=True, help="Don't ask before it is done.")(command)
-
-
-def tube_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tube`, which it needs."""
-    return click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")(command)
-
-
-def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--limit`."""
-    return click.option(
-        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
-    )(command)
-
-
-def lock_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--wait`, for the lock of a table."""
-    return click.option(
-        "--wait",
-        type=click.FloatRange(min=0),
-        default=60.0,
-        show_default=True,
-        help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
-    )(command)
-
-
-def partition_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--partition`."""
-    return click.option(
-        "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
-    )(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Don't ask before it is done.")
+tube_option = click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")
+partition_option = click.option(
+    "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
+)
+lock_option = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:

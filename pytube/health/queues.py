@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
@@ -85,40 +85,6 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
     for name, number in partitions.items():
         if not is_expected(config, name):
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
-
-
-def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
-    try:
-        samples = list(sample_ids(connection, schema))
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
-        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
-        return
-    for sample in samples:
-        yield _check_sample(sample)
-    if not samples:
-        yield ok("ids", "an index proves them unique in each attached table")
-
-
-def _check_sample(sample: Sample) -> Check:
-    subject, column = f"ids of {sample.table}", sample.column
-    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
-    looked += "all" if sample.is_whole else "not all"
-    if sample.trouble is not None:
-        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
-        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
-    if sample.repeated:
-        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
-        return fail(
-            subject,
-            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
-            "of rows with one id, any one becomes the document",
-            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
-        )
-    finding = f"no index proves {column} unique; no value stands twice in {looked}"
-    if sample.is_key:
-        return ok(subject, finding)
-    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
 
 
 def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
@@ -242,48 +208,35 @@ _SAMPLE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What was found in one attached table; `trouble` says why it was not looked at."""
+def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether one id is one row in attached tables, where no index proves it: in a sample, in bounded time.
 
-    table: str
-    column: str
-    is_key: bool
-    """Whether the column may be taken for unique, as that of a partitioned table's primary key."""
-    rows: int = 0
-    """How many were looked at."""
-    is_whole: bool = False
-    """Whether these are all."""
-    repeated: int = 0
-    """Ids that stand more than once among them."""
-    examples: Sequence[str] = ()
-    trouble: str | None = None
-
-
-def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
-    """Look for ids that stand more than once, with the rights of this session, in bounded time.
-
-    Only root tables whose id column no index proves unique are looked at.
-
-    Args:
-        connection: autocommit.
-        schema: where our SQL is.
-
-    Raises:
-        psycopg.Error: the tables to look at could not be listed.
+    With the rights of this session, which is autocommit. Only root tables are looked at.
     """
+    try:
+        checks = list(_check_tables(connection, schema))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        return
+    yield from checks
+    if not checks:
+        yield ok("ids", "an index proves them unique in each attached table")
+
+
+def _check_tables(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
     ends = time.monotonic() + _TOTAL
-    tables = _fetch(connection, within(_UNPROVEN, schema), LIMIT)
-    for folder, table, shown, column, is_key, predicate in tables:
+    for folder, name, table, column, is_key, predicate in _fetch(
+        connection, within(_UNPROVEN, schema), LIMIT
+    ):
         # The predicate comes from the registry, where it was checked.
         condition = "" if predicate is None else f" AND ({predicate}\n)"
         until = min(time.monotonic() + LIMIT, ends)
         try:
-            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=shown), until - time.monotonic())
+            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=table), until - time.monotonic())
             percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
             query = sql.SQL(_SAMPLE).format(
                 id=sql.Identifier(column),
-                table=sql.Identifier(folder, table),
+                table=sql.Identifier(folder, name),
                 percent=percent,
                 condition=sql.SQL(condition),
             )
@@ -291,9 +244,40 @@ def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
         except psycopg.Error as error:
             if is_connection_lost(error):
                 raise
-            yield Sample(shown, column, is_key, trouble=_trouble(error))
+            finding = f"no index proves {column} unique, and its rows were not looked at: {_trouble(error)}"
+            yield warn(f"ids of {table}", finding, f"run the doctor as a role that may read {table}")
         else:
-            yield Sample(shown, column, is_key, rows, percent == 100.0, repeated, examples)
+            looked = f"the {rows} rows of the tube that were looked at, which are "
+            looked += "all" if percent == 100.0 else "not all"
+            yield _check_sample(table, column, looked, repeated, examples, is_key=is_key)
+
+
+def _check_sample(
+    table: str, column: str, looked: str, repeated: int, examples: Sequence[str], *, is_key: bool
+) -> Check:
+    """What a sample says of one table.
+
+    Args:
+        table: the table.
+        column: that of its ids.
+        looked: which rows were looked at, in words.
+        repeated: how many ids stand more than once among them.
+        examples: some of these.
+        is_key: whether the column may be taken for unique, as that of a partitioned table's primary key.
+    """
+    if repeated:
+        some = ", ".join(key if key.isprintable() else repr(key) for key in examples)
+        return fail(
+            f"ids of {table}",
+            f"values of {column} that stand more than once: {repeated} ({some}), in {looked}; "
+            "of rows with one id, any one becomes the document",
+            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
+        )
+    finding = f"no index proves {column} unique; no value stands twice in {looked}"
+    if is_key:
+        return ok(f"ids of {table}", finding)
+    remedy = f"make a unique index on {column}, or attach it by a column that has one"
+    return warn(f"ids of {table}", finding, remedy)
 
 
 def _fetch(connection: psycopg.Connection, query: sql.Composed, seconds: float) -> list[tuple[Any, ...]]:
