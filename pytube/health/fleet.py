@@ -88,36 +88,36 @@ class Partition:
     """Pods of backfills; None for outboxes."""
     control: Count | None = None
     """Control pods; None for outboxes, and at a glance."""
-    lag: float | None
+    lag: float | None = None
     """Age of the oldest pod or record; None when none waits."""
     backfill_lag: float | None = None
     inserted: int = 0
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
     deleted: int = 0
-    leader: str | None
+    leader: str | None = None
     """Client id of the leader, or of the one that is lost; None when nobody leads."""
     leader_id: UUID | None = None
     instance_id: UUID | None = None
     election: str | None = None
-    epoch: int | None
-    leads_for: float | None
-    renewed_ago: float | None
-    state: str
+    epoch: int | None = None
+    leads_for: float | None = None
+    renewed_ago: float | None = None
+    state: str = "free"
     """`leads`; `failing`: terms end by the same failure, one after the other; `free`: nobody leads; `lost`:
     the term ran out without being released; `sink down` or `source down`: the leader can't deliver;
     `pausing`: an operator has paused it, and its leader has not come to rest yet; `paused`: it has;
     `stopped`: a worker has stopped the tube."""
-    sink_down: str | None
+    sink_down: str | None = None
     """Why the sink takes nothing; None while it does, or nobody leads."""
-    sink_down_for: float | None
+    sink_down_for: float | None = None
     source_down: str | None = None
     """Why rows can't be read; None while they can, or nobody leads."""
     source_down_for: float | None = None
-    failing: str | None
+    failing: str | None = None
     """By what failure terms end, one after the other; None: they don't."""
-    failing_terms: int | None
-    failing_for: float | None
-    paused: str | None
+    failing_terms: int | None = None
+    failing_for: float | None = None
+    paused: str | None = None
     """Why it is paused, also while nobody leads; None when it is not."""
     paused_kind: str | None = None
     """`operator`, or why a worker has stopped the tube: `poison` or `park_limit`."""

@@ -163,15 +163,6 @@ _PROCESSES: Final = r"""
 """
 
 
-_NOBODY: Final[dict[str, Any]] = dict.fromkeys(
-    (
-        *("leader", "epoch", "leads_for", "renewed_ago", "sink_down", "sink_down_for"),
-        *("failing", "failing_terms", "failing_for", "paused"),
-    )
-) | {"state": "free"}
-"""What `_LEADERS` has of no partition that nobody leads or pauses."""
-
-
 class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
@@ -275,7 +266,7 @@ class Reader:
         parked, retrying = self._parked.get(connection), self._retrying.get(connection)
         partitions = []
         for key, load in loads.items():
-            found = load | leaders.get(key, _NOBODY)
+            found = load | leaders.get(key, {})
             if load["kind"] == "tube":
                 found["sink_emptied_for"] = emptied.get(key[0])
                 if parked is not None:
