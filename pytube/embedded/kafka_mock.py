@@ -52,9 +52,6 @@ class MockKafka(EmbeddedServer):
     def _serves(self) -> bool:
         return self._address.exists() and self._address.read_text().endswith("\n")
 
-    def _release(self) -> None:
-        """Its ports are its own."""
-
 
 def serve(brokers: int, address: Path) -> None:
     """Be the cluster."""

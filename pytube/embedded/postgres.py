@@ -161,19 +161,13 @@ class Postgres(EmbeddedServer):
         Raises:
             EmbeddedError: there is no such version here, or the port is taken.
         """
-        super().__init__(directory)
+        folder = find(version)
+        self._bin = for_everyone(folder) if is_root() else folder
+        super().__init__(directory, Port(port))
         self._data = self.directory / "data"
         self._user = RUN_AS if is_root() else None
-        folder = find(version)
-        self._bin = for_everyone(folder) if self._user else folder
-        self._port = Port(port)
         self._settings = {**SETTINGS, **(settings or {})}
         self._sockets: Path | None = None
-
-    @property
-    def port(self) -> int:
-        """The port on 127.0.0.1."""
-        return self._port.number
 
     @property
     def socket_directory(self) -> Path:
@@ -216,7 +210,7 @@ class Postgres(EmbeddedServer):
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
-        self._port.release()
+        super()._release()
 
     def _prepare(self) -> list[str]:
         if not (self._data / "PG_VERSION").exists():

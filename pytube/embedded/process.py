@@ -227,13 +227,19 @@ class EmbeddedServer:
     GUARD: ClassVar[signal.Signals] = signal.SIGKILL
     """What ends it when we do."""
 
-    def __init__(self, directory: Path | str) -> None:
-        """Nothing runs before `start`. The directory is made if it is missing."""
+    def __init__(self, directory: Path | str, *ports: Port) -> None:
+        """Nothing runs before `start`. The directory is made if missing; `ports` are those of the server."""
         self.directory = Path(directory).resolve()
+        self._ports = ports
         self.log = self.directory / f"{self.NAME.lower()}.log"
         self._process: ServerProcess | None = None
         self._user: str | None = None
         """Who runs it; None: we do."""
+
+    @property
+    def port(self) -> int:
+        """Its port on loopback, the same over restarts; the first, where it has several."""
+        return self._ports[0].number
 
     @property
     def running(self) -> bool:
@@ -307,7 +313,8 @@ class EmbeddedServer:
 
     def _release(self) -> None:
         """Let the ports go."""
-        raise NotImplementedError
+        for port in self._ports:
+            port.release()
 
 
 def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
