@@ -43,7 +43,7 @@ COMMANDS = {
         "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",
     ),
     "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
-    "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),
+    "park": ("operators", "Documents that could not be delivered: look at them, retry or drop them."),
     "pause": (
         "operators",
         "Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.",
