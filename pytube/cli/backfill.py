@@ -17,9 +17,8 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
-from pytube.cli.context import database_options, json_option
-from pytube.cli.output import changing, is_terminal, print_json, print_list, seconds
-from pytube.cli.program import Settings
+from pytube.cli.context import current_settings, database_options, json_option
+from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
@@ -76,11 +75,9 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
     """What is configured for the tube, but for what was given."""
-    settings = click.get_current_context().find_object(Settings)
-    limits = BackfillConfig()
-    if settings is not None and settings.has_file:
-        configured = settings.config().tubes.get(tube)
-        limits = configured.backfill if configured is not None else limits
+    settings, limits = current_settings(), BackfillConfig()
+    if settings.has_file and (configured := settings.config().tubes.get(tube)) is not None:
+        limits = configured.backfill
     return limits.model_copy(update={name: None if value == _OFF else value for name, value in given.items()})
 
 
@@ -340,20 +337,16 @@ class ProgressDisplay:
         if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
             return
         self._last, self._at = state, time.monotonic()
-        if self._as_json:
-            print_json(dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left})
-        else:
-            click.echo(line)
+        value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
+        tell(line, value, as_json=self._as_json)
 
     def message(self, text: str) -> None:
         """Show any other message."""
         if self._change is not None:
             self._shown[text] = text
             self._change(list(self._shown.values()))
-        elif self._as_json:
-            print_json({"message": text})
         else:
-            click.echo(text)
+            tell(text, {"message": text}, as_json=self._as_json)
 
 
 @contextmanager

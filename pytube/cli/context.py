@@ -85,7 +85,7 @@ def database_options(
         def wrapper(
             *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
         ) -> Any:
-            context, settings = click.get_current_context(), _settings()
+            context, settings = click.get_current_context(), current_settings()
             if dsn is not None and (configured or settings.is_option) and settings.has_file:
                 config = settings.config()
                 if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
@@ -107,7 +107,8 @@ def database_options(
     return decorate
 
 
-def _settings() -> Settings:
+def current_settings() -> Settings:
+    """The global options of the command that runs."""
     settings = click.get_current_context().find_object(Settings)
     assert settings is not None
     return settings
@@ -115,7 +116,7 @@ def _settings() -> Settings:
 
 def config_of(database: Database) -> Config:
     """The configuration, with the database that was named in place of its own."""
-    config = _settings().config()
+    config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)
     replaced = {"dsn": database.dsn, "hosts": {}, "schema_name": database.schema}
@@ -190,26 +191,22 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--yes`."""
-    return click.option("--yes", is_flag=True, help="Don't ask before it is done.")(command)
-
-
-def tube_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tube`, which it needs."""
-    return click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")(command)
-
-
-def partition_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--partition`."""
-    return click.option(
-        "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
-    )(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Don't ask before it is done.")
+tube_option = click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")
+partition_option = click.option(
+    "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
+)
+lock_option = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:

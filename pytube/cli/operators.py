@@ -1,15 +1,30 @@
-"""`pytube touch`, `pytube pause`, `pytube resume`, `pytube audit`."""
+"""What operators do by hand: `pytube touch`, `pause`, `resume` and `audit`, and `pytube park …`."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import click
 import orjson
+import psycopg
 
 from pytube import admin
-from pytube.cli.context import Duration, database_options, json_option, partition_option, tube_option
-from pytube.cli.output import print_list
+from pytube.admin import Parked, Parking, Seen
+from pytube.cli.context import (
+    Duration,
+    confirm,
+    database_options,
+    json_option,
+    limit_option,
+    partition_option,
+    tube_option,
+    yes_option,
+)
+from pytube.cli.output import key_shown, print_json, print_list
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -102,7 +117,7 @@ def _what(name: str, partition: int | None) -> str:
 
 @click.command()
 @click.option("--tube", "name", metavar="NAME", help="Only what concerned this tube.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options()
 def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
@@ -124,3 +139,135 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
         as_json=as_json,
         shown=lambda row: {"details": orjson.dumps(row.details).decode()},
     )
+
+
+# --- what was set aside with its error: `pytube park …` ---------------------------------------------------
+
+_COLUMNS = {
+    "tube": "tube",
+    "shard": "shard",
+    "id": "id",
+    "op": "op",
+    "attempts": "attempts",
+    "first_at": "first",
+    "parked_at": "since",
+    "retried_at": "retried",
+    "error": "error",
+}
+_PREVIEW = 5
+
+
+@click.group()
+def park() -> None:
+    """Documents that could not be delivered: look at them, retry or drop them."""
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which keys, as `parking`."""
+
+    @click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
+    @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
+    @click.option("--key", metavar="ID", help="Only this id; needs --tube.")
+    @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
+    @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        chosen = Parking(*map(options.pop, ("name", "shard", "key", "error", "older_than")))
+        return command(*arguments, parking=chosen, **options)
+
+    return wrapper
+
+
+@park.command("list")
+@_filters
+@limit_option
+@json_option
+@database_options()
+def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
+    """List parked documents, with their errors."""
+    with database.connect() as connection:
+        rows = admin.list_parked(connection, parking, database.schema, limit)
+    print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown)
+
+
+@park.command()
+@tube_option
+@click.option("--key", metavar="ID", required=True, help="The id.")
+@click.option("--shard", type=click.IntRange(min=0), help="Its shard, where several have the id.")
+@json_option
+@database_options()
+def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
+    """Show one parked document: its error in full, and what was sent, where that is kept (park_documents)."""
+    with database.connect() as connection:
+        rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
+        if not rows:
+            raise UsageError(
+                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` names those that are"
+            )
+        if len(rows) > 1:
+            raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
+        text: str | None = None
+        try:
+            document = admin.parked_document(connection, rows[0].park_id, database.schema)
+            text = None if document is None else document.decode(errors="backslashreplace")
+            missing = "not kept"
+        except UsageError:
+            missing = "not shown: only tube_admin may see it"
+    if as_json:
+        print_json(asdict(rows[0]) | {"document": text})
+        return
+    shown = {name: getattr(rows[0], name) for name in _COLUMNS} | _shown(rows[0])
+    for line, value in (*shown.items(), ("document", missing if text is None else text)):
+        click.echo(f"{line}: {'-' if value is None else value}")
+
+
+@park.command()
+@_filters
+@yes_option
+@database_options()
+def retry(database: Database, parking: Parking, yes: bool) -> None:
+    """Touch parked documents, so that they are delivered or parked again."""
+    _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
+
+
+@park.command()
+@_filters
+@yes_option
+@database_options()
+def drop(database: Database, parking: Parking, yes: bool) -> None:
+    """Forget parked documents. The sink stays as it is until they are touched."""
+    _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
+
+
+def _act(
+    database: Database,
+    parking: Parking,
+    verb: str,
+    act: Callable[[psycopg.Connection, Parking, str, Seen], int],
+    done: str,
+    *,
+    yes: bool,
+) -> None:
+    if parking.tube is None:
+        raise UsageError("give --tube: whose parked documents are meant?")
+    with database.connect() as connection:
+        seen = admin.see_parked(connection, parking, database.schema)
+        count = seen.count
+        if not count:
+            click.echo("nothing of that is parked")
+            return
+        if not yes:
+            rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
+            print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
+            rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
+            confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
+        acted = act(connection, parking, database.schema, seen)
+        rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
+        what = (
+            say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
+        )
+        click.echo(f"{what} {is_or_are(acted)} {done}{rest}")
+
+
+def _shown(row: Parked) -> dict[str, Any]:
+    return {"id": key_shown(row.id)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import confirm, database_options, json_option, yes_option
+from pytube.cli.context import confirm, database_options, json_option, limit_option, lock_option, yes_option
 from pytube.cli.output import (
     changing,
     heading_line,
@@ -23,6 +23,7 @@ from pytube.cli.output import (
     print_rows,
     seconds,
     shown,
+    tell,
     terminal_width,
 )
 from pytube.cli.status import OUTBOX_COLUMNS, OUTBOX_JSON, partition_json, partition_rows
@@ -82,13 +83,7 @@ def create(
     default=None,
     help="Give TABLE a trigger by which its writers wake a sleeping worker. Without it, workers poll.",
 )
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
-)
+@lock_option
 @json_option
 @database_options(opens=Outboxes)
 def adopt(
@@ -109,16 +104,13 @@ def _print_change(made: str, before: OutboxSettings | None, now: OutboxSettings,
     """What `create` or `adopt` has done; `made`: the word for an outbox that is new."""
     changes = [] if before is None else _changes(before, now)
     done = made if before is None else "changed" if changes else "unchanged"
-    if as_json:
-        print_json(asdict(now) | {"done": done})
-    elif before is None:
+    text = f"outbox {now.outbox} is {done}"
+    if before is None:
         wakes = "wake workers" if now.wakes else "do not wake workers, which poll"
-        click.echo(
-            f"outbox {now.outbox} is {done}: table {now.tbl}, partitions {now.partitions}, "
-            f"values {now.value_type}; writers {wakes}"
-        )
-    else:
-        click.echo(f"outbox {now.outbox} is {done}" + (f": {', '.join(changes)}" if changes else ""))
+        text += f": table {now.tbl}, partitions {now.partitions}, values {now.value_type}; writers {wakes}"
+    elif changes:
+        text += f": {', '.join(changes)}"
+    tell(text, asdict(now) | {"done": done}, as_json=as_json)
 
 
 def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
@@ -138,10 +130,8 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 def drop(outboxes: Outboxes, name: str, force: bool, as_json: bool) -> None:
     """Drop the outbox NAME. Refused while records wait in its own table; an adopted table stays, as it is."""
     was = outboxes.drop(name, force=force)
-    if as_json:
-        print_json(asdict(was) | {"done": "dropped"})
-    else:
-        click.echo(f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else ""))
+    text = f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else "")
+    tell(text, asdict(was) | {"done": "dropped"}, as_json=as_json)
 
 
 @outbox.command("list")
@@ -187,7 +177,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
             raise unknown_outbox(name)
     rows = sample.partitions
     if as_json:
-        found = sample.hosts[0].verification
+        found = sample.hosts[0]
         print_json(
             [
                 {"outbox": one.name}
@@ -218,7 +208,7 @@ def acknowledge(outboxes: Outboxes, name: str) -> None:
 
 @outbox.command()
 @click.argument("name", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options(opens=Outboxes)
 def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
@@ -282,10 +272,8 @@ def retry(
     if ids:
         outboxes.parked_of(name, ids)  # refuses those that are not parked, before it does anything
     count = outboxes.retry(name, ids or None, topic=topic, key=key)
-    if as_json:
-        print_json({"outbox": name, "retried": count})
-    else:
-        click.echo(f"records of outbox {name} to be sent again: {count}")
+    again = f"records of outbox {name} to be sent again: {count}"
+    tell(again, {"outbox": name, "retried": count}, as_json=as_json)
 
 
 @outbox.command()
@@ -339,13 +327,9 @@ def discard(
         rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
         confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
     count = outboxes.discard(name, ids)
-    if as_json:
-        print_json({"outbox": name, "discarded": count})
-    else:
-        gone = (
-            "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
-        )
-        click.echo(f"records of outbox {name} that are discarded: {count}{gone}")
+    rest = "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
+    gone = f"records of outbox {name} that are discarded: {count}{rest}"
+    tell(gone, {"outbox": name, "discarded": count}, as_json=as_json)
 
 
 # --- a load -----------------------------------------------------------------------------------

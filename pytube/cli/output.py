@@ -55,6 +55,14 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, default=str).decode())
 
 
+def tell(text: str, value: Any, *, as_json: bool) -> None:
+    """Print a sentence, or the value as JSON."""
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(text)
+
+
 def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
     """Print rows: for a terminal as `shown`, else as `lines`.
 

@@ -18,6 +18,7 @@ from pytube.cli.context import (
     confirm,
     database_options,
     json_option,
+    limit_option,
     partition_option,
     tube_option,
     yes_option,
@@ -60,24 +61,16 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
     @click.option("--key", metavar="ID", help="Only those with this id. All pods of the range are looked at.")
     @functools.wraps(command)
-    def wrapper(
-        *arguments: Any,
-        name: str,
-        partition: int | None,
-        first: int | None,
-        last: int | None,
-        shard: int | None,
-        key: str | None,
-        **options: Any,
-    ) -> Any:
-        return command(*arguments, chosen=Pods(name, partition, first, last, shard, key), **options)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        chosen = Pods(*map(options.pop, ("name", "partition", "first", "last", "shard", "key")))
+        return command(*arguments, chosen=chosen, **options)
 
     return wrapper
 
 
 @pods.command("list")
 @_filters
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@limit_option
 @json_option
 @database_options()
 def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:

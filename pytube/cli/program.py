@@ -37,16 +37,13 @@ COMMANDS = {
     ),
     "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
     "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
-    "top": (
-        "top",
-        "Watch tubes, partitions and workers on a terminal.",
-    ),
+    "top": ("status", "Watch tubes, partitions and workers on a terminal."),
     "touch": (
         "operators",
         "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",
     ),
     "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
-    "park": ("park", "Documents that could not be delivered: look at them, retry or drop them."),
+    "park": ("operators", "Documents that could not be delivered: look at them, retry or drop them."),
     "pause": (
         "operators",
         "Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.",

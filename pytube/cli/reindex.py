@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.backfill import Job, run_backfills
-from pytube.cli.context import config_of, database_options, json_option
-from pytube.cli.output import print_json, print_rows
-from pytube.cli.program import Settings
+from pytube.cli.context import config_of, current_settings, database_options, json_option
+from pytube.cli.output import print_json, print_rows, tell
 from pytube.cli.verify import print_report
 from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
@@ -90,9 +89,7 @@ def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
     @database_options(several=True, configured=True)
     @functools.wraps(command)
     def wrapper(*arguments: Any, databases: Sequence[Database], tube: str, **options: Any) -> Any:
-        settings = click.get_current_context().find_object(Settings)
-        assert settings is not None
-        if len(settings.config().hosts) > 1:
+        if len(current_settings().config().hosts) > 1:
             raise UsageError(
                 f"tube {tube!r} can't be reindexed: several hosts are configured, and the new index would be "
                 "filled with the rows of one of them alone; fill another index by a second tube, "
@@ -136,10 +133,8 @@ def status(target: _Target, as_json: bool) -> None:
         click.get_current_context().exit(1)
     if found is not None:
         _tell(target.tube, found, as_json=as_json)
-    elif as_json:
-        print_json(None)
     else:
-        click.echo(f"no reindex of tube {target.tube} is under way")
+        tell(f"no reindex of tube {target.tube} is under way", None, as_json=as_json)
 
 
 @reindex.command()

@@ -33,27 +33,26 @@ def sink() -> None:
 
 
 @sink.command()
-@click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
+@tube_option
 @click.option("--yes", is_flag=True, help="Send, although what the receiver takes can't be taken back.")
 @json_option
 @click.pass_obj
-def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
+def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
     """Run the conformance suite against the real sink of a tube, in a place of its own.
 
     The place is another index, table, topic, file or key prefix. It is deleted afterwards, also when the
     command is interrupted. No document of the tube is read or changed. Exit code 1 when a check fails, or
     when something is left.
     """
-    configured = settings.config().tube(tube).sink
+    configured = settings.config().tube(name).sink
     # Without its parts: the suite writes documents of any form.
     built = build_sink(configured.type, configured.options, request_timeout=configured.request_timeout)
     if not isinstance(built, Trying):
         raise ConfigError(
-            f"the sink {configured.type} of tube {tube!r} has no method `trial`, so that there is no place "
+            f"the sink {configured.type} of tube {name!r} has no method `trial`, so that there is no place "
             "of its own for the checks; see docs/sinks.md"
         )
-    trying = built
-    first = trying.trial("trial-0", KeyType.BIGINT)
+    first = built.trial("trial-0", KeyType.BIGINT)
     if first.erase is None and not yes:
         raise UsageError(
             f"{len(names_of_checks())} checks would send to {first.where} and the like; what is sent can't "
@@ -66,7 +65,7 @@ def check(settings: Settings, tube: str, yes: bool, as_json: bool) -> None:
     found: list[Checked] = []
     interruption = Interruption()
     with _on_signals(interruption) as received:
-        for checked in run_checks(trying.trial, left.append, interruption):
+        for checked in run_checks(built.trial, left.append, interruption):
             found.append(checked)
             if checked.left is not None:
                 left.append(checked.left)

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from glob import glob
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import database_options, json_option
-from pytube.cli.output import print_json, print_list
-from pytube.cli.program import Settings
-from pytube.cli.spark_work import (
-    check_path,
-    check_table,
-    check_whole,
-    has_numbers,
-    host_of,
-    number_or_name,
-    package,
-    read,
-    read_sink,
-    showing_progress,
-    spark_errors,
-    start_session,
-    tell_touched,
-)
+from pytube.cli.context import current_settings, database_options, json_option
+from pytube.cli.output import print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
 from pytube.model import KeyType
+from pytube.tubes.tables import find_table
 from pytube.tubes.tables import jobs as all_jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pytube.config import TubeConfig
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
 _TUBE = click.option("--tube", "tubes", multiple=True, required=True, metavar="NAME", help="One, or several.")
 _JOB = click.option(
     "--job",
+    "job_id",
     metavar="NAME",
     help="What is run again under the same name writes only what is missing. Default: a new one.",
 )
@@ -46,20 +42,30 @@ _OP = click.option(
     "--op", type=click.Choice(list("IUDTB")), default="T", show_default=True, help="B: at low priority."
 )
 
+_EVERY = 1.0
+"""Seconds between two looks at the progress; five times as many where it goes to a file."""
+
 
 @click.group()
 def spark() -> None:
     """Fan-outs, backfills and reconciliation by PySpark, on this machine."""
 
 
-def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what a Spark session wants, as `session`, which starts it."""
+def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a database and those of a Spark session, which `session` starts."""
 
     @click.option("--cores", default="*", show_default=True, metavar="N", help="Tasks at a time.")
     @click.option(
-        "--connections", type=click.IntRange(min=1), default=4, show_default=True, help="To the database."
+        "--connections",
+        "max_connections",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="To the database.",
     )
     @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark.")
+    @json_option
+    @database_options()
     @functools.wraps(command)
     def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
         settings = dict(pair.partition("=")[::2] for pair in conf)
@@ -78,9 +84,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_OP
 @_JOB
 @click.option("--staged", is_flag=True, help="All at once, at the end.")
-@spark_options
-@json_option
-@database_options()
+@_spark_options
 def touch(
     database: Database,
     session: Callable[[], SparkSession],
@@ -89,28 +93,24 @@ def touch(
     kind: str,
     key: str,
     shard: str | None,
-    op: str,
-    job: str | None,
     staged: bool,
-    connections: int,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Touch the ids that are in files."""
     of_spark = package()
     check_path(path)
     texts = () if has_numbers(database, tubes) else (key,)
-    with showing_progress(database, job, as_json=as_json):
+    with showing_progress(database, options["job_id"], as_json=as_json):
         df = read(session(), kind, path, texts)
         done = of_spark.touch(
             df,
             tubes=tubes,
             dsn=host_of(database),
-            op=op,
             id=key,
             shard=number_or_name(shard),
-            job_id=job,
             publish="staged" if staged else "direct",
-            max_connections=connections,
+            **options,
         )
     tell_touched(done, as_json=as_json)
 
@@ -122,36 +122,20 @@ def touch(
 @click.option("--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Of the ids.")
 @_OP
 @_JOB
-@spark_options
-@json_option
-@database_options()
+@_spark_options
 def fanout(
     database: Database,
     session: Callable[[], SparkSession],
     tubes: tuple[str, ...],
     query: str,
-    shard: int,
-    ranges: int,
-    op: str,
-    job: str | None,
-    connections: int,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Touch the ids that a query gives, several ranges of them at a time."""
     of_spark = package()
     has_numbers(database, tubes)  # that is: they are there
-    with showing_progress(database, job, as_json=as_json):
-        done = of_spark.fanout_sql(
-            session(),
-            query,
-            tubes=tubes,
-            dsn=host_of(database),
-            shard=shard,
-            op=op,
-            ranges=ranges,
-            job_id=job,
-            max_connections=connections,
-        )
+    with showing_progress(database, options["job_id"], as_json=as_json):
+        done = of_spark.fanout_sql(session(), query, tubes=tubes, dsn=host_of(database), **options)
     tell_touched(done, as_json=as_json)
 
 
@@ -164,20 +148,14 @@ def fanout(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
 @click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
-@spark_options
-@json_option
-@database_options()
+@_spark_options
 def backfill(
     database: Database,
     session: Callable[[], SparkSession],
     tube: str,
     table: str,
-    order_col: str | None,
-    ranges: int,
-    backlog: int | None,
-    supersede: bool,
-    connections: int,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Backfill a table, several ranges of it at a time; one that was interrupted goes on.
 
@@ -192,21 +170,16 @@ def backfill(
             session(),
             tube,
             table,
-            order_col,
             dsn=host_of(database),
-            ranges=ranges,
-            backlog=backlog,
-            supersede=supersede,
-            max_connections=connections,
             began=lambda number: job.append(f"backfill {number}"),
+            **options,
         )
-    if as_json:
-        print_json({"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds})
-    else:
-        click.echo(
-            f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
-            f"in {done.seconds:.1f} s"
-        )
+    tell(
+        f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
+        f"in {done.seconds:.1f} s",
+        {"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds},
+        as_json=as_json,
+    )
 
 
 @spark.command()
@@ -234,9 +207,7 @@ def backfill(
     "--tube", "tubes", multiple=True, metavar="NAME", help="Touch what differs; default: only tell."
 )
 @_JOB
-@spark_options
-@json_option
-@database_options()
+@_spark_options
 def reconcile(
     database: Database,
     session: Callable[[], SparkSession],
@@ -249,8 +220,8 @@ def reconcile(
     shard: str | None,
     key_type: str | None,
     tubes: tuple[str, ...],
-    job: str | None,
-    connections: int,
+    job_id: str | None,
+    max_connections: int,
     as_json: bool,
 ) -> None:
     """Compare a table with what a sink has, and touch what differs.
@@ -260,9 +231,7 @@ def reconcile(
     of_spark = package()
     check_path(path)
     check_table(database, table)
-    settings = click.get_current_context().find_object(Settings)
-    assert settings is not None
-    check_whole(settings, {*tubes, sink_tube})
+    check_whole({*tubes, sink_tube})
     if tubes:
         has_numbers(database, tubes)
     place = number_or_name(shard)
@@ -270,7 +239,7 @@ def reconcile(
         sink_tube = tubes[0]
     spark_session = session()
     with of_spark.snapshot(spark_session, host_of(database)) as moment:
-        rows = moment.table(table, partitions=connections)
+        rows = moment.table(table, partitions=max_connections)
         found = of_spark.reconcile(
             rows,
             read_sink(spark_session, kind, path, rows, key, sink_tube, place),
@@ -281,8 +250,8 @@ def reconcile(
             shard=place,
             key_type=key_type,
             told=None,
-            max_connections=connections,
-            **({"job_id": job} if job else {}),
+            max_connections=max_connections,
+            **({"job_id": job_id} if job_id else {}),
         )
     if as_json:
         counts = {name: getattr(found, name) for name in ("source", "sink", "missing", "extra", "different")}
@@ -319,3 +288,165 @@ def jobs(database: Database, as_json: bool) -> None:
         as_json=as_json,
         shown=lambda row: {"tubes": ", ".join(row["tubes"])},
     )
+
+
+# --- what they share: a session, files, and a line that shows how far a job is ----------------------------
+
+
+def package() -> ModuleType:
+    """The package; `ConfigError` where Spark is not installed."""
+    try:
+        import pyspark  # noqa: F401 # is it there?
+    except ImportError:
+        raise ConfigError(f"Spark is not installed: {how_to_install('spark')}") from None
+    import pytube.spark
+
+    return pytube.spark
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what Spark raises, such as for a missing file at another place, as a sentence."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "pyspark":
+            raise
+        from pytube.spark.session import sentence
+
+        raise PytubeError(sentence(error)) from error
+
+
+def start_session(cores: str, settings: dict[str, str]) -> SparkSession:
+    """A Spark session on this machine."""
+    from pytube.spark.session import local
+
+    return local(cores, settings)
+
+
+def host_of(database: Database) -> Any:
+    """The database for Spark's side."""
+    from pytube.spark.hosts import Host
+
+    return Host(database.dsn.get_secret_value(), database.schema)
+
+
+def number_or_name(shard: str | None) -> str | int | None:
+    """The option `--shard`: a number, or a column's name."""
+    return int(shard) if shard is not None and shard.isdecimal() else shard
+
+
+def check_path(path: str) -> None:
+    """Raise `ConfigError` if there is no such file on this machine; of other places Spark will say so."""
+    if "://" not in path and not (Path(path).exists() or glob(path)):  # noqa: PTH207 # a pattern of any folder
+        raise ConfigError(f"there is no file or folder {path}")
+
+
+def check_table(database: Database, table: str) -> None:
+    """Raise `UnknownTable` if there is no such table."""
+    with database.connect() as connection:
+        find_table(connection, table)
+
+
+def check_whole(tubes: Iterable[str | None]) -> None:
+    """Raise `UsageError` if the configuration splits documents of one of the tubes."""
+    configured: Mapping[str, TubeConfig] = {}
+    with suppress(ConfigError):  # what else is wrong with a file that need not be there is no concern of ours
+        configured = current_settings().config().tubes
+    for name in tubes:
+        if name is not None and name in configured and configured[name].sink.parts is not None:
+            raise UsageError(
+                f"tube {name!r} splits its documents (key `parts` of its sink), and Spark compares rows with "
+                f"whole documents; use `pytube verify --tube {name}`"
+            )
+
+
+def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
+    """Whether the keys of tubes are numbers; raises `UnknownTube` if there is no such tube."""
+    from pytube.spark.job import kind_of_tubes
+
+    with host_of(database).connect() as connection:
+        return bool(kind_of_tubes(connection, tubes).is_number)
+
+
+def read(session: SparkSession, kind: str, path: str, texts: Collection[str] = ()) -> DataFrame:
+    """Files as a DataFrame. Of CSV, which has no types, the columns `texts` are not taken for numbers."""
+    reader = session.read.format(kind)
+    if kind == "csv":
+        reader = reader.options(header=True, inferSchema=True)
+        found = reader.load(path).schema
+        names = [f"`{field.name.replace('`', '``')}`" for field in found]
+        kinds = ["string" if field.name in texts else field.dataType.simpleString() for field in found]
+        reader = reader.schema(", ".join(map(" ".join, zip(names, kinds, strict=True))))
+    return reader.load(path)
+
+
+def read_sink(
+    session: SparkSession,
+    kind: str | None,
+    path: str,
+    rows: DataFrame,
+    key: str,
+    tube: str | None,
+    shard: str | int | None,
+) -> DataFrame:
+    """What a sink has, to be compared with `rows`: an export, or the log of the sink `jsonl`."""
+    from pytube.spark import jsonl
+
+    if kind == "jsonl" or (kind is None and jsonl.is_log(session, path)):
+        return jsonl.documents(session, path, rows, key, tube=tube, shard=shard)
+    texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
+    return read(session, kind or "json", path, texts)
+
+
+def tell_touched(done: Any, *, as_json: bool) -> None:
+    """Say what a fan-out has written."""
+    if as_json:
+        names = ("job_id", "rows", "ids", "pods", "units", "seconds")
+        print_json({name: getattr(done, name) for name in names})
+    elif done.units == 0:
+        click.echo(f"job {done.job_id} was finished before: {_made(done)}; nothing was written now")
+    else:
+        click.echo(f"{_made(done)}, in {done.seconds:.1f} s (job {done.job_id})")
+
+
+def _made(done: Any) -> str:
+    return f"{say_count(done.ids, 'id')} in {say_count(done.pods, 'pod')}"
+
+
+@contextmanager
+def showing_progress(database: Database, job: str | list[str] | None, *, as_json: bool) -> Iterator[None]:
+    """Meanwhile, show how far a job is."""
+    if as_json or job is None:
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_follow, args=(database, job, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _follow(database: Database, job: str | list[str], over: threading.Event) -> None:
+    began, last = time.monotonic(), ""
+    terminal = sys.stderr.isatty()
+    while not over.wait(_EVERY if terminal else 5 * _EVERY):
+        name = job if isinstance(job, str) else job[0] if job else None
+        if name is None:
+            continue
+        try:
+            with database.connect() as connection:
+                rows = all_jobs(connection, database.schema, name)
+        except DatabaseUnavailable:
+            continue  # the one who does the work will say so
+        for row in rows[:1]:
+            rate = row["ids"] / (time.monotonic() - began)
+            line = f"{row['units_done']} of {row['units']} units, {row['ids']} ids, {rate:,.0f} a second"
+            if line != last:
+                click.echo(f"\r\x1b[K{line}" if terminal else line, err=True, nl=not terminal)
+                last = line
+    if terminal and last:
+        click.echo("", err=True)

@@ -1,12 +1,14 @@
-"""`pytube status`: partitions, or with `--fleet` the worker processes; metrics of the fleet."""
+"""`pytube status`: partitions, or with `--fleet` the worker processes; metrics of the fleet. `pytube top`."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -27,7 +29,7 @@ from pytube.cli.output import (
 )
 from pytube.counts import printable
 from pytube.db.database import Database
-from pytube.errors import DatabaseUnavailable, UsageError, WrongKind
+from pytube.errors import DatabaseUnavailable, UsageError, WrongKind, how_to_install
 from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
 from pytube.health.troubles import disagreements, down_lines, kafka_lines
@@ -287,10 +289,10 @@ def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
 
 def _json(sample: FleetSample) -> list[dict[str, Any]]:
     """Those of tubes; the host is left out where there is only one."""
-    verified = {host.host: host.verification for host in sample.hosts}
+    hosts = {host.host: host for host in sample.hosts}
     rows = []
     for one in _by_kind(sample)[0]:
-        of_tube = verified[one.host].of(one.name)
+        of_tube = hosts[one.host].of(one.name)
         rows.append(
             {"tube": one.name}
             | partition_json(one, _JSON)
@@ -301,8 +303,8 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
                 "sample": next(map(asdict, of_tube.samples), None),
                 "hindered": [
                     {"what": each.what, "reason": each.reason, "seconds": each.seconds}
-                    for each in sample.hindered
-                    if (each.host, each.tube, each.partition) == one.key
+                    for each in of_tube.hindered
+                    if each.partition == one.partition
                 ],
             }
         )
@@ -316,9 +318,7 @@ def _brief(sample: FleetSample) -> list[str]:
 
 def _told(sample: FleetSample) -> list[str]:
     samples = (
-        f"{place(host.host)}{one.tube}: last sample: {one}"
-        for host in sample.hosts
-        for one in host.verification.samples
+        f"{place(host.host)}{one.tube}: last sample: {one}" for host in sample.hosts for one in host.samples
     )
     return [*trouble_lines(sample), *samples]
 
@@ -329,8 +329,7 @@ def _told(sample: FleetSample) -> list[str]:
 def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
     """A row for each worker process, and a line for each disagreement."""
     found = disagreements(sample, pytube.__version__)
-    unread = down_lines(sample)
-    unread += [f"{place(host.host)}{what}" for host in sample.hosts for what in host.not_read]
+    unread = [*down_lines(sample), *sample.not_read]
     if as_json:
         workers = [_worker_json(worker) for worker in sample.workers]
         print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})
@@ -359,3 +358,31 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
         "elections": sorted(worker.elections),
         "leads": [{"tube": name, "partition": partition} for name, partition in worker.leads],
     }
+
+
+# --- the fleet as one live table, which needs the extra `top` -------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@database_options(several=True)
+def top(databases: Sequence[Database], interval: float) -> None:
+    """Watch tubes, partitions and workers on a terminal.
+
+    The last line names the keys. Needs the role tube_monitor.
+    """
+    if find_spec("textual") is None:
+        raise UsageError(f"pytube top needs the package textual: {how_to_install('top')}")
+    if not is_terminal():
+        raise UsageError("pytube top draws on a terminal, and stdout is none; use pytube status --watch")
+    from pytube.cli.top import TopApp
+
+    # A line of a log would be written across the screen; what matters of it is in the samples.
+    logging.disable(logging.CRITICAL)
+    TopApp(databases, interval).run()

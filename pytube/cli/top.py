@@ -1,39 +1,445 @@
-"""`pytube top`: the fleet as one live table on a terminal. Needs the extra `top`."""
+"""The table of `pytube top`: which rows and columns it has, and the keys that choose them."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from importlib.util import find_spec
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-import click
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Resize
+from textual.message import Message
+from textual.widgets import DataTable, Footer, Input, Static
 
-from pytube.cli.context import database_options
-from pytube.cli.output import is_terminal
+import pytube
+from pytube.cli.output import partitions_shown, seconds
+from pytube.counts import printable, say_count
 from pytube.db.database import Database
-from pytube.errors import UsageError, how_to_install
+from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
+from pytube.health.troubles import disagreements, lines
+from pytube.health.watcher import FleetWatcher
+
+_LATE: Final = 3.0
+"""Intervals, and at least seconds, without a sample after which the screen says that nobody answers."""
+_OLD: Final = 2.5
+"""Seconds after which partitions are said to be old: they are read less often where that takes long."""
+_TROUBLES: Final = 5
+"""Lines that are kept for what is wrong; `x` shows all."""
+_GAP: Final = 2
+"""Columns of the terminal between two of the table."""
+
+_COLORS: Final = {"bad": "red", "warn": "yellow", "good": "green"}
+_CALMER: Final = {state: number for number, state in enumerate(STATES)}
+
+Row = Queue | Partition | Worker
 
 
-@click.command()
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=1.0,
-    show_default=True,
-    help="Seconds between two samples.",
-)
-@database_options(several=True)
-def top(databases: Sequence[Database], interval: float) -> None:
-    """Watch tubes, partitions and workers on a terminal.
+# --- columns --------------------------------------------------------------------------------------
 
-    The last line names the keys. Needs the role tube_monitor.
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of one view."""
+
+    heading: str
+    of: Callable[[Any], Any]
+    """The value of a row."""
+    width: int
+    least: int = 0
+    """Terminals narrower than this do without it."""
+    shown: Callable[[Any], str] | None = None
+    """Of a number, which is sorted with the greatest first: its text."""
+    rank: Callable[[Any], Any] | None = None
+    """What rows are sorted by, where it is not the value."""
+    keeps_end: bool = False
+    """Whether a text that is too long loses its middle, since its end tells it from others."""
+
+    def text(self, row: Row) -> str:
+        """What the row shows."""
+        value = self.of(row)
+        return printable(self.shown(value) if self.shown else value)
+
+    def sorted(self, rows: Sequence[Row], *, reverse: bool) -> list[Row]:
+        """The rows by this column; those that are equal stay as they were."""
+        return sorted(rows, key=self.rank or self._rank, reverse=(self.shown is not None) != reverse)
+
+    def _rank(self, row: Row) -> Any:
+        value = self.of(row)
+        if self.shown is None:
+            return value
+        number = value.number if isinstance(value, Count) else value
+        return number if isinstance(number, int | float) else -1
+
+
+def _count(value: object) -> str:
+    return "?" if value is None else str(value)
+
+
+def _of_tube(row: Queue | Partition, value: object) -> object:
+    """What outboxes do not have."""
+    return value if row.kind == "tube" else "-"
+
+
+def _rate(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def _name(row: Queue | Partition) -> str:
+    return row.name if row.host is None else f"{row.host}:{row.name}"
+
+
+def _worst(queue: Queue) -> int:
+    return min(_CALMER[one.state] for one in queue.partitions)
+
+
+def _states(queue: Queue) -> str:
+    """The state that needs most attention, and of how many partitions it is."""
+    state = list(STATES)[_worst(queue)]
+    of = sum(one.state == state for one in queue.partitions)
+    return state if of == len(queue.partitions) else f"{state} {of}/{len(queue.partitions)}"
+
+
+def _leaders(queue: Queue) -> str:
+    return ", ".join(sorted({one.leader for one in queue.partitions if one.leader is not None})) or "nobody"
+
+
+_VIEWS: Final[dict[str, tuple[Column, ...]]] = {
+    "tubes": (
+        Column("name", _name, 16, keeps_end=True),
+        Column("kind", lambda q: q.kind, 6, 110),
+        Column("parts", lambda q: len(q.partitions), 5, 100, str),
+        Column("waiting", lambda q: Count.total(one.waiting for one in q.partitions), 7, 0, _count),
+        Column(
+            "backfill",
+            lambda q: _of_tube(q, Count.total(one.backfill for one in q.partitions)),
+            8,
+            90,
+            _count,
+        ),
+        Column("lag", lambda q: q.lag, 7, 0, seconds),
+        Column("in/s", lambda q: q.rate_in, 6, 76, _rate),
+        Column("out/s", lambda q: q.rate_out, 6, 66, _rate),
+        Column("parked", lambda q: q.parked, 6, 0, _count),
+        Column("retry", lambda q: _of_tube(q, q.retrying), 5, 80, _count),
+        Column("state", _states, 15, rank=_worst),
+        Column("leaders", _leaders, 20, 120),
+    ),
+    "partitions": (
+        Column(
+            "partition",
+            lambda p: f"{_name(p)}/{p.partition}",
+            16,
+            rank=lambda p: (p.host or "", p.name, p.partition),
+            keeps_end=True,
+        ),
+        Column("kind", lambda p: p.kind, 6, 130),
+        Column("waiting", lambda p: p.waiting, 7, 0, _count),
+        Column("backfill", lambda p: _of_tube(p, p.backfill), 8, 100, _count),
+        Column("lag", lambda p: p.lag, 7, 0, seconds),
+        Column("parked", lambda p: p.parked, 6, 70, _count),
+        Column("retry", lambda p: _of_tube(p, p.retrying), 5, 90, _count),
+        Column("state", lambda p: p.state, 11, rank=lambda p: _CALMER[p.state]),
+        Column("leader", lambda p: p.leader or "nobody", 14, keeps_end=True),
+        Column("renewed", lambda p: p.renewed_ago, 7, 110, seconds),
+        Column("leads for", lambda p: p.leads_for, 9, 120, seconds),
+        Column("epoch", lambda p: p.epoch, 11, 140, _count),
+        Column("election", lambda p: p.election or "-", 8, 150),
+    ),
+    "workers": (
+        Column("worker", lambda w: w.client_id or "?", 16),
+        Column("instance", lambda w: w.instance, 12, 100),
+        Column("version", lambda w: w.version or "?", 10, 70),
+        Column("election", lambda w: ",".join(sorted(w.elections)) or "-", 8, 80),
+        Column("seen", lambda w: w.seen_ago, 7, 0, seconds),
+        Column("leads", lambda w: len(w.leads), 5, 0, str),
+        Column("partitions", lambda w: partitions_shown(w.leads) or "-", 20),
+    ),
+}
+
+
+def _fitting(view: str, width: int) -> list[tuple[Column, int]]:
+    """The columns that a terminal of this width shows, with their widths; texts share what is left."""
+    shown = [column for column in _VIEWS[view] if column.least <= width]
+    left = width - sum(column.width + _GAP for column in shown)
+    stretched = [
+        column for column in shown if column.keeps_end or column.heading in ("leaders", "partitions")
+    ]
+    stretched = stretched or shown[:1]
+    return [
+        (column, column.width + (max(-6, left // len(stretched)) if column in stretched else 0))
+        for column in shown
+    ]
+
+
+def _cell(column: Column, width: int, row: Row) -> Text:
+    text, style = column.text(row), ""
+    if column.heading == "state":
+        style = next(_COLORS[kind] for state, kind in STATES.items() if text.startswith(state))
+    if column.keeps_end and len(text) > width:
+        text = f"{text[: width // 2 - 1]}…{text[width // 2 - width :]}"
+    justify: Any = "left" if column.shown is None else "right"
+    return Text(text, style, justify=justify, no_wrap=True, overflow="ellipsis")
+
+
+# --- the screen -----------------------------------------------------------------------------------
+
+
+class Sampled(Message):
+    """A sample was taken."""
+
+    def __init__(self, sample: FleetSample) -> None:
+        super().__init__()
+        self.sample = sample
+
+
+class TopApp(App[None]):
+    """Shows the fleet. It acts on nothing: that is for commands."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #summary { height: 1; background: $primary-darken-2; color: $text; }
+    #summary.stale { background: $error; }
+    #table { height: 1fr; }
+    #troubles { height: auto; max-height: 80%; color: $text-warning; padding: 0 1; }
+    #filter { display: none; height: 1; border: none; }
     """
-    if find_spec("textual") is None:
-        raise UsageError(f"pytube top needs the package textual: {how_to_install('top')}")
-    if not is_terminal():
-        raise UsageError("pytube top draws on a terminal, and stdout is none; use pytube status --watch")
-    from pytube.cli.top_table import TopApp
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # In this order, as a narrow terminal does not show the last ones.
+        Binding("v", "next_view", "view"),
+        Binding("enter", "enter", "open"),
+        Binding("escape", "leave", "back"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("S", "reverse", "reverse"),
+        Binding("x", "troubles", "all that is wrong"),
+        Binding("q", "quit", "quit"),
+        *(Binding(str(key), f"view('{name}')", show=False) for key, name in enumerate(_VIEWS, 1)),
+    ]
 
-    # A line of a log would be written across the screen; what matters of it is in the samples.
-    logging.disable(logging.CRITICAL)
-    TopApp(databases, interval).run()
+    def __init__(self, databases: Sequence[Database], interval: float = 1.0) -> None:
+        """Opens nothing yet."""
+        super().__init__()
+        self._interval = interval
+        self._watcher = FleetWatcher(databases, "pytube top")
+        self._over = threading.Event()
+        # A daemon: a database that stays silent must keep neither the screen nor the program from ending.
+        self._thread = threading.Thread(target=self._take_samples, name="pytube-top", daemon=True)
+        self._summary, self._troubles = Static(id="summary"), Static(id="troubles")
+        self._table: DataTable[Text] = DataTable(id="table", cursor_type="row", cell_padding=1)
+        self._filter = Input(id="filter", placeholder="show only rows that hold this text")
+        self._sample: FleetSample | None = None
+        """The last one in which a host was read."""
+        self._down: str | None = None
+        """Why the last sample has nothing; None when it has."""
+        self._sampled_at = time.monotonic()
+        self._view = "tubes"
+        self._within: Queue | None = None
+        """The tube or outbox whose partitions are shown alone."""
+        self._sort, self._reverse, self._shows_all = 0, False, False
+        self._shown: dict[str, Row] = {}
+
+    def compose(self) -> ComposeResult:
+        """The parts of the screen."""
+        yield from (self._summary, self._table, self._troubles, self._filter)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Begin to watch."""
+        self._table.focus()
+        self._draw()
+        self._thread.start()
+        self.set_interval(1.0, self._draw_summary)
+
+    def on_unmount(self) -> None:
+        """End; a sample that takes longer is left to itself."""
+        self._over.set()
+        self._thread.join(0.5)
+
+    def _take_samples(self) -> None:
+        while not self._over.is_set():
+            sample = self._watcher.sample()
+            if not self._over.is_set():
+                self.post_message(Sampled(sample))
+            self._over.wait(self._interval)
+        self._watcher.close()
+
+    def on_sampled(self, message: Sampled) -> None:
+        """Show a sample; while no host can be read, the last figures stay, and are said to be old."""
+        sample = message.sample
+        self._sampled_at = time.monotonic()
+        self._down = "; ".join(sample.down.values()) if len(sample.down) == len(sample.hosts) else None
+        if self._down is None or self._sample is None:
+            self._sample = sample
+        self._draw()
+
+    def on_resize(self, _: Resize) -> None:
+        """Other columns may fit."""
+        self.call_after_refresh(self._draw)
+
+    # --- what is shown --------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        self._draw_summary()
+        if self._sample is not None:
+            self._draw_table(self._sample)
+        lines = self._wrong()
+        if len(lines) > _TROUBLES and not self._shows_all:
+            lines = [*lines[: _TROUBLES - 1], f"and {len(lines) - _TROUBLES + 1} more: press x"]
+        width = max(20, self.size.width - 2)
+        if not self._shows_all:
+            lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+        self._troubles.update(Text("\n".join(lines)))
+
+    def _draw_summary(self) -> None:
+        silent = time.monotonic() - self._sampled_at
+        is_silent = silent > max(_LATE, _LATE * self._interval)
+        self._summary.set_class(self._down is not None or is_silent, "stale")
+        if self._sample is None:
+            self._summary.update(Text("pytube top: connecting …"))
+            return
+        when = f"{self._sample.at.astimezone():%H:%M:%S}"
+        if self._down is not None:
+            parts = ["NOT CONNECTED", f"figures of {when}"]
+        elif is_silent:
+            parts = [f"NO ANSWER for {silent:.0f} s", f"figures of {when}"]
+        else:
+            parts = [when, *_figures(self._sample)]
+        filtered = [f"filter {self._filter.value!r}"] if self._filter.value else []
+        text = Text(" " + " · ".join([self._view, *filtered, *parts]), no_wrap=True, overflow="ellipsis")
+        self._summary.update(text)
+
+    def _draw_table(self, sample: FleetSample) -> None:
+        table, fitting = self._table, _fitting(self._view, self.size.width)
+        by = fitting[self._sort % len(fitting)][0]
+        at, cursor, scroll = self._cursor_key(), table.cursor_row, table.scroll_y
+        table.clear(columns=True)
+        arrow = "▼" if (by.shown is not None) != self._reverse else "▲"
+        for column, width in fitting:
+            heading = column.heading[: width - 1] + arrow if column is by else column.heading
+            justify: Any = "left" if column.shown is None else "right"
+            table.add_column(Text(heading, justify=justify), width=width)
+        self._shown = {_key(row): row for row in by.sorted(self._rows(sample), reverse=self._reverse)}
+        for key, row in self._shown.items():
+            table.add_row(*(_cell(column, width, row) for column, width in fitting), key=key)
+        if self._shown:
+            row_at = table.get_row_index(at) if at in self._shown else min(cursor, len(self._shown) - 1)
+            table.move_cursor(row=row_at, animate=False, scroll=False)
+        table.scroll_to(y=scroll, animate=False)
+
+    def _rows(self, sample: FleetSample) -> list[Row]:
+        """The rows of the view whose texts hold what is wanted."""
+        of = self._within and (self._within.host, self._within.name)
+        rows: dict[str, Sequence[Row]] = {
+            "tubes": sample.queues,
+            "partitions": [one for one in sample.partitions if of in (None, (one.host, one.name))],
+            "workers": sample.workers,
+        }
+        texts = [column for column in _VIEWS[self._view] if column.shown is None]
+        wanted = self._filter.value.casefold()
+        return [
+            row for row in rows[self._view] if any(wanted in column.text(row).casefold() for column in texts)
+        ]
+
+    def _wrong(self) -> list[str]:
+        sample = self._sample
+        if self._down is not None:
+            return [printable(f"not read: {self._down}")]
+        if sample is None:
+            return []
+        fits = map(str, disagreements(sample, pytube.__version__))
+        return [*lines(sample), *sample.not_read, *map(printable, fits)]
+
+    def _cursor_key(self) -> str | None:
+        table = self._table
+        if not table.row_count:
+            return None
+        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+
+    # --- moving about ---------------------------------------------------------------------------
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Go into a tube."""
+        row = self._shown.get(str(event.row_key.value))
+        if isinstance(row, Queue):
+            self._go("partitions", row)
+
+    def action_view(self, name: str) -> None:
+        """Show a view."""
+        self._go(name)
+
+    def action_next_view(self) -> None:
+        """Show the next view."""
+        views = list(_VIEWS)
+        self._go(views[(views.index(self._view) + 1) % len(views)])
+
+    def action_leave(self) -> None:
+        """From partitions of a tube to the tubes; else away with the filter."""
+        if self._within is not None:
+            self._go("tubes")
+        else:
+            self._filter.value = ""
+            self._end_filter()
+
+    def _go(self, view: str, within: Queue | None = None) -> None:
+        self._view, self._within, self._sort, self._reverse = view, within, 0, False
+        self._table.move_cursor(row=0, animate=False)
+        self._draw()
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self._sort = (self._sort + 1) % len(_fitting(self._view, self.size.width))
+        self._reverse = False
+        self._draw()
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self._reverse = not self._reverse
+        self._draw()
+
+    def action_filter(self) -> None:
+        """Let a text be written that rows have to hold."""
+        self._filter.display = True
+        self._filter.focus()
+
+    def on_input_changed(self, _: Input.Changed) -> None:
+        """Show the rows that hold it."""
+        self._draw()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Go back to the table."""
+        self._end_filter()
+
+    def _end_filter(self) -> None:
+        self._filter.display = False
+        self._table.focus()
+        self._draw()
+
+    def action_troubles(self) -> None:
+        """Show all that is wrong, or the first lines again."""
+        self._shows_all = not self._shows_all
+        self._draw()
+
+
+def _key(row: Row) -> str:
+    """What tells a row of a view from the others, so that the cursor stays on it."""
+    last = row.instance if isinstance(row, Worker) else row.name
+    return f"{row.host}\0{last}\0{row.partition if isinstance(row, Partition) else ''}"
+
+
+def _figures(sample: FleetSample) -> Iterator[str]:
+    """What the first line tells of the whole fleet."""
+    age = max(time.monotonic() - host.counted_at for host in sample.hosts if host.down is None)
+    if age >= _OLD:
+        yield f"figures {age:.0f} s old"
+    lags = [queue.lag for queue in sample.queues if queue.lag is not None]
+    yield f"lag {seconds(max(lags))}" if lags else "nothing waits"
+    parked = Count.total(queue.parked for queue in sample.queues if queue.parked is not None)
+    yield f"parked {_count(parked)}"
+    yield say_count(len(sample.queues), "queue")
+    yield say_count(len(sample.workers), "worker")

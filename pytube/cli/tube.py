@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import click
 
-from pytube.cli.context import database_options, json_option
+from pytube.cli.context import database_options, json_option, lock_option
 from pytube.cli.output import print_list
 from pytube.model import KeyType
 from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
@@ -16,15 +17,6 @@ from pytube.tubes.attachments import changes
 @click.group()
 def tube() -> None:
     """Make, attach, list and drop tubes."""
-
-
-_WAIT = click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
-)
 
 
 @tube.command()
@@ -132,32 +124,12 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     is_flag=True,
     help="Also if each row gets a document under another key, as with other shards. Run a backfill then.",
 )
-@_WAIT
+@lock_option
 @database_options(opens=Tubes)
-def attach(
-    tubes: Tubes,
-    name: str,
-    table: str,
-    shard: int | None,
-    shards: int | None,
-    id_col: str | None,
-    columns: str | None,
-    replica: bool | None,
-    force: bool,
-    wait: float,
-) -> None:
+def attach(tubes: Tubes, name: str, table: str, columns: str | None, wait: float, **options: Any) -> None:
     """Attach TABLE (schema.table) to tube NAME, or change how it is attached; what is not given stays."""
-    result = tubes.attach(
-        name,
-        table,
-        shard,
-        shards,
-        id_col=id_col,
-        columns=None if columns is None else _names(columns),
-        replica=replica,
-        force=force,
-        limit=wait,
-    )
+    names = None if columns is None else _names(columns)
+    result = tubes.attach(name, table, columns=names, limit=wait, **options)
     click.echo(_attaching(name, table, result))
 
 
@@ -187,7 +159,7 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
     is_flag=True,
     help="Also while other tables are related to it: the first of them becomes the root table then.",
 )
-@_WAIT
+@lock_option
 @database_options(opens=Tubes)
 def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
     """Detach TABLE from tube NAME. Refused while other tables are related to it."""

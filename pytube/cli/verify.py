@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option
+from pytube.cli.context import config_of, database_options, json_option, tube_option
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_TUBE = click.option("--tube", "name", required=True, metavar="NAME", help="The tube.")
-
 
 @click.command()
-@_TUBE
+@tube_option
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this root table; repeatable.")
 @click.option("--sample", metavar="N|P%", help="Compare only so many keys of each table, or such a part.")
 @click.option("--repair", is_flag=True, help="Touch the keys that differ, so that workers deliver them.")
@@ -161,7 +159,7 @@ def wait(
 
 
 @click.command()
-@_TUBE
+@tube_option
 @click.option("--key", required=True, metavar="ID", help="The id of the row.")
 @click.option("--shard", type=int, help="The key's shard; by default that of the only root table.")
 @click.option("--table", metavar="TABLE", help="The key's root table, in place of the shard.")

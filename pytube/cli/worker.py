@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -100,19 +100,9 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     type=click.Path(path_type=Path, file_okay=False),
     help="Where servers and logs go; emptied first.  [default: .demo]",
 )
-def demo(
-    kafka: Literal["embedded", "real"],
-    election: Literal["neli", "lease"],
-    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"],
-    outbox: bool,
-    seconds: float,
-    directory: Path | None,
-) -> None:
+def demo(**options: Any) -> None:
     """Show it all on this machine: servers, load, workers, one of them killed, and the proof."""
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 
-    code = main(
-        kafka=kafka, election=election, sink=sink, outbox=outbox, seconds=seconds, directory=directory
-    )
-    click.get_current_context().exit(code)
+    click.get_current_context().exit(main(**options))

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ import psycopg
 from pytube.db.connect import connect_sync
 from pytube.demo.screen import WORKERS
 from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival, Key, number_in
+from pytube.demo.stage import TIMEOUT, Topic
 from pytube.embedded import redis as embedded_redis
 from pytube.embedded.postgres import Postgres
 from pytube.embedded.search_server import VERSION, OpenSearch
@@ -32,7 +33,6 @@ from pytube.sinks.jsonl import Line, Replay, Tail
 SinkType = Literal["jsonl", "opensearch", "redis", "kafka", "postgres"]
 
 _PAGE = 10_000
-_TIMEOUT = 30.0
 _PACKAGES = {"opensearch": "aiohttp", "redis": "redis", "kafka": "confluent_kafka"}
 """What the sink needs, by its type; each has an extra of the same name as the type."""
 
@@ -195,7 +195,7 @@ class InOpenSearch(Copy):
             f"{self._url}/{path}", data, {"content-type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(asked, timeout=_TIMEOUT) as answer:  # noqa: S310
+            with urllib.request.urlopen(asked, timeout=TIMEOUT) as answer:  # noqa: S310
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == 404:  # no worker has made the index, or the document, yet
@@ -220,7 +220,7 @@ class InRedis(Copy):
 
         key = self._PREFIX + "{shard}:{id}"
         super().__init__(f"Redis on {url}", {"type": "redis", "url": url, "key": key})
-        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT)
+        client = redis.Redis.from_url(url, socket_timeout=TIMEOUT)
         self._client: Any = client  # its answers are typed for all of its settings
         stack.callback(self._client.close)
 
@@ -251,8 +251,6 @@ class InKafka(Copy):
     _PARTITIONS = 4
 
     def __init__(self, bootstrap: str, stack: ExitStack) -> None:
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
         super().__init__(
             f"Kafka on {bootstrap}",
             {
@@ -266,19 +264,14 @@ class InKafka(Copy):
                 "replication_factor": 1,
             },
         )
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "demo",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "topic.metadata.refresh.interval.ms": 500,  # a worker makes the topic later
-                "log_level": 0,
-            }
+        self._topic = Topic(
+            bootstrap,
+            TUBE,
+            range(self._PARTITIONS),
+            isolation_level="read_committed",
+            topic_metadata_refresh_interval_ms=500,  # a worker makes the topic later
         )
-        self._places = [TopicPartition(TUBE, number, OFFSET_BEGINNING) for number in range(self._PARTITIONS)]
-        self._consumer.assign(self._places)
-        stack.callback(self._consumer.close)
+        stack.callback(self._topic.close)
         self._held: dict[Key, Any] = {}
 
     def probe(self) -> Any:
@@ -288,28 +281,18 @@ class InKafka(Copy):
 
     def documents(self) -> dict[Key, Any]:
         """Read to the end of the topic as it is now."""
-        ends = [self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)[1] for place in self._places]
-        deadline = time.monotonic() + _TIMEOUT
-        while not self._is_at(ends):
-            if time.monotonic() > deadline:
-                raise CopyUnreadable(f"{self.name} did not give all records within {_TIMEOUT:g} s")
-            self._read(wait=0.1)
+        too_late = CopyUnreadable(f"{self.name} did not give all records within {TIMEOUT:g} s")
+        self._topic.read_to_end(lambda: self._read(wait=0.1), too_late)
         return self._held
 
-    def _is_at(self, ends: Sequence[int]) -> bool:
-        """Whether all was read up to there; a position is negative until something was."""
-        positions = self._consumer.position(self._places)
-        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
-
     def _read(self, wait: float = 0.0) -> None:
-        for message in self._consumer.consume(_PAGE, timeout=wait):
-            if message.error() is None:
-                key, value = json.loads(message.key() or b""), message.value()
-                where = key["shard"], key["id"]
-                if value is None:
-                    self._held.pop(where, None)
-                else:
-                    self._held[where] = json.loads(value)
+        for message in self._topic.records(wait):
+            key, value = json.loads(message.key() or b""), message.value()
+            where = key["shard"], key["id"]
+            if value is None:
+                self._held.pop(where, None)
+            else:
+                self._held[where] = json.loads(value)
 
 
 # --- Postgres -----------------------------------------------------------------------------------
@@ -355,7 +338,7 @@ class Feed:
         self.by_client: Counter[str] = Counter()
         self.arrivals: list[Arrival] = []
         """Of the probe's row."""
-        self._first: dict[tuple[int, int], float] = {}
+        self.first: dict[tuple[int, int], float] = {}
         """When each term, as (partition, epoch), first wrote; Unix time."""
         self._logs = {name: Tail(logs / f"{name}.log") for name in WORKERS}
         self._epochs: dict[tuple[str, int], int] = {}
@@ -384,8 +367,4 @@ class Feed:
             at = datetime.fromisoformat(said["timestamp"]).timestamp()
             self.documents += said["documents"]
             self.by_client[client] += said["documents"]
-            self._first.setdefault((said["partition"], self._epochs[client, said["partition"]]), at)
-
-    def first_after(self, partition: int, epoch: int) -> float | None:
-        """When a later term than `epoch` first wrote in the partition; None when none has yet."""
-        return min((at for (p, e), at in self._first.items() if p == partition and e > epoch), default=None)
+            self.first.setdefault((said["partition"], self._epochs[client, said["partition"]]), at)

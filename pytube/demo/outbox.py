@@ -6,40 +6,29 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, LiteralString
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from pytube.db.connect import connect_sync
 from pytube.db.install import install
-from pytube.demo.screen import (
-    Acts,
-    DemoFailed,
-    Figures,
-    Latency,
-    Leader,
-    Screen,
-    Takeover,
-    Watch,
-    verdict,
-    wrong_exits,
-)
+from pytube.demo.screen import Acts, DemoFailed, Figures, Latency, Leader, Takeover, verdict, wrong_exits
 from pytube.demo.stage import (
     PARTITIONS,
+    TIMEOUT,
     Broker,
     Election,
-    Folder,
-    Servers,
     Serving,
+    Stage,
+    Topic,
     Workers,
     on_stage,
-    running_servers,
 )
 from pytube.outbox.partitions import slot_of
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID, Message, stash
@@ -54,8 +43,6 @@ MOST = 6
 ROLLED_BACK = 10
 """One transaction of so many is rolled back."""
 _GHOST = "rolled back"
-_PAGE = 5_000
-_TIMEOUT = 30.0
 
 _FIGURES: Final[LiteralString] = """
     SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(create_time)), 0)::float8
@@ -101,7 +88,7 @@ class Orders:
         """Write no more."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(_TIMEOUT)
+            self._thread.join(TIMEOUT)
 
     def close(self) -> None:
         """End it, and both sessions; once is enough."""
@@ -194,10 +181,6 @@ class Checker:
             if self._last[key] < count
         ]
 
-    def first_after(self, partition: int, epoch: int) -> float | None:
-        """When the first record of a later term than `epoch` came; None when none has yet."""
-        return min((at for (p, e), at in self.first.items() if p == partition and e > epoch), default=None)
-
 
 class Reader:
     """A consumer of the topic."""
@@ -208,48 +191,29 @@ class Reader:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         try:
             if makes_topic:
-                admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(_TIMEOUT)
-            places = admin.list_topics(TOPIC, timeout=_TIMEOUT).topics[TOPIC].partitions
+                admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT)
+            places = admin.list_topics(TOPIC, timeout=TIMEOUT).topics[TOPIC].partitions
         except KafkaException as error:
             raise DemoFailed(f"Kafka has no topic for the demo: {error}") from error
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "demo",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 20,  # else the mock of a cluster keeps records back for half a second
-                "log_level": 0,
-            }
-        )
-        self._places = [TopicPartition(TOPIC, place, OFFSET_BEGINNING) for place in places]
-        self._consumer.assign(self._places)
-        self.close = self._consumer.close
+        # Else the mock of a cluster keeps records back for half a second.
+        self._topic = Topic(bootstrap, TOPIC, places, fetch_wait_max_ms=20)
+        self.close = self._topic.close
 
     def finish(self) -> None:
         """Read to the end of the topic as it is now."""
-        ends = [self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)[1] for place in self._places]
-        deadline = time.monotonic() + _TIMEOUT
-        while not self._is_at(ends):
-            if time.monotonic() > deadline:
-                raise DemoFailed(f"the consumer did not get all of {TOPIC} within {_TIMEOUT:g} s")
-            self.poll()
-
-    def _is_at(self, ends: Sequence[int]) -> bool:
-        """Whether all was read up to there; a position is negative until something was."""
-        positions = self._consumer.position(self._places)
-        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
+        too_late = DemoFailed(f"the consumer did not get all of {TOPIC} within {TIMEOUT:g} s")
+        self._topic.read_to_end(self.poll, too_late)
 
     def poll(self) -> bool:
         """Read what has come; whether there was something."""
         try:
-            messages = self._consumer.consume(_PAGE, timeout=0.01)
+            messages = self._topic.records(wait=0.01)
         except KafkaException as error:
             raise DemoFailed(f"the consumer can't read any more: {error}") from error
         for message in messages:
-            if message.error() is None:
-                headers: Any = message.headers() or ()
-                key, value = _text(message.key()), _text(message.value())
-                self._checker.take(key, value, dict(headers), time.time())
+            headers: Any = message.headers() or ()
+            key, value = _text(message.key()), _text(message.value())
+            self._checker.take(key, value, dict(headers), time.time())
         return bool(messages)
 
 
@@ -268,48 +232,42 @@ _SESSION_TIMEOUT = 6.0
 
 def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | None) -> int:
     """See `pytube.demo.main`. A broker there is in any case."""
-
-    def play(folder: Folder, screen: Screen) -> int:
-        with ExitStack() as stack:
-            servers = stack.enter_context(running_servers(folder.path, kafka))
-            screen.step(f"{servers.names}; election: {election}")
-            story = OutboxStory(folder, servers, election, screen, stack, makes_topic=kafka == "real")
-            return story.play(seconds)
-
-    return on_stage(directory, play)
+    return on_stage(
+        directory,
+        kafka,
+        election,
+        lambda stage: OutboxStory(stage, makes_topic=kafka == "real").play(seconds),
+    )
 
 
 class OutboxStory:
-    """One demonstration. What it starts is ended when the stack that it is given is closed."""
+    """One demonstration."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        servers: Servers,
-        election: Election,
-        screen: Screen,
-        stack: ExitStack,
-        *,
-        makes_topic: bool,
-    ) -> None:
+    def __init__(self, stage: Stage, *, makes_topic: bool) -> None:
         """Make the outbox and the configurations; `makes_topic`: the broker has to be told of the topic."""
-        self._screen, self._directory = screen, folder.path
-        install(servers.dsn)
-        self._orders = Orders(servers.dsn)
-        stack.callback(self._orders.close)
-        self._orders.make()
-        bootstrap = servers.bootstrap
+        self._screen, self._directory = stage.screen, stage.path
+        dsn, bootstrap = stage.servers.dsn, stage.servers.bootstrap
         assert bootstrap is not None, "an outbox needs a broker"
+        install(dsn)
+        self._orders = Orders(dsn)
+        stage.stack.callback(self._orders.close)
+        self._orders.make()
         settings = {"bootstrap_servers": bootstrap, "message_timeout": _MESSAGE_TIMEOUT}
         serving = Serving(("--outbox", OUTBOX), f'outbox."{OUTBOX}"', lambda _: settings, _SESSION_TIMEOUT)
-        self._workers = Workers(folder, servers, election, serving)
-        stack.callback(self._workers.close)
-        self._checker = Checker()
-        self._reader = Reader(bootstrap, self._checker, makes_topic=makes_topic)
-        stack.callback(self._reader.close)
-        self._watch = Watch(self._orders, self._reader.poll, lambda: self._checker.arrived, screen, _HEADER)
-        self._watch.checks += [self._workers.check, self._orders.check]
-        self._acts = Acts(screen, self._watch, self._workers, self._orders, self._checker.first_after)
+        self._workers = Workers(stage, serving)
+        self._checker = checker = Checker()
+        self._reader = Reader(bootstrap, checker, makes_topic=makes_topic)
+        stage.stack.callback(self._reader.close)
+        self._acts = Acts(
+            self._screen,
+            self._workers,
+            self._orders,
+            self._reader.poll,
+            lambda: checker.arrived,
+            checker.first,
+            _HEADER,
+        )
+        self._acts.checks.append(self._orders.check)
 
     def play(self, seconds: float) -> int:
         """Everything, with load for `seconds` or as long as the take-over needs; the exit code."""
@@ -330,7 +288,6 @@ class OutboxStory:
         lasted = time.monotonic() - begun
         screen.step("the application is stopped; what waits is delivered")
         acts.drain(_DRAIN_LIMIT, "the outbox was not drained")
-        self._watch.checks = []
         exits = self._workers.stop()
         self._reader.finish()
         return self._report(takeover, lasted, exits)

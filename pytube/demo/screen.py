@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
 from pytube.errors import PytubeError
 
+if TYPE_CHECKING:
+    from pytube.demo.stage import Workers
+
 WORKERS = ("w1", "w2", "w3")
-TUBES_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 _PAUSE = 0.05
@@ -96,99 +98,6 @@ class Screen:
             self.line(Text.assemble((f"  {name:<{wide}}  ", "dim"), value))
 
 
-class Readable(Protocol):
-    """A database that a demonstration looks at."""
-
-    def figures(self) -> Figures:
-        """How things stand."""
-
-    def leaders(self) -> list[Leader]:
-        """Who leads what."""
-
-
-class Running(Protocol):
-    """The workers of a demonstration."""
-
-    def start(self, name: str) -> None:
-        """Start one worker."""
-
-    def kill(self, name: str) -> None:
-        """SIGKILL one worker."""
-
-
-class Watch:
-    """Waits for conditions, looks at everything meanwhile, and prints the line of every second."""
-
-    def __init__(
-        self,
-        source: Readable,
-        poll: Callable[[], bool],
-        count: Callable[[], int],
-        screen: Screen,
-        header: str = TUBES_HEADER,
-    ) -> None:
-        """Nothing is read before the first look.
-
-        Args:
-            source: the database.
-            poll: takes in what has come out at the other end; whether there was something.
-            count: of what has come.
-            screen: where the lines go.
-            header: of their columns.
-        """
-        self._poll = poll
-        self._count = count
-        self._header = header
-        self.checks: list[Callable[[], None]] = []
-        """Called at every look; each raises when what it guards has failed."""
-        self.dead: set[str] = set()
-        """Workers that were killed and not yet started again."""
-        self.caught_up = False
-        """Whether the last look found nothing new at the sink."""
-        self._source = source
-        self._screen = screen
-        self._lines = 0
-        self._second = 0
-        self._last = (time.monotonic(), 0)
-
-    def until(self, condition: Callable[[], bool], *, limit: float, missing: str) -> None:
-        """Look until `condition()`, for `limit` seconds; `missing` says what has not happened then.
-
-        Raises:
-            DemoFailed: it did not happen in time, or one of the checks failed.
-        """
-        ends = time.monotonic() + limit
-        while True:
-            self.look()
-            if condition():
-                return
-            if time.monotonic() > ends:
-                raise DemoFailed(f"within {limit:g} s {missing}")
-            if self.caught_up:
-                time.sleep(_PAUSE)
-
-    def look(self) -> None:
-        """Take in what has come, check what must run, and print a line when it is time."""
-        self.caught_up = not self._poll()
-        for check in self.checks:
-            check()
-        if (second := int(self._screen.elapsed)) > self._second:
-            self._second = second
-            self._print(second)
-
-    def _print(self, second: int) -> None:
-        now = time.monotonic()
-        then, before = self._last
-        delivered = self._count()
-        rate = (delivered - before) / max(now - then, 0.001)
-        self._last = (now, delivered)
-        if self._lines % _HEADER_EVERY == 0:
-            self._screen.line(self._header, "dim")
-        self._lines += 1
-        figures, leaders = self._source.figures(), self._source.leaders()
-        self._screen.line(live_line(second, figures, delivered, rate, leaders, self.dead))
-
-
 def live_line(
     second: int,
     figures: Figures,
@@ -216,9 +125,6 @@ def live_line(
             text.append(f"{f'{name} {led or chr(8211)}':<11}", "cyan" if led else "dim")
     text.rstrip()
     return text
-
-
-# --- the acts -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,73 +167,6 @@ class Takeover:
         return f"{slowest} after the SIGKILL of {self.victim} ({each})"
 
 
-class Acts:
-    """What happens in both demonstrations: workers start, one is killed, and others take over."""
-
-    def __init__(
-        self,
-        screen: Screen,
-        watch: Watch,
-        workers: Running,
-        database: Readable,
-        first_after: Callable[[int, int], float | None],
-    ) -> None:
-        """`first_after`: when a later term than an epoch first delivered something of a partition."""
-        self._screen, self._watch, self._workers, self._database = screen, watch, workers, database
-        self._first_after = first_after
-
-    def begin(self, partitions: int) -> None:
-        """Start the workers; every partition is to be led, and every worker to lead."""
-        for name in WORKERS:
-            self._workers.start(name)
-        self._screen.step(f"three workers start: {', '.join(WORKERS)}")
-
-        def shared() -> bool:
-            leaders = self._database.leaders()
-            led, leading = {one.partition for one in leaders}, {one.client for one in leaders}
-            return led == set(range(partitions)) and leading == set(WORKERS)
-
-        missing = f"the three workers had not shared the {partitions} partitions among them"
-        self._watch.until(shared, limit=_LEAD_LIMIT, missing=missing)
-        self._screen.step("every partition is led, and every worker leads")
-
-    def load_until(self, moment: float) -> None:
-        """Look on until then."""
-        limit = max(0.0, moment - time.monotonic()) + 10
-        self._watch.until(lambda: time.monotonic() >= moment, limit=limit, missing="the clock did not go on")
-
-    def take_over(self, victim: str) -> Takeover:
-        """SIGKILL a leader, see others take over what it led, and start it again."""
-        terms = {one.partition: one.epoch for one in self._database.leaders() if one.client == victim}
-        at = time.time()
-        self._workers.kill(victim)
-        self._watch.dead.add(victim)
-        led = " and ".join(map(str, terms))
-        self._screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
-        self._watch.until(
-            lambda: all(self._first_after(*term) is not None for term in terms.items()),
-            limit=_TAKEOVER_LIMIT,
-            missing=f"the others had not taken over what {victim} led and delivered from there",
-        )
-        self._screen.step(f"the others have taken over what {victim} led", "bold green")
-        self._workers.start(victim)
-        self._watch.dead.discard(victim)
-        self._screen.step(f"{victim} is started again", "bold green")
-        old = max(terms.values())
-        self._watch.until(
-            lambda: any(one.client == victim and one.epoch > old for one in self._database.leaders()),
-            limit=_LEAD_LIMIT,
-            missing=f"{victim}, started again, did not lead",
-        )
-        self._screen.step(f"{victim} leads again", "bold green")
-        firsts = {partition: self._first_after(partition, epoch) for partition, epoch in terms.items()}
-        return Takeover(victim, at, {p: first - at for p, first in firsts.items() if first is not None})
-
-    def drain(self, limit: float, missing: str) -> None:
-        """Wait until nothing is left to deliver."""
-        self._watch.until(lambda: not self._database.figures().pods, limit=limit, missing=missing)
-
-
 def verdict(
     screen: Screen, directory: Path, wrong: Sequence[str], well: str, details: Sequence[str] = ()
 ) -> int:
@@ -351,3 +190,148 @@ def wrong_exits(exits: Mapping[str, int]) -> list[str]:
         for name, code in codes.items()
         if code != 0
     ]
+
+
+# --- the acts ---------------------------------------------------------------------------------
+
+
+class Readable(Protocol):
+    """A database that a demonstration looks at."""
+
+    def figures(self) -> Figures:
+        """How things stand."""
+
+    def leaders(self) -> list[Leader]:
+        """Who leads what."""
+
+
+class Acts:
+    """What happens in both demonstrations: workers start, one is killed, and others take over.
+
+    Meanwhile, looks at everything, and prints the line of every second.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        workers: Workers,
+        database: Readable,
+        poll: Callable[[], bool],
+        count: Callable[[], int],
+        first: Mapping[tuple[int, int], float],
+        header: str,
+    ) -> None:
+        """Nothing is read before the first look.
+
+        Args:
+            screen: where the lines go.
+            workers: those that act.
+            database: what is looked at.
+            poll: takes in what has come out at the other end; whether there was something.
+            count: of what has come.
+            first: when each term, as (partition, epoch), first delivered something; Unix time.
+            header: of the columns of the lines.
+        """
+        self._screen, self._workers, self._database = screen, workers, database
+        self._poll, self._count, self._first, self._header = poll, count, first, header
+        self.checks: list[Callable[[], None]] = [workers.check]
+        """Called at every look; each raises when what it guards has failed."""
+        self._dead: set[str] = set()
+        """Workers that were killed and not yet started again."""
+        self._lines = 0
+        self._second = 0
+        self._last = (time.monotonic(), 0)
+
+    def begin(self, partitions: int) -> None:
+        """Start the workers; every partition is to be led, and every worker to lead."""
+        for name in WORKERS:
+            self._workers.start(name)
+        self._screen.step(f"three workers start: {', '.join(WORKERS)}")
+
+        def shared() -> bool:
+            leaders = self._database.leaders()
+            led, leading = {one.partition for one in leaders}, {one.client for one in leaders}
+            return led == set(range(partitions)) and leading == set(WORKERS)
+
+        missing = f"the three workers had not shared the {partitions} partitions among them"
+        self._until(shared, limit=_LEAD_LIMIT, missing=missing)
+        self._screen.step("every partition is led, and every worker leads")
+
+    def load_until(self, moment: float) -> None:
+        """Look on until then."""
+        limit = max(0.0, moment - time.monotonic()) + 10
+        self._until(lambda: time.monotonic() >= moment, limit=limit, missing="the clock did not go on")
+
+    def take_over(self, victim: str) -> Takeover:
+        """SIGKILL a leader, see others take over what it led, and start it again."""
+        terms = {one.partition: one.epoch for one in self._database.leaders() if one.client == victim}
+        at = time.time()
+        self._workers.kill(victim)
+        self._dead.add(victim)
+        led = " and ".join(map(str, terms))
+        self._screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
+        self._until(
+            lambda: all(first_after(self._first, *term) is not None for term in terms.items()),
+            limit=_TAKEOVER_LIMIT,
+            missing=f"the others had not taken over what {victim} led and delivered from there",
+        )
+        self._screen.step(f"the others have taken over what {victim} led", "bold green")
+        self._workers.start(victim)
+        self._dead.discard(victim)
+        self._screen.step(f"{victim} is started again", "bold green")
+        old = max(terms.values())
+        self._until(
+            lambda: any(one.client == victim and one.epoch > old for one in self._database.leaders()),
+            limit=_LEAD_LIMIT,
+            missing=f"{victim}, started again, did not lead",
+        )
+        self._screen.step(f"{victim} leads again", "bold green")
+        firsts = {partition: first_after(self._first, partition, epoch) for partition, epoch in terms.items()}
+        return Takeover(victim, at, {p: first - at for p, first in firsts.items() if first is not None})
+
+    def drain(self, limit: float, missing: str) -> None:
+        """Wait until nothing is left to deliver."""
+        self._until(lambda: not self._database.figures().pods, limit=limit, missing=missing)
+
+    def _until(self, condition: Callable[[], bool], *, limit: float, missing: str) -> None:
+        """Look until `condition()`, for `limit` seconds; `missing` says what has not happened then.
+
+        Raises:
+            DemoFailed: it did not happen in time, or one of the checks failed.
+        """
+        ends = time.monotonic() + limit
+        while True:
+            has_come = self._look()
+            if condition():
+                return
+            if time.monotonic() > ends:
+                raise DemoFailed(f"within {limit:g} s {missing}")
+            if not has_come:
+                time.sleep(_PAUSE)
+
+    def _look(self) -> bool:
+        """Take in what has come, check what must run, and print a line when it is time; whether it came."""
+        has_come = self._poll()
+        for check in self.checks:
+            check()
+        if (second := int(self._screen.elapsed)) > self._second:
+            self._second = second
+            self._print(second)
+        return has_come
+
+    def _print(self, second: int) -> None:
+        now = time.monotonic()
+        then, before = self._last
+        delivered = self._count()
+        rate = (delivered - before) / max(now - then, 0.001)
+        self._last = (now, delivered)
+        if self._lines % _HEADER_EVERY == 0:
+            self._screen.line(self._header, "dim")
+        self._lines += 1
+        figures, leaders = self._database.figures(), self._database.leaders()
+        self._screen.line(live_line(second, figures, delivered, rate, leaders, self._dead))
+
+
+def first_after(first: Mapping[tuple[int, int], float], partition: int, epoch: int) -> float | None:
+    """When a later term than `epoch` first delivered something of the partition; None: none has yet."""
+    return min((at for (p, e), at in first.items() if p == partition and e > epoch), default=None)

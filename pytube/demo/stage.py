@@ -13,13 +13,14 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Literal, Self
+from typing import IO, TYPE_CHECKING, Literal, Self
 
 import psycopg
 
@@ -30,6 +31,9 @@ from pytube.embedded.kafka_real import VERSION, RealKafka
 from pytube.embedded.postgres import Postgres, reachable
 from pytube.embedded.process import ServerProcess, is_root, last_lines
 from pytube.errors import PytubeError, UsageError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 Broker = Literal["embedded", "real"]
 Election = Literal["neli", "lease"]
@@ -43,6 +47,10 @@ _POSTGRES_SETTINGS = {"max_prepared_transactions": "0"}
 _STOP_TIMEOUT = 40.0
 """Seconds; a worker's own drain limit is 30."""
 _LOG_LINES = 12
+_PAGE = 10_000
+"""Records of Kafka that are read at a time."""
+TIMEOUT = 30.0
+"""Seconds in which a server has to answer."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -57,8 +65,22 @@ class _Interrupted(BaseException):
         self.number = number
 
 
-def on_stage(directory: Path | None, play: Callable[[Folder, Screen], int]) -> int:
-    """Give a demonstration its folder and its screen, and an end with a sentence; the exit code.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a demonstration is given. What it starts is ended when `stack` is closed."""
+
+    path: Path
+    """Its folder."""
+    screen: Screen
+    servers: Servers
+    election: Election
+    stack: ExitStack
+
+
+def on_stage(
+    directory: Path | None, broker: Broker | None, election: Election, play: Callable[[Stage], int]
+) -> int:
+    """Give a demonstration its folder, its servers and its screen, and an end with a sentence; the exit code.
 
     All that `play` starts is ended when it returns the exit code, or raises.
     """
@@ -68,7 +90,10 @@ def on_stage(directory: Path | None, play: Callable[[Folder, Screen], int]) -> i
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
             try:
-                return play(folder, screen)
+                with ExitStack() as stack:
+                    servers = _start_servers(stack, folder.path, broker)
+                    screen.step(f"{servers.names}; election: {election}")
+                    return play(Stage(folder.path, screen, servers, election, stack))
             except (PytubeError, psycopg.Error, OSError) as error:
                 screen.line("")
                 screen.line(f"FAILED: {error}", "bold red")
@@ -194,20 +219,52 @@ class Servers:
         return self.postgres.dsn()
 
 
-@contextmanager
-def running_servers(directory: Path, broker: Broker | None) -> Iterator[Servers]:
+def _start_servers(stack: ExitStack, directory: Path, broker: Broker | None) -> Servers:
     """Run Postgres and the broker, if any, each with its data and its log below `directory`."""
-    with ExitStack() as stack:
-        postgres = stack.enter_context(Postgres(directory / "postgres", settings=_POSTGRES_SETTINGS))
-        bootstrap, kafka = None, "no Kafka"
-        if broker == "real":
-            bootstrap = stack.enter_context(RealKafka(directory / "kafka")).bootstrap
-            kafka = f"Kafka {VERSION} on {bootstrap}"
-        elif broker == "embedded":
-            bootstrap = stack.enter_context(MockKafka(directory / "kafka")).bootstrap
-            # It waits for nearly a whole session time-out in each step of a rebalance.
-            kafka = f"an embedded mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
-        yield Servers(postgres, bootstrap, f"Postgres 18 on 127.0.0.1:{postgres.port}, {kafka}")
+    postgres = stack.enter_context(Postgres(directory / "postgres", settings=_POSTGRES_SETTINGS))
+    bootstrap, kafka = None, "no Kafka"
+    if broker == "real":
+        bootstrap = stack.enter_context(RealKafka(directory / "kafka")).bootstrap
+        kafka = f"Kafka {VERSION} on {bootstrap}"
+    elif broker == "embedded":
+        bootstrap = stack.enter_context(MockKafka(directory / "kafka")).bootstrap
+        # It waits for nearly a whole session time-out in each step of a rebalance.
+        kafka = f"an embedded mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
+    return Servers(postgres, bootstrap, f"Postgres 18 on 127.0.0.1:{postgres.port}, {kafka}")
+
+
+class Topic:
+    """A topic of Kafka, read from its beginning, as its consumers read it."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: Iterable[int], **settings: object) -> None:
+        """`settings`: more of librdkafka's, with underscores for the dots."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        common = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False}
+        self._consumer = Consumer({**common, "log_level": 0, **own})
+        self._places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in partitions]
+        self._consumer.assign(self._places)
+        self.close = self._consumer.close
+
+    def records(self, wait: float) -> list[Message]:
+        """What has come."""
+        messages = self._consumer.consume(_PAGE, timeout=wait)
+        return [message for message in messages if message.error() is None]
+
+    def read_to_end(self, read: Callable[[], object], too_late: PytubeError) -> None:
+        """Call `read`, which takes `records`, to the end of the topic as it is now; else raise `too_late`."""
+        ends = [self._consumer.get_watermark_offsets(place, timeout=TIMEOUT)[1] for place in self._places]
+        deadline = time.monotonic() + TIMEOUT
+        while not self._is_at(ends):
+            if time.monotonic() > deadline:
+                raise too_late
+            read()
+
+    def _is_at(self, ends: Sequence[int]) -> bool:
+        """Whether all was read up to there; a position is negative until something was."""
+        positions = self._consumer.position(self._places)
+        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
 
 
 class Process:
@@ -289,13 +346,14 @@ def _toml(value: object) -> str:
 class Workers:
     """Three workers, started as a user starts them; any can be killed and started again."""
 
-    def __init__(self, folder: Folder, servers: Servers, election: Election, serving: Serving) -> None:
+    def __init__(self, stage: Stage, serving: Serving) -> None:
         """Write the configurations; nothing runs before `start`."""
-        self._path = folder.path
+        self._path = stage.path
         self._serving = serving
         self._running: dict[str, Process] = {}
+        stage.stack.callback(self.close)
         for name in WORKERS:
-            text = worker_settings(name, servers.dsn, servers.bootstrap, election, serving)
+            text = worker_settings(name, stage.servers.dsn, stage.servers.bootstrap, stage.election, serving)
             self._config(name).write_text(text)
 
     def _config(self, name: str) -> Path:

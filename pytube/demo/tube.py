@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytube.demo.copies import Feed, SinkType, check, running
-from pytube.demo.screen import WORKERS, Acts, Latency, Screen, Takeover, Watch, verdict, wrong_exits
+from pytube.demo.screen import WORKERS, Acts, Latency, Screen, Takeover, verdict, wrong_exits
 from pytube.demo.source import (
     ACCOUNT_SHARDS,
     CLIENTS,
@@ -25,22 +24,13 @@ from pytube.demo.source import (
     Probe,
     Source,
 )
-from pytube.demo.stage import (
-    PARTITIONS,
-    Broker,
-    Election,
-    Folder,
-    Servers,
-    Serving,
-    Workers,
-    on_stage,
-    running_servers,
-)
+from pytube.demo.stage import PARTITIONS, Broker, Election, Serving, Stage, Workers, on_stage
 
 # Seconds; a demonstration that is well comes near none of them.
 _FILL_LIMIT = 240.0
 _DRAIN_LIMIT = 60.0
 _SHOWN = 3
+_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 _LONGEST = 300
 
 
@@ -51,37 +41,26 @@ def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, di
     if sink == "kafka":
         broker = "real"
 
-    def play(folder: Folder, screen: Screen) -> int:
-        with ExitStack() as stack:
-            servers = stack.enter_context(running_servers(folder.path, broker))
-            screen.step(f"{servers.names}; election: {election}")
-            copy = stack.enter_context(running(sink, folder.path, servers.bootstrap))
-            screen.step(f"the copy is in {copy.name}")
-            found = Story(folder, servers, election, Feed(copy, folder.path), screen, stack).play(seconds)
-            screen.step("done")
-        return report(found, directory=folder.path, screen=screen)
+    def play(stage: Stage) -> int:
+        copy = stage.stack.enter_context(running(sink, stage.path, stage.servers.bootstrap))
+        stage.screen.step(f"the copy is in {copy.name}")
+        found = Story(stage, Feed(copy, stage.path)).play(seconds)
+        stage.screen.step("done")
+        return report(found, directory=stage.path, screen=stage.screen)
 
-    return on_stage(directory, play)
+    return on_stage(directory, broker, election, play)
 
 
 class Story:
-    """One demonstration. What it starts is ended when the stack that it is given is closed."""
+    """One demonstration."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        servers: Servers,
-        election: Election,
-        feed: Feed,
-        screen: Screen,
-        stack: ExitStack,
-    ) -> None:
+    def __init__(self, stage: Stage, feed: Feed) -> None:
         """Make the source and the configurations."""
-        self._screen, self._stack, self._feed = screen, stack, feed
-        self._pgbench = servers.postgres.bin("pgbench")
-        self._load_log = folder.path / "pgbench.log"
-        self._source = Source(servers.dsn, self._pgbench, folder.path / "pgbench-init.log")
-        stack.callback(self._source.close)
+        self._screen, self._stack, self._feed = stage.screen, stage.stack, feed
+        self._pgbench = stage.servers.postgres.bin("pgbench")
+        self._load_log = stage.path / "pgbench.log"
+        self._source = Source(stage.servers.dsn, self._pgbench, stage.path / "pgbench-init.log")
+        stage.stack.callback(self._source.close)
 
         def of_worker(name: str) -> Mapping[str, object]:
             of_file = {"client": name} if feed.copy.options["type"] == "jsonl" else {}
@@ -90,13 +69,18 @@ class Story:
         serving = Serving(
             ("--tube", TUBE), f'tube."{TUBE}".sink', of_worker, feed.copy.session_timeout, 0.2, "json"
         )
-        self._workers = Workers(folder, servers, election, serving)
-        stack.callback(self._workers.close)
-        self._watch = Watch(self._source, feed.poll, lambda: feed.documents, screen)
-        self._watch.checks.append(self._workers.check)
-        self._acts = Acts(screen, self._watch, self._workers, self._source, feed.first_after)
-        self._probe = Probe(servers.dsn)
-        stack.callback(self._probe.close)
+        self._workers = Workers(stage, serving)
+        self._acts = Acts(
+            self._screen,
+            self._workers,
+            self._source,
+            feed.poll,
+            lambda: feed.documents,
+            feed.first,
+            _HEADER,
+        )
+        self._probe = Probe(stage.servers.dsn)
+        stage.stack.callback(self._probe.close)
 
     def play(self, seconds: float) -> Findings:
         """Everything, with load for `seconds` or as long as the take-over needs."""
@@ -130,14 +114,14 @@ class Story:
         load = Load(self._pgbench, self._source.dsn, self._load_log)
         self._stack.callback(load.close)
         self._probe.start()
-        self._watch.checks += [load.check, self._probe.check]
+        self._acts.checks += [load.check, self._probe.check]
         self._screen.step(
             f"the load starts: {CLIENTS} clients of pgbench, {RATE} transactions per second, and a probe"
         )
         return load
 
     def _stop_load(self, load: Load) -> int:
-        self._watch.checks = [self._workers.check]
+        self._acts.checks = [self._workers.check]
         transactions = load.finish()
         self._probe.close()
         self._probe.check()

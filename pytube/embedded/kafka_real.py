@@ -55,16 +55,15 @@ class RealKafka(JavaServer):
             doors: ports of loopback at which proxies listen; who comes through one is told to come
                 back through it. Each has a port of the broker's own behind it: `behind`.
         """
-        super().__init__(directory)
         self._doors = {door: Port() for door in doors}
-        self._settings = self.directory / "server.properties"
-        self._port = Port()
         self._controller = Port()
+        super().__init__(directory, Port(), self._controller, *self._doors.values())
+        self._settings = self.directory / "server.properties"
 
     @property
     def bootstrap(self) -> str:
         """The bootstrap servers, the same over restarts."""
-        return f"{HOST}:{self._port.number}"
+        return f"{HOST}:{self.port}"
 
     def behind(self, door: int) -> int:
         """The broker's port that the proxy at `door` passes to, the same over restarts."""
@@ -74,10 +73,6 @@ class RealKafka(JavaServer):
         if not (self.directory / "topics" / "meta.properties").exists():
             self._format()
         return [*self._java, "kafka.Kafka", str(self._settings)]
-
-    def _release(self) -> None:
-        for port in (self._port, self._controller, *self._doors.values()):
-            port.release()
 
     @cached_property
     def _java(self) -> list[str]:
@@ -110,11 +105,12 @@ class RealKafka(JavaServer):
             env=java.environment(),
         )
         if done.returncode != 0:
-            message = f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
-            raise EmbeddedError(message)
+            raise EmbeddedError(
+                f"Kafka's storage in {self.directory} can't be formatted: {done.stdout.strip()}"
+            )
 
     def _properties(self) -> dict[str, str | int]:
-        broker, controller = f"{HOST}:{self._port.number}", f"{HOST}:{self._controller.number}"
+        broker, controller = f"{HOST}:{self.port}", f"{HOST}:{self._controller.number}"
         ours = {"PLAINTEXT": broker, "CONTROLLER": controller}
         doors = {f"DOOR{door}": port for door, port in self._doors.items()}
         listeners = ours | {name: f"{HOST}:{port.number}" for name, port in doors.items()}
@@ -151,7 +147,7 @@ class RealKafka(JavaServer):
     def _serves(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(PROBE_TIMEOUT)
-            if probe.connect_ex((HOST, self._port.number)) != 0:
+            if probe.connect_ex((HOST, self.port)) != 0:
                 return False
         # It listens before it takes requests in earnest: ask for what a client asks first.
         from confluent_kafka import KafkaException

@@ -69,12 +69,10 @@ def find(version: Version) -> Path:
     # Found, not imported: the import starts machinery (locks, runtime folders) that is not wanted.
     spec = importlib.util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
-        message = f"{PACKAGE} is not installed: {how_to_install('embedded')}"
-        raise EmbeddedError(message)
+        raise EmbeddedError(f"{PACKAGE} is not installed: {how_to_install('embedded')}")
     folder = Path(spec.submodule_search_locations[0]) / _FOLDERS.get(version, "") / "bin"
     if version not in _FOLDERS or not (folder / "postgres").is_file():
-        message = f"there is no Postgres {version} in {PACKAGE}: use 18, 16 or 'system'"
-        raise EmbeddedError(message)
+        raise EmbeddedError(f"there is no Postgres {version} in {PACKAGE}: use 18, 16 or 'system'")
     return folder
 
 
@@ -85,11 +83,10 @@ def _system() -> Path:
     on_path = shutil.which("postgres")
     if on_path:
         return Path(on_path).resolve().parent
-    message = (
+    raise EmbeddedError(
         f"this machine has no Postgres server of its own ({SYSTEM_ROOT}/*/bin, PATH): "
         "install one, e.g. apt-get install postgresql"
     )
-    raise EmbeddedError(message)
 
 
 def reachable(path: Path) -> bool:
@@ -164,26 +161,19 @@ class Postgres(EmbeddedServer):
         Raises:
             EmbeddedError: there is no such version here, or the port is taken.
         """
-        super().__init__(directory)
+        folder = find(version)
+        self._bin = for_everyone(folder) if is_root() else folder
+        super().__init__(directory, Port(port))
         self._data = self.directory / "data"
         self._user = RUN_AS if is_root() else None
-        folder = find(version)
-        self._bin = for_everyone(folder) if self._user else folder
-        self._port = Port(port)
         self._settings = {**SETTINGS, **(settings or {})}
         self._sockets: Path | None = None
-
-    @property
-    def port(self) -> int:
-        """The port on 127.0.0.1."""
-        return self._port.number
 
     @property
     def socket_directory(self) -> Path:
         """The folder of the Unix socket; `EmbeddedError` when the server was never started."""
         if self._sockets is None:
-            message = f"Postgres in {self.directory} was not started"
-            raise EmbeddedError(message)
+            raise EmbeddedError(f"Postgres in {self.directory} was not started")
         return self._sockets
 
     def dsn(self, dbname: str = "postgres") -> str:
@@ -198,8 +188,7 @@ class Postgres(EmbeddedServer):
         """
         path = self._bin / name
         if not path.is_file():
-            message = f"there is no {name} in {self._bin}"
-            raise EmbeddedError(message)
+            raise EmbeddedError(f"there is no {name} in {self._bin}")
         return path
 
     def stop(self, mode: StopMode = "fast") -> None:
@@ -221,7 +210,7 @@ class Postgres(EmbeddedServer):
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
-        self._port.release()
+        super()._release()
 
     def _prepare(self) -> list[str]:
         if not (self._data / "PG_VERSION").exists():
@@ -243,11 +232,10 @@ class Postgres(EmbeddedServer):
         self._data.chmod(0o700)
         if self._user is not None:
             if not reachable(self.directory):
-                message = (
+                raise EmbeddedError(
                     f"{self.directory} can't be reached by the user {self._user}, as whom Postgres runs "
                     "since it refuses root: choose a folder that everyone may enter, e.g. below /tmp"
                 )
-                raise EmbeddedError(message)
             self._give(self._data)
         command = [str(self.bin("initdb")), "-D", str(self._data), "-U", SUPERUSER]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
@@ -263,8 +251,7 @@ class Postgres(EmbeddedServer):
             extra_groups=None if self._user is None else [],
         )
         if done.returncode != 0:
-            message = f"initdb of {self._data} failed: {done.stderr.strip()}"
-            raise EmbeddedError(message)
+            raise EmbeddedError(f"initdb of {self._data} failed: {done.stderr.strip()}")
 
     def _make_socket_directory(self) -> Path:
         folder = self.directory / "socket"

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, ClassVar, Self
 
 import psutil
@@ -47,12 +46,7 @@ class Port:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -68,10 +62,8 @@ def _claim(among: range) -> tuple[int, IO[bytes]]:
             return candidate, lock
         lock.close()
     if len(among) == 1:
-        message = f"port {among.start} of {HOST} is taken: give another one, or none"
-    else:
-        message = f"no free port between {among.start} and {among.stop} on {HOST}: end a server"
-    raise EmbeddedError(message)
+        raise EmbeddedError(f"port {among.start} of {HOST} is taken: give another one, or none")
+    raise EmbeddedError(f"no free port between {among.start} and {among.stop} on {HOST}: end a server")
 
 
 def _lock(path: Path) -> IO[bytes] | None:
@@ -204,8 +196,7 @@ class ServerProcess:
         alive = _outlive(alive, grace)
         if alive:
             pids = ", ".join(str(child.pid) for child in alive)
-            message = f"children of process {self.pid} do not end even when killed: {pids}"
-            raise EmbeddedError(message)
+            raise EmbeddedError(f"children of process {self.pid} do not end even when killed: {pids}")
 
     def _children(self) -> list[psutil.Process]:
         try:
@@ -236,13 +227,19 @@ class EmbeddedServer:
     GUARD: ClassVar[signal.Signals] = signal.SIGKILL
     """What ends it when we do."""
 
-    def __init__(self, directory: Path | str) -> None:
-        """Nothing runs before `start`. The directory is made if it is missing."""
+    def __init__(self, directory: Path | str, *ports: Port) -> None:
+        """Nothing runs before `start`. The directory is made if missing; `ports` are those of the server."""
         self.directory = Path(directory).resolve()
+        self._ports = ports
         self.log = self.directory / f"{self.NAME.lower()}.log"
         self._process: ServerProcess | None = None
         self._user: str | None = None
         """Who runs it; None: we do."""
+
+    @property
+    def port(self) -> int:
+        """Its port on loopback, the same over restarts; the first, where it has several."""
+        return self._ports[0].number
 
     @property
     def running(self) -> bool:
@@ -253,8 +250,7 @@ class EmbeddedServer:
     def pid(self) -> int:
         """Its process id; `EmbeddedError` when it was never started."""
         if self._process is None:
-            message = f"{self.NAME} in {self.directory} was not started"
-            raise EmbeddedError(message)
+            raise EmbeddedError(f"{self.NAME} in {self.directory} was not started")
         return self._process.pid
 
     def start(self) -> Self:
@@ -300,12 +296,7 @@ class EmbeddedServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _prepare(self) -> list[str]:
@@ -322,7 +313,8 @@ class EmbeddedServer:
 
     def _release(self) -> None:
         """Let the ports go."""
-        raise NotImplementedError
+        for port in self._ports:
+            port.release()
 
 
 def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:

@@ -43,15 +43,9 @@ class Redis(EmbeddedServer):
         Raises:
             EmbeddedError: there is no such program.
         """
-        super().__init__(directory)
         self._options = options
         self._program = program()
-        self._port = Port()
-
-    @property
-    def port(self) -> int:
-        """Its port on loopback, the same over restarts."""
-        return self._port.number
+        super().__init__(directory, Port())
 
     @property
     def url(self) -> str:
@@ -62,9 +56,6 @@ class Redis(EmbeddedServer):
         self.directory.mkdir(parents=True, exist_ok=True)
         own = ("--port", str(self.port), "--bind", HOST, "--dir", str(self.directory), "--save", "")
         return [self._program, *own, *self._options]
-
-    def _release(self) -> None:
-        self._port.release()
 
     def _serves(self) -> bool:
         """Whether it answers, perhaps that it wants a password; while it loads it says `-LOADING`."""

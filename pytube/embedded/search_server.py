@@ -40,8 +40,7 @@ class SearchServer(JavaServer):
             directory: holds the node.
             among: the ports that it may have.
         """
-        super().__init__(directory)
-        self._port = Port(among=among)
+        super().__init__(directory, Port(among=among))
         self._cluster = f"pytube-{uuid.uuid4().hex}"
         self.tls: ssl.SSLContext | None = None
         """What a client needs to trust it; None: it speaks plain HTTP."""
@@ -49,17 +48,9 @@ class SearchServer(JavaServer):
         """What a client sends to be let in."""
 
     @property
-    def port(self) -> int:
-        """Its port on loopback, the same over restarts."""
-        return self._port.number
-
-    @property
     def url(self) -> str:
         """Its address, the same over restarts."""
         return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}"
-
-    def _release(self) -> None:
-        self._port.release()
 
     def _serves(self) -> bool:
         # By the name of the cluster: where the port is taken, another server may answer.

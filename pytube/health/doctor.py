@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import sql
 
 from pytube.config import Config, SinkConfig
-from pytube.db import version
+from pytube.config.names import leader_name
+from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.errors import ConfigError, PooledSession, PytubeError, SchemaMismatch
-from pytube.health.brokers import check_brokers
-from pytube.health.delivery import check_delivery
+from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.fleet import place
 from pytube.health.queues import (
+    check_delivery,
     check_ids,
     check_outboxes,
     check_owners,
@@ -30,17 +30,30 @@ from pytube.health.queues import (
     read_outboxes,
     read_tubes,
 )
-from pytube.health.server import check_slots, check_wake
+from pytube.health.server import (
+    check_connections,
+    check_pooler,
+    check_rights,
+    check_sequence,
+    check_server,
+    check_settings,
+    check_slots,
+    check_transactions,
+    check_version,
+    check_wake,
+)
 from pytube.logs import Logger, UserFaults
+from pytube.outbox.clients import outbox_clients, outbox_cluster
 from pytube.sinks import build_sink, open_existing
-from pytube.sources import rights
 from pytube.transforms import Transforms
 
-OLDEST_SERVER, NEWEST_SERVER = 15, 18
-_ROOM = 10
-"""Connections that should be left: a worker takes a handful."""
-_OLD = 60.0
-"""Seconds after which the doctor reports an open transaction."""
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from pytube.kafka.clients import Producers
+
+_BROKER_TIMEOUT = 5.0
+_COMMON = {"log_level": 0, "socket.timeout.ms": int(_BROKER_TIMEOUT * 1000)}
 
 
 def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
@@ -92,8 +105,7 @@ def _examine_targets(
         yield check
         if tube.transforms:
             yield check_transforms(name, tube.transforms)
-    for host, check in check_brokers(config, partitions):
-        yield _of_host(host, check)
+    yield from check_brokers(config, partitions)
 
 
 def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> Iterator[Check]:
@@ -140,216 +152,6 @@ def _where(connection: psycopg.Connection) -> str:
     """Which database it is, and as whom."""
     info = connection.info
     return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
-
-
-# --- Postgres ---------------------------------------------------------------------------
-
-_SERVER = """
-    SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
-        pg_catalog.pg_is_in_recovery()
-"""
-
-_RIGHTS_TO_INSTALL = """
-    SELECT current_user,
-        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
-"""
-
-# What this role lacks of what a worker needs; no row when nothing is installed.
-_RIGHTS = r"""
-    SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-        ARRAY(
-            SELECT p.proname::text FROM pg_catalog.pg_proc p
-            WHERE p.pronamespace = n.oid AND p.proname = ANY(%(functions)s)
-                AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
-            ORDER BY 1),
-        ARRAY(
-            SELECT c.relname::text FROM pg_catalog.pg_class c
-            WHERE c.relnamespace = n.oid AND c.relname = ANY(%(tables)s)
-                AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
-            ORDER BY 1),
-        (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
-                ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
-            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_owner')
-    FROM pg_catalog.pg_namespace n
-    WHERE n.nspname = %(schema)s AND EXISTS (
-        SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')
-"""
-
-_SEQUENCE = """
-    SELECT seqcache, seqincrement, seqcycle
-    FROM pg_catalog.pg_sequence WHERE seqrelid = to_regclass(%(sequence)s)
-"""
-
-# pg_stat_activity hides from most roles what kind of session another one is.
-_CONNECTIONS = """
-    SELECT current_setting('max_connections')::integer
-            - current_setting('superuser_reserved_connections')::integer
-            - coalesce(current_setting('reserved_connections', true)::integer, 0),
-        (SELECT sum(numbackends)::bigint FROM pg_catalog.pg_stat_database)
-"""
-
-_SETTINGS = """
-    SELECT name, reset_val FROM pg_catalog.pg_settings
-    WHERE name IN ('idle_in_transaction_session_timeout', 'synchronous_commit', 'fsync',
-        'full_page_writes')
-"""
-
-# Only a transaction that has an xid holds back the settled seq, in whatever database it is.
-_OLD_TRANSACTIONS = """
-    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type)
-        || ', ' || coalesce(state, 'hidden') || ')',
-        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
-        'end it: SELECT pg_terminate_backend(' || pid || ')'
-    FROM pg_catalog.pg_stat_activity
-    WHERE backend_xid IS NOT NULL AND xact_start < clock_timestamp() - %(age)s * interval '1 second'
-    UNION ALL
-    SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || quote_ident(database),
-        extract(epoch FROM clock_timestamp() - prepared)::float8,
-        'if its coordinator has forgotten it, in database ' || quote_ident(database)
-            || ': ROLLBACK PREPARED ' || quote_literal(gid) || ', or COMMIT PREPARED'
-    FROM pg_catalog.pg_prepared_xacts
-    WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
-    ORDER BY age DESC
-    LIMIT 10
-"""
-
-_SEES_ALL = """
-    SELECT pg_catalog.quote_ident(current_user), pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
-"""
-
-
-def check_server(connection: psycopg.Connection) -> Iterator[Check]:
-    """Which server it is."""
-    number, name, standby = _row(connection, _SERVER)
-    major = number // 10_000
-    supported = f"{OLDEST_SERVER} to {NEWEST_SERVER}"
-    if major < OLDEST_SERVER:
-        yield fail("server", f"Postgres {name} is too old", f"use Postgres {supported}")
-    elif major > NEWEST_SERVER:
-        yield warn("server", f"Postgres {name} is not tested", f"use {supported}, or a newer pytube")
-    else:
-        yield ok("server", f"Postgres {name}")
-    if standby:
-        yield fail("server", "it is a standby, which takes no writes", "connect to the primary")
-
-
-def check_version(connection: psycopg.Connection, schema: str) -> Check:
-    """Whether our SQL is there in the version that is needed."""
-    try:
-        version.check(connection, schema)
-    except SchemaMismatch as error:
-        finding, _, remedy = str(error).rpartition("; ")
-        return fail("SQL", finding, remedy)
-    except psycopg.errors.InsufficientPrivilege:
-        return fail("SQL", "its version can't be read", "see below: rights")
-    return ok("SQL", f"version {version.needed()} in the schema {schema}")
-
-
-def check_rights(connection: psycopg.Connection, schema: str) -> Check:
-    """Whether this role may do what a worker does; before an installation, whether it may install."""
-    needs = {"schema": schema, "functions": sorted(rights.FUNCTIONS), "tables": sorted(rights.TABLES)}
-    row = connection.execute(_RIGHTS, needs).fetchone()
-    if row is None:
-        role, may = _row(connection, _RIGHTS_TO_INSTALL)
-        if may:
-            return ok("rights", f"{role} may install")
-        return fail(
-            "rights",
-            f"{role} may not create a schema in this database",
-            f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
-        )
-    role, usage, functions, tables, worker = row
-    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
-    if tables:
-        grants.append(f"GRANT SELECT ON {_qualified(schema, tables)} TO {role}")
-    if functions:
-        grants.append(f"GRANT EXECUTE ON FUNCTION {_qualified(schema, functions)} TO {role}")
-    if grants and worker is not None:
-        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {sql.Identifier(role).as_string()}"]
-    if grants:
-        return fail(
-            "rights",
-            f"{role} may not do what a worker does",
-            "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
-            + "; ".join(grants),
-        )
-    return ok("rights", f"{role} may do what a worker does")
-
-
-def _qualified(schema: str, names: list[str]) -> str:
-    return ", ".join(sql.Identifier(schema, name).as_string() for name in names)
-
-
-def check_sequence(connection: psycopg.Connection, schema: str) -> Check:
-    """The sequence of seqs must hand out numbers in order."""
-    name = sql.Identifier(schema, "tube_seq").as_string()
-    row = connection.execute(_SEQUENCE, {"sequence": name}).fetchone()
-    if row == (1, 1, False):
-        return ok("tube_seq", "CACHE 1, INCREMENT 1")
-    found = "is missing" if row is None else "was altered: {} {} {}".format(*row)
-    return fail(
-        "tube_seq",
-        f"{name} {found}; pods could be overlooked",
-        f"ALTER SEQUENCE {name} INCREMENT 1 CACHE 1 NO CYCLE, then restart the workers",
-    )
-
-
-def check_connections(connection: psycopg.Connection) -> Check:
-    """Whether there is room for a worker's sessions."""
-    most, used = _row(connection, _CONNECTIONS)
-    finding = f"{used} of {most} in use"
-    if most - used < _ROOM:
-        return warn("connections", finding, "raise max_connections, or close what is not needed")
-    return ok("connections", finding)
-
-
-def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
-    """Settings of the server that matter to queues."""
-    settings: dict[str, str] = dict(connection.execute(_SETTINGS).fetchall())
-    if settings["idle_in_transaction_session_timeout"] == "0":
-        yield warn(
-            "idle transactions",
-            "idle_in_transaction_session_timeout is off, so a forgotten transaction slows "
-            "every queue down for as long as it is open",
-            "set it for the applications' roles, e.g. to 5min",
-        )
-    else:
-        yield ok("idle transactions", "idle_in_transaction_session_timeout is set")
-    for name in ("synchronous_commit", "fsync", "full_page_writes"):
-        if settings[name] == "off":
-            yield warn(
-                name,
-                "is off, so a crash of the server can lose changes that sinks have seen",
-                f"set {name} to on",
-            )
-
-
-def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
-    """Transactions that hold back what workers may take for granted."""
-    rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
-    role, may_see = _row(connection, _SEES_ALL)
-    for which, age, remedy in rows:
-        yield warn("transactions", f"the {which} is open for {age:.0f} s and slows workers down", remedy)
-    if not rows:
-        whose = "none" if may_see else "none of this role's"
-        hidden = (
-            "" if may_see else f"; others are hidden from it (GRANT pg_read_all_stats TO {role} shows them)"
-        )
-        yield ok("transactions", f"{whose} that wrote is open for more than {_OLD:.0f} s{hidden}")
-
-
-def check_pooler(connection: psycopg.Connection) -> Check:
-    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
-    (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
-    if pid == connection.info.backend_pid:
-        return ok("pooler", "none")
-    return ok("pooler", "in session mode")
-
-
-def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...]:
-    row = connection.execute(query).fetchone()
-    assert row is not None  # these queries always have one
-    return row
 
 
 # --- sinks ------------------------------------------------------------------------------
@@ -399,6 +201,181 @@ async def _open_and_close(config: SinkConfig) -> str | None:
             return await open_existing(sink)
     finally:
         await sink.close()
+
+
+# --- Kafka: the broker of the elections, and those that outboxes are delivered to --------------------
+
+
+def check_brokers(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
+    """Whether the broker of the elections and those of the outboxes answer; each cluster is asked once.
+
+    An outbox needs its broker whatever the election.
+
+    Args:
+        config: the configuration; under `neli` it has a section `[kafka]`.
+        partitions: of each host, how many partitions each tube and outbox that is there has.
+    """
+    try:
+        import confluent_kafka  # noqa: F401 # is it there?
+    except ImportError:
+        if config.election_kind != "lease":
+            yield fail("broker", "confluent-kafka is not installed", how_to_install("kafka"))
+        yield from _check_outbox_brokers(config, {})
+        return
+    answered: dict[str, str | None] = {}
+    """Why a cluster, by bootstrap servers and options, does not answer; None: it does."""
+    if config.election_kind == "lease":
+        yield ok("election", "by leases in Postgres, without a broker")
+    else:
+        yield from _check_election(config, partitions, answered)
+    yield from _check_outbox_brokers(config, answered)
+
+
+def _check_election(
+    config: Config,
+    partitions: Mapping[str | None, Mapping[str, int]],
+    answered: dict[str, str | None],
+) -> Iterator[Check]:
+    """Whether the broker can hold the elections of the configured tubes and outboxes."""
+    from confluent_kafka import KafkaException
+
+    from pytube.kafka.clients import Clients
+
+    assert config.kafka is not None
+    servers = config.kafka.bootstrap_servers
+    clients = Clients(
+        servers, config.kafka.options, where="[kafka] options", log=Logger("pytube.kafka"), common=_COMMON
+    )
+    try:
+        admin = clients.admin()
+    except ConfigError:
+        # The error may repeat the value of an option, which may be a secret.
+        remedy = "check the names and values in kafka.options against librdkafka's CONFIGURATION.md"
+        yield fail("broker", "librdkafka refuses an option of [kafka]", remedy)
+        return
+    cluster = _cluster(servers, config.kafka.options)
+    try:
+        metadata = admin.list_topics(timeout=_BROKER_TIMEOUT)
+    except KafkaException as error:
+        answered[cluster] = text = clients.reason or error.args[0].str()
+        remedy = "start it, or correct kafka.bootstrap_servers and kafka.options"
+        yield fail("broker", f"{servers} does not answer: {text}", remedy)
+        return
+    answered[cluster] = None
+    yield ok("broker", f"{servers} answers")
+    for host, there in partitions.items():
+        of_host = config.of_host(host)
+        if config.kafka.shared_partitions is not None:
+            shared = leader_name(of_host.worker.installation)
+            width = config.kafka.shared_partitions
+            yield _of_host(host, _check_topic(admin, metadata, "all tubes", shared, width))
+            continue
+        for name in (*config.tubes, *config.outboxes):
+            if name in there:
+                topic = of_host.leader_topic(name)
+                yield _of_host(host, _check_topic(admin, metadata, name, topic, there[name]))
+    yield _check_timeout(admin, metadata, config.worker.session_timeout)
+
+
+def _cluster(servers: str, options: Mapping[str, Any]) -> str:
+    return json.dumps([servers, options], sort_keys=True, default=str)
+
+
+def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wanted: int) -> Check:
+    """Whether the leader topic of a tube is there, wide enough, or could be made."""
+    subject = f"topic of {name}"
+    found = metadata.topics.get(topic)
+    width = len(found.partitions) if found is not None else 0
+    there = f"{topic} has {say_count(width, 'partition')}" if width else f"{topic} is missing"
+    if width >= wanted:
+        return ok(subject, there)
+    if metadata.controller_id < 0:
+        return warn(
+            subject,
+            f"{there}, and this broker makes topics of a width of its own",
+            f"see that new topics have at least {say_count(wanted, 'partition')}",
+        )
+    refusal = _refusal(admin, topic, width, wanted)
+    if refusal is None:
+        return ok(subject, f"{there}; a worker will give it {wanted}")
+    return fail(
+        subject,
+        f"{there}; it needs {wanted}, and we may not change it ({refusal})",
+        f"give it {say_count(wanted, 'partition')}, or let our principal create and alter it",
+    )
+
+
+def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | None:
+    """Why the broker would not make or widen the topic; None when it would."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+    limits: dict[str, Any] = {"validate_only": True, "request_timeout": _BROKER_TIMEOUT}
+    if width:
+        futures = admin.create_partitions([NewPartitions(topic, wanted)], **limits)
+    else:
+        new = NewTopic(topic, num_partitions=wanted, replication_factor=-1)
+        futures = admin.create_topics([new], **limits)
+    for future in futures.values():
+        try:
+            future.result(timeout=2 * _BROKER_TIMEOUT)
+        except KafkaException as error:
+            return str(error.args[0].str())
+    return None
+
+
+def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
+    """Whether the broker takes our session timeout of so many seconds."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin._config import ConfigResource
+
+    subject = "session timeout"
+    try:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(metadata.brokers))))
+        answers = admin.describe_configs([resource], request_timeout=_BROKER_TIMEOUT)
+        settings = next(iter(answers.values())).result(timeout=2 * _BROKER_TIMEOUT)
+        least = int(settings["group.min.session.timeout.ms"].value) / 1000
+        most = int(settings["group.max.session.timeout.ms"].value) / 1000
+    except (KafkaException, KeyError, StopIteration):
+        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
+    if least <= ours <= most:
+        return ok(subject, f"{ours:g} s")
+    return fail(
+        subject,
+        f"worker.session_timeout is {ours:g} s, and the broker takes {least:g} to {most:g} s",
+        "change it, or the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+    )
+
+
+def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> Iterator[Check]:
+    groups: dict[str, list[str]] = {}
+    for name in config.outboxes:
+        groups.setdefault(_cluster(*outbox_cluster(config, name)), []).append(name)
+    for cluster, names in groups.items():
+        subject = f"broker of {', '.join(names)}"
+        try:
+            kafka = outbox_clients(config, names[0])
+            if cluster not in answered:
+                answered[cluster] = _ask(kafka)
+        except ConfigError as error:
+            yield fail(subject, str(error), f'correct [outbox."{names[0]}"]')
+            continue
+        if (text := answered[cluster]) is None:
+            yield ok(subject, f"{kafka.bootstrap_servers} answers; topics of records were not looked at")
+        else:
+            remedy = "start it, or correct bootstrap_servers and the options; records wait until it answers"
+            yield fail(subject, f"{kafka.bootstrap_servers} does not answer: {text}", remedy)
+
+
+def _ask(kafka: Producers) -> str | None:
+    """Why the cluster does not answer; None: it does."""
+    from confluent_kafka import KafkaException
+
+    try:
+        kafka.admin().list_topics(timeout=_BROKER_TIMEOUT)
+    except KafkaException as error:
+        return kafka.say(error.args[0])
+    return None
 
 
 # --- the worker itself ------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 from uuid import UUID
@@ -88,36 +88,36 @@ class Partition:
     """Pods of backfills; None for outboxes."""
     control: Count | None = None
     """Control pods; None for outboxes, and at a glance."""
-    lag: float | None
+    lag: float | None = None
     """Age of the oldest pod or record; None when none waits."""
     backfill_lag: float | None = None
     inserted: int = 0
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
     deleted: int = 0
-    leader: str | None
+    leader: str | None = None
     """Client id of the leader, or of the one that is lost; None when nobody leads."""
     leader_id: UUID | None = None
     instance_id: UUID | None = None
     election: str | None = None
-    epoch: int | None
-    leads_for: float | None
-    renewed_ago: float | None
-    state: str
+    epoch: int | None = None
+    leads_for: float | None = None
+    renewed_ago: float | None = None
+    state: str = "free"
     """`leads`; `failing`: terms end by the same failure, one after the other; `free`: nobody leads; `lost`:
     the term ran out without being released; `sink down` or `source down`: the leader can't deliver;
     `pausing`: an operator has paused it, and its leader has not come to rest yet; `paused`: it has;
     `stopped`: a worker has stopped the tube."""
-    sink_down: str | None
+    sink_down: str | None = None
     """Why the sink takes nothing; None while it does, or nobody leads."""
-    sink_down_for: float | None
+    sink_down_for: float | None = None
     source_down: str | None = None
     """Why rows can't be read; None while they can, or nobody leads."""
     source_down_for: float | None = None
-    failing: str | None
+    failing: str | None = None
     """By what failure terms end, one after the other; None: they don't."""
-    failing_terms: int | None
-    failing_for: float | None
-    paused: str | None
+    failing_terms: int | None = None
+    failing_for: float | None = None
+    paused: str | None = None
     """Why it is paused, also while nobody leads; None when it is not."""
     paused_kind: str | None = None
     """`operator`, or why a worker has stopped the tube: `poison` or `park_limit`."""
@@ -331,21 +331,6 @@ class LastSample:
         return f"{told}, and of {self.undecided} it is not known" if self.undecided else told
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """Of all tubes of a host."""
-
-    unverified: tuple[Unverified, ...] = ()
-    samples: tuple[LastSample, ...] = ()
-
-    def of(self, tube: str) -> Verification:
-        """Of one tube."""
-        return Verification(
-            tuple(one for one in self.unverified if one.tube == tube),
-            tuple(one for one in self.samples if one.tube == tube),
-        )
-
-
 # --- hosts, and all of them ------------------------------------------------------------------------
 
 
@@ -371,7 +356,8 @@ class HostSample:
     """When it was counted what waits, which may be longer ago where that takes long."""
     took: float = 0.0
     """Seconds that this reading took the server."""
-    verification: Verification = field(default_factory=Verification)
+    unverified: Sequence[Unverified] = ()
+    samples: Sequence[LastSample] = ()
 
     @property
     def down(self) -> str | None:
@@ -387,13 +373,9 @@ class HostSample:
             partitions=[one for one in self.partitions if one.name == tube],
             kafka=[one for one in self.kafka if one.tube == tube],
             hindered=[one for one in self.hindered if one.tube == tube],
-            verification=self.verification.of(tube),
+            unverified=[one for one in self.unverified if one.tube == tube],
+            samples=[one for one in self.samples if one.tube == tube],
         )
-
-    @property
-    def not_read(self) -> list[str]:
-        """What was not looked at, in sentences."""
-        return [f"{what} could not be seen by this role (tube_monitor may)" for what in self.unseen]
 
     @property
     def workers(self) -> list[Worker]:
@@ -461,9 +443,13 @@ class FleetSample:
         return [one for host in self.hosts for one in host.kafka]
 
     @property
-    def hindered(self) -> list[Hindrance]:
-        """Of all hosts, what slows partitions down."""
-        return [one for host in self.hosts for one in host.hindered]
+    def not_read(self) -> list[str]:
+        """What was not looked at, in sentences."""
+        return [
+            f"{place(host.host)}{what} could not be seen by this role (tube_monitor may)"
+            for host in self.hosts
+            for what in host.unseen
+        ]
 
     @property
     def down(self) -> dict[str | None, str]:

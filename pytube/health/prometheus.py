@@ -157,7 +157,7 @@ def _classes(**values: _Value) -> _Of:
 
 def _unverified(cause: str) -> _Of:
     def samples(host: Measured) -> _Samples:
-        found = {one.tube: one for one in host.sample.verification.unverified if one.cause == cause}
+        found = {one.tube: one for one in host.sample.unverified if one.cause == cause}
         names = {one.name for one in host.sample.partitions} if cause == "source" else host.tubes
         return [((name,), 0 if name not in found else 1 + found[name].is_certain) for name in sorted(names)]
 
@@ -165,7 +165,7 @@ def _unverified(cause: str) -> _Of:
 
 
 def _last_sample(value: Callable[[LastSample], float]) -> _Of:
-    return lambda host: [((one.tube,), value(one)) for one in host.sample.verification.samples]
+    return lambda host: [((one.tube,), value(one)) for one in host.sample.samples]
 
 
 def _sizes(host: Measured) -> _Samples:

@@ -1,17 +1,19 @@
-"""The doctor's look at tubes and outboxes: are they there, their documents, ids, rights and indexes."""
+"""The doctor's look at tubes and outboxes: are they there, and delivered; documents, ids, rights, indexes."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors, sql
 
+from pytube.clock import for_people
 from pytube.config import Config
 from pytube.counts import name_partitions, say_count
 from pytube.db.connect import connect_sync
@@ -20,6 +22,9 @@ from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.errors import PytubeError
 from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
+from pytube.health.fleet import HostSample, LastSample, Partition
+from pytube.health.troubles import oldest, troubles
+from pytube.health.watcher import Reader
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
@@ -80,40 +85,6 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
     for name, number in partitions.items():
         if not is_expected(config, name):
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
-
-
-def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether one id is one row in attached tables, where no index proves it: in a sample."""
-    try:
-        samples = list(sample_ids(connection, schema))
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
-        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
-        return
-    for sample in samples:
-        yield _check_sample(sample)
-    if not samples:
-        yield ok("ids", "an index proves them unique in each attached table")
-
-
-def _check_sample(sample: Sample) -> Check:
-    subject, column = f"ids of {sample.table}", sample.column
-    looked = f"the {sample.rows} rows of the tube that were looked at, which are "
-    looked += "all" if sample.is_whole else "not all"
-    if sample.trouble is not None:
-        finding = f"no index proves {column} unique, and its rows were not looked at: {sample.trouble}"
-        return warn(subject, finding, f"run the doctor as a role that may read {sample.table}")
-    if sample.repeated:
-        some = ", ".join(key if key.isprintable() else repr(key) for key in sample.examples)
-        return fail(
-            subject,
-            f"values of {column} that stand more than once: {sample.repeated} ({some}), in {looked}; "
-            "of rows with one id, any one becomes the document",
-            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
-        )
-    finding = f"no index proves {column} unique; no value stands twice in {looked}"
-    if sample.is_key:
-        return ok(subject, finding)
-    return warn(subject, finding, f"make a unique index on {column}, or attach it by a column that has one")
 
 
 def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
@@ -237,48 +208,35 @@ _SAMPLE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What was found in one attached table; `trouble` says why it was not looked at."""
+def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+    """Whether one id is one row in attached tables, where no index proves it: in a sample, in bounded time.
 
-    table: str
-    column: str
-    is_key: bool
-    """Whether the column may be taken for unique, as that of a partitioned table's primary key."""
-    rows: int = 0
-    """How many were looked at."""
-    is_whole: bool = False
-    """Whether these are all."""
-    repeated: int = 0
-    """Ids that stand more than once among them."""
-    examples: Sequence[str] = ()
-    trouble: str | None = None
-
-
-def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
-    """Look for ids that stand more than once, with the rights of this session, in bounded time.
-
-    Only root tables whose id column no index proves unique are looked at.
-
-    Args:
-        connection: autocommit.
-        schema: where our SQL is.
-
-    Raises:
-        psycopg.Error: the tables to look at could not be listed.
+    With the rights of this session, which is autocommit. Only root tables are looked at.
     """
+    try:
+        checks = list(_check_tables(connection, schema))
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        return
+    yield from checks
+    if not checks:
+        yield ok("ids", "an index proves them unique in each attached table")
+
+
+def _check_tables(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
     ends = time.monotonic() + _TOTAL
-    tables = _fetch(connection, within(_UNPROVEN, schema), LIMIT)
-    for folder, table, shown, column, is_key, predicate in tables:
+    for folder, name, table, column, is_key, predicate in _fetch(
+        connection, within(_UNPROVEN, schema), LIMIT
+    ):
         # The predicate comes from the registry, where it was checked.
         condition = "" if predicate is None else f" AND ({predicate}\n)"
         until = min(time.monotonic() + LIMIT, ends)
         try:
-            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=shown), until - time.monotonic())
+            ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=table), until - time.monotonic())
             percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
             query = sql.SQL(_SAMPLE).format(
                 id=sql.Identifier(column),
-                table=sql.Identifier(folder, table),
+                table=sql.Identifier(folder, name),
                 percent=percent,
                 condition=sql.SQL(condition),
             )
@@ -286,9 +244,40 @@ def sample_ids(connection: psycopg.Connection, schema: str) -> Iterator[Sample]:
         except psycopg.Error as error:
             if is_connection_lost(error):
                 raise
-            yield Sample(shown, column, is_key, trouble=_trouble(error))
+            finding = f"no index proves {column} unique, and its rows were not looked at: {_trouble(error)}"
+            yield warn(f"ids of {table}", finding, f"run the doctor as a role that may read {table}")
         else:
-            yield Sample(shown, column, is_key, rows, percent == 100.0, repeated, examples)
+            looked = f"the {rows} rows of the tube that were looked at, which are "
+            looked += "all" if percent == 100.0 else "not all"
+            yield _check_sample(table, column, looked, repeated, examples, is_key=is_key)
+
+
+def _check_sample(
+    table: str, column: str, looked: str, repeated: int, examples: Sequence[str], *, is_key: bool
+) -> Check:
+    """What a sample says of one table.
+
+    Args:
+        table: the table.
+        column: that of its ids.
+        looked: which rows were looked at, in words.
+        repeated: how many ids stand more than once among them.
+        examples: some of these.
+        is_key: whether the column may be taken for unique, as that of a partitioned table's primary key.
+    """
+    if repeated:
+        some = ", ".join(key if key.isprintable() else repr(key) for key in examples)
+        return fail(
+            f"ids of {table}",
+            f"values of {column} that stand more than once: {repeated} ({some}), in {looked}; "
+            "of rows with one id, any one becomes the document",
+            "attach it by a column that is unique: pytube tube attach … --id-col COLUMN",
+        )
+    finding = f"no index proves {column} unique; no value stands twice in {looked}"
+    if is_key:
+        return ok(f"ids of {table}", finding)
+    remedy = f"make a unique index on {column}, or attach it by a column that has one"
+    return warn(f"ids of {table}", finding, remedy)
 
 
 def _fetch(connection: psycopg.Connection, query: sql.Composed, seconds: float) -> list[tuple[Any, ...]]:
@@ -402,3 +391,93 @@ def _check(
             f"writers of {table} do not wake workers, which poll",
             f"pytube outbox adopt {outbox} {table} --wake",
         )
+
+
+# --- delivery: leaders, what is paused, down, parked or slow, and copies to be verified ------------------
+
+_NOT_LOOKED_AT: Final = {
+    "leaders": "were not looked at",
+    "emptied sinks": "were not looked for",
+    "parked": "documents were not looked at",
+    "copies": "it was not looked at which are to be verified",
+}
+"""What a role that may not look is told, by subject."""
+_LATE = 3
+"""A sample is late when so many times the interval has passed, and `_PATIENCE`, since the last one."""
+_PATIENCE = 60.0
+
+# When the last term of each partition ended.
+_ENDED: Final = """
+    SELECT t.tube, t.partition, extract(epoch FROM clock_timestamp() - max(t.ended_at))::float8
+    FROM unnest(%(tubes)s::text[]) AS f (tube) CROSS JOIN LATERAL {s}.tube_terms(f.tube) AS t
+    GROUP BY t.tube, t.partition
+"""
+
+
+def check_delivery(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+    """What keeps documents and records from being delivered, and copies that are not what they should be.
+
+    Workers with another configuration may serve tubes that this one does not name: they get warnings only.
+    """
+    try:
+        found = Reader(schema).read(connection)
+        waited = _waited(connection, schema, found.partitions)
+    except psycopg.errors.InsufficientPrivilege:
+        for subject, finding in _NOT_LOOKED_AT.items():
+            yield warn(subject, finding, "see above: rights")
+        return
+    needed = replace(found, kafka=[one for one in found.kafka if is_expected(config, one.tube)])
+    wrong = troubles([needed], waited)
+    for one in wrong:
+        check = Check(one.subject, one.level, one.finding, one.remedy)
+        yield check if one.name is None else judged(check, config, one.name)
+    if not wrong:
+        yield ok("leaders", _well(found.partitions))
+    if any(row.parked is None for row in found.partitions if row.kind == "tube"):
+        yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
+    if "what is to be verified" in found.unseen:
+        yield warn("copies", _NOT_LOOKED_AT["copies"], "see above: rights")
+    else:
+        yield from _check_copies(found, config)
+
+
+def _waited(
+    connection: psycopg.Connection, schema: str, rows: Sequence[Partition]
+) -> dict[tuple[str, int], float]:
+    """For how many seconds something has waited in partitions while nobody led them."""
+    free = [row for row in rows if row.leader is None and oldest(row) is not None]
+    tubes = sorted({row.name for row in free})
+    ended = connection.execute(within(_ENDED, schema), {"tubes": tubes}).fetchall() if tubes else ()
+    since = {(tube, partition): seconds for tube, partition, seconds in ended if seconds is not None}
+    return {
+        (row.name, row.partition): min(oldest(row) or 0.0, since.get((row.name, row.partition), math.inf))
+        for row in free
+    }
+
+
+def _well(rows: Sequence[Partition]) -> str:
+    if not rows:
+        return "there is no tube and no outbox yet"
+    return (
+        f"{say_count(len(rows), 'partition')} looked at: led, not paused or stopped, and no sink or source "
+        "is reported down; `pytube status` shows how far behind they are"
+    )
+
+
+def _check_copies(found: HostSample, config: Config) -> Iterator[Check]:
+    if not found.unverified:
+        yield ok("copies", "nothing is known that asks for a verification")
+    samples = {one.tube: one for one in found.samples}
+    for name, tube in config.tubes.items():
+        if tube.verify is not None:
+            yield _check_last_sample(name, tube.verify.every, samples.get(name))
+
+
+def _check_last_sample(tube: str, every: float, sample: LastSample | None) -> Check:
+    subject = f"sample of {tube}"
+    remedy = "samples wait while the tube is behind; else see sample_not_compared in the workers' logs"
+    if sample is None:
+        return warn(subject, "none was compared yet", remedy)
+    if sample.ago > _LATE * every + _PATIENCE:
+        return warn(subject, f"{sample}; one is due every {for_people(every)}", remedy)
+    return ok(subject, str(sample))

@@ -1,14 +1,96 @@
-"""The doctor's look at the server: what fills its disk, and whose writes wake no worker."""
+"""The doctor's look at the server: what a worker needs, what fills its disk, whose writes wake no worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
 
-from pytube.health.findings import Check, ok, warn
+from pytube.db import version
+from pytube.errors import SchemaMismatch
+from pytube.health.findings import Check, fail, ok, warn
+from pytube.sources import rights
+
+OLDEST_SERVER, NEWEST_SERVER = 15, 18
+_ROOM = 10
+"""Connections that should be left: a worker takes a handful."""
+_OLD = 60.0
+"""Seconds after which the doctor reports an open transaction."""
+
+_SERVER = """
+    SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
+        pg_catalog.pg_is_in_recovery()
+"""
+
+_RIGHTS_TO_INSTALL = """
+    SELECT current_user,
+        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+"""
+
+# What this role lacks of what a worker needs; no row when nothing is installed.
+_RIGHTS = r"""
+    SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+        ARRAY(
+            SELECT p.proname::text FROM pg_catalog.pg_proc p
+            WHERE p.pronamespace = n.oid AND p.proname = ANY(%(functions)s)
+                AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+            ORDER BY 1),
+        ARRAY(
+            SELECT c.relname::text FROM pg_catalog.pg_class c
+            WHERE c.relnamespace = n.oid AND c.relname = ANY(%(tables)s)
+                AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+            ORDER BY 1),
+        (SELECT w.rolname::text FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_roles w
+                ON w.rolname = pg_catalog.left(o.rolname, -6) || '_worker'
+            WHERE o.oid = n.nspowner AND o.rolname LIKE '%%\_owner')
+    FROM pg_catalog.pg_namespace n
+    WHERE n.nspname = %(schema)s AND EXISTS (
+        SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'tube_version')
+"""
+
+_SEQUENCE = """
+    SELECT seqcache, seqincrement, seqcycle
+    FROM pg_catalog.pg_sequence WHERE seqrelid = to_regclass(%(sequence)s)
+"""
+
+# pg_stat_activity hides from most roles what kind of session another one is.
+_CONNECTIONS = """
+    SELECT current_setting('max_connections')::integer
+            - current_setting('superuser_reserved_connections')::integer
+            - coalesce(current_setting('reserved_connections', true)::integer, 0),
+        (SELECT sum(numbackends)::bigint FROM pg_catalog.pg_stat_database)
+"""
+
+_SETTINGS = """
+    SELECT name, reset_val FROM pg_catalog.pg_settings
+    WHERE name IN ('idle_in_transaction_session_timeout', 'synchronous_commit', 'fsync',
+        'full_page_writes')
+"""
+
+# Only a transaction that has an xid holds back the settled seq, in whatever database it is.
+_OLD_TRANSACTIONS = """
+    SELECT 'transaction of pid ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type)
+        || ', ' || coalesce(state, 'hidden') || ')',
+        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
+        'end it: SELECT pg_terminate_backend(' || pid || ')'
+    FROM pg_catalog.pg_stat_activity
+    WHERE backend_xid IS NOT NULL AND xact_start < clock_timestamp() - %(age)s * interval '1 second'
+    UNION ALL
+    SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || quote_ident(database),
+        extract(epoch FROM clock_timestamp() - prepared)::float8,
+        'if its coordinator has forgotten it, in database ' || quote_ident(database)
+            || ': ROLLBACK PREPARED ' || quote_literal(gid) || ', or COMMIT PREPARED'
+    FROM pg_catalog.pg_prepared_xacts
+    WHERE prepared < clock_timestamp() - %(age)s * interval '1 second'
+    ORDER BY age DESC
+    LIMIT 10
+"""
+
+_SEES_ALL = """
+    SELECT pg_catalog.quote_ident(current_user), pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+"""
 
 # Everybody may read these. A slot that nobody uses holds back all WAL from now on; one that is used counts
 # where it holds back more than max_wal_size.
@@ -46,6 +128,134 @@ _WAKE: Final = """
 """
 _ON: Final = ["on", "true", "tru", "tr", "t", "yes", "ye", "y", "1"]
 """What Postgres reads as true."""
+
+
+def check_server(connection: psycopg.Connection) -> Iterator[Check]:
+    """Which server it is."""
+    number, name, standby = _row(connection, _SERVER)
+    major = number // 10_000
+    supported = f"{OLDEST_SERVER} to {NEWEST_SERVER}"
+    if major < OLDEST_SERVER:
+        yield fail("server", f"Postgres {name} is too old", f"use Postgres {supported}")
+    elif major > NEWEST_SERVER:
+        yield warn("server", f"Postgres {name} is not tested", f"use {supported}, or a newer pytube")
+    else:
+        yield ok("server", f"Postgres {name}")
+    if standby:
+        yield fail("server", "it is a standby, which takes no writes", "connect to the primary")
+
+
+def check_version(connection: psycopg.Connection, schema: str) -> Check:
+    """Whether our SQL is there in the version that is needed."""
+    try:
+        version.check(connection, schema)
+    except SchemaMismatch as error:
+        finding, _, remedy = str(error).rpartition("; ")
+        return fail("SQL", finding, remedy)
+    except psycopg.errors.InsufficientPrivilege:
+        return fail("SQL", "its version can't be read", "see below: rights")
+    return ok("SQL", f"version {version.needed()} in the schema {schema}")
+
+
+def check_rights(connection: psycopg.Connection, schema: str) -> Check:
+    """Whether this role may do what a worker does; before an installation, whether it may install."""
+    needs = {"schema": schema, "functions": sorted(rights.FUNCTIONS), "tables": sorted(rights.TABLES)}
+    row = connection.execute(_RIGHTS, needs).fetchone()
+    if row is None:
+        role, may = _row(connection, _RIGHTS_TO_INSTALL)
+        if may:
+            return ok("rights", f"{role} may install")
+        return fail(
+            "rights",
+            f"{role} may not create a schema in this database",
+            f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
+        )
+    role, usage, functions, tables, worker = row
+    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
+    if tables:
+        grants.append(f"GRANT SELECT ON {_qualified(schema, tables)} TO {role}")
+    if functions:
+        grants.append(f"GRANT EXECUTE ON FUNCTION {_qualified(schema, functions)} TO {role}")
+    if grants and worker is not None:
+        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {sql.Identifier(role).as_string()}"]
+    if grants:
+        return fail(
+            "rights",
+            f"{role} may not do what a worker does",
+            "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
+            + "; ".join(grants),
+        )
+    return ok("rights", f"{role} may do what a worker does")
+
+
+def _qualified(schema: str, names: list[str]) -> str:
+    return ", ".join(sql.Identifier(schema, name).as_string() for name in names)
+
+
+def check_sequence(connection: psycopg.Connection, schema: str) -> Check:
+    """The sequence of seqs must hand out numbers in order."""
+    name = sql.Identifier(schema, "tube_seq").as_string()
+    row = connection.execute(_SEQUENCE, {"sequence": name}).fetchone()
+    if row == (1, 1, False):
+        return ok("tube_seq", "CACHE 1, INCREMENT 1")
+    found = "is missing" if row is None else "was altered: {} {} {}".format(*row)
+    return fail(
+        "tube_seq",
+        f"{name} {found}; pods could be overlooked",
+        f"ALTER SEQUENCE {name} INCREMENT 1 CACHE 1 NO CYCLE, then restart the workers",
+    )
+
+
+def check_connections(connection: psycopg.Connection) -> Check:
+    """Whether there is room for a worker's sessions."""
+    most, used = _row(connection, _CONNECTIONS)
+    finding = f"{used} of {most} in use"
+    if most - used < _ROOM:
+        return warn("connections", finding, "raise max_connections, or close what is not needed")
+    return ok("connections", finding)
+
+
+def check_settings(connection: psycopg.Connection) -> Iterator[Check]:
+    """Settings of the server that matter to queues."""
+    settings: dict[str, str] = dict(connection.execute(_SETTINGS).fetchall())
+    if settings["idle_in_transaction_session_timeout"] == "0":
+        yield warn(
+            "idle transactions",
+            "idle_in_transaction_session_timeout is off, so a forgotten transaction slows "
+            "every queue down for as long as it is open",
+            "set it for the applications' roles, e.g. to 5min",
+        )
+    else:
+        yield ok("idle transactions", "idle_in_transaction_session_timeout is set")
+    for name in ("synchronous_commit", "fsync", "full_page_writes"):
+        if settings[name] == "off":
+            yield warn(
+                name,
+                "is off, so a crash of the server can lose changes that sinks have seen",
+                f"set {name} to on",
+            )
+
+
+def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
+    """Transactions that hold back what workers may take for granted."""
+    rows = connection.execute(_OLD_TRANSACTIONS, {"age": _OLD}).fetchall()
+    role, may_see = _row(connection, _SEES_ALL)
+    for which, age, remedy in rows:
+        yield warn("transactions", f"the {which} is open for {age:.0f} s and slows workers down", remedy)
+    if not rows:
+        whose = "none" if may_see else "none of this role's"
+        hidden = (
+            "" if may_see else f"; others are hidden from it (GRANT pg_read_all_stats TO {role} shows them)"
+        )
+        yield ok("transactions", f"{whose} that wrote is open for more than {_OLD:.0f} s{hidden}")
+
+
+def check_pooler(connection: psycopg.Connection) -> Check:
+    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
+    (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
+    if pid == connection.info.backend_pid:
+        return ok("pooler", "none")
+    return ok("pooler", "in session mode")
 
 
 def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
@@ -100,3 +310,9 @@ def check_wake(connection: psycopg.Connection) -> Iterator[Check]:
         )
     if not rows:
         yield ok("wake-ups", "pytube.wake is off for no role whose writes a worker sleeps through")
+
+
+def _row(connection: psycopg.Connection, query: LiteralString) -> tuple[Any, ...]:
+    row = connection.execute(query).fetchone()
+    assert row is not None  # these queries always have one
+    return row

@@ -130,7 +130,7 @@ def troubles(
                 sample.host,
                 one.tube,
             )
-            for one in sample.verification.unverified
+            for one in sample.unverified
         )
     return found
 

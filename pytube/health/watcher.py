@@ -34,7 +34,6 @@ from pytube.health.fleet import (
     Queue,
     Unreachable,
     Unverified,
-    Verification,
 )
 from pytube.outbox.admin import OutboxPartition, read_outboxes
 from pytube.tubes.queries import FAILING, STATE, TOOK, timed, within
@@ -164,15 +163,6 @@ _PROCESSES: Final = r"""
 """
 
 
-_NOBODY: Final[dict[str, Any]] = dict.fromkeys(
-    (
-        *("leader", "epoch", "leads_for", "renewed_ago", "sink_down", "sink_down_for"),
-        *("failing", "failing_terms", "failing_for", "paused"),
-    )
-) | {"state": "free"}
-"""What `_LEADERS` has of no partition that nobody leads or pauses."""
-
-
 class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
@@ -276,7 +266,7 @@ class Reader:
         parked, retrying = self._parked.get(connection), self._retrying.get(connection)
         partitions = []
         for key, load in loads.items():
-            found = load | leaders.get(key, _NOBODY)
+            found = load | leaders.get(key, {})
             if load["kind"] == "tube":
                 found["sink_emptied_for"] = emptied.get(key[0])
                 if parked is not None:
@@ -286,6 +276,7 @@ class Reader:
             elif key in outboxes:  # else it was made a moment ago, or is not to be seen
                 found |= _records(outboxes[key])
             partitions.append(Partition(**found, host=self._host))
+        unverified, samples = self._verification.get(connection) or ((), ())
         return HostSample(
             self._host,
             partitions,
@@ -297,7 +288,8 @@ class Reader:
             read_at=self._leaders.read_at,
             counted_at=self._loads.read_at,
             took=sum(one.took for one in self._paced_ones),
-            verification=self._verification.get(connection) or Verification(),
+            unverified=unverified,
+            samples=samples,
         )
 
     def _paced(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> _Paced[T]:
@@ -336,10 +328,10 @@ class Reader:
         rows = read_outboxes(connection, self._schema, None)
         return {(row.outbox, row.partition): row for row in rows}
 
-    def _read_verification(self, connection: psycopg.Connection) -> Verification:
-        return Verification(
-            tuple(Unverified(*row) for row in self._rows(connection, _UNVERIFIED)),
-            tuple(LastSample(*row) for row in self._rows(connection, _SAMPLES)),
+    def _read_verification(self, connection: psycopg.Connection) -> tuple[list[Unverified], list[LastSample]]:
+        return (
+            [Unverified(*row) for row in self._rows(connection, _UNVERIFIED)],
+            [LastSample(*row) for row in self._rows(connection, _SAMPLES)],
         )
 
     def _if_allowed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Final
 from urllib.parse import parse_qsl
@@ -124,22 +124,12 @@ def buttons(request: Request, *wanted: Wanted) -> Html | None:
     return tag(
         "p",
         *(
-            tag("a", f"{_TITLES[one.action]} {one.what}", href=_asking(one), class_="button")
+            tag(
+                "a", f"{_TITLES[one.action]} {one.what}", href=address("/ask", **asdict(one)), class_="button"
+            )
             for one in wanted
         ),
         class_="actions",
-    )
-
-
-def _asking(one: Wanted) -> str:
-    return address(
-        "/ask",
-        action=one.action,
-        tube=one.tube,
-        host=one.host,
-        partition=one.partition,
-        shard=one.shard,
-        key=one.key,
     )
 
 
@@ -151,23 +141,10 @@ def ask(site: Site, request: Request) -> Response:
     seen = _see(site.place(wanted.host), wanted)
     if seen is not None and not seen.count:
         return page(request, title, [tag("p", "Nothing of that is parked."), link("Back", wanted.page)])
-    fields = [
-        hidden(name, value)
-        for name, value in (
-            ("csrf", session.csrf),
-            ("action", wanted.action),
-            ("tube", wanted.tube),
-            ("host", wanted.host),
-            ("partition", wanted.partition),
-            ("shard", wanted.shard),
-            ("key", wanted.key),
-            ("snapshot", seen.snapshot if seen else None),
-        )
-        if value is not None
-    ]
+    fields = asdict(wanted) | {"csrf": session.csrf, "snapshot": seen.snapshot if seen else None}
     form = tag(
         "form",
-        *fields,
+        *(hidden(name, value) for name, value in fields.items() if value is not None),
         *(_pause_fields() if wanted.action == "pause" else []),
         tag("button", _TITLES[wanted.action], class_="danger" if wanted.action == "drop" else None),
         " ",

@@ -1,12 +1,13 @@
 """HTML that can't be injected into: whatever is not `Html` is escaped where it is put in.
 
-And the parts that pages have in common: facts, tables, and values in words.
+And the parts that pages have in common: facts, tables, values in words, and graphs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from html import escape as _escape
 from typing import Any
 from urllib.parse import urlencode
@@ -146,3 +147,103 @@ def state(state: str) -> Html:
 def dash(value: Any) -> Any:
     """The value, or a dash in place of none."""
     return "–" if value is None or value == "" else value
+
+
+def clock_time(moment: float) -> str:
+    """A time of day, in this machine's zone."""
+    return f"{datetime.fromtimestamp(moment).astimezone():%H:%M:%S}"
+
+
+def day_time(moment: datetime) -> str:
+    """A date and a time, in this machine's zone."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+# --- graphs: SVG within the page, so that no script draws them, and nothing is loaded for them ----------
+
+_WIDTH, _HEIGHT = 420, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 10, 24
+_POINTS = 300
+"""Of a line: about as many as a screen can tell apart."""
+
+
+def graph(
+    title: str, times: Sequence[float], values: Sequence[float], shown: Callable[[float], str], gap: float
+) -> Html:
+    """A graph with its figures in words, which is what is read out.
+
+    Args:
+        title: stands above it.
+        times: seconds since the epoch, ascending.
+        values: as many; NaN where there is none.
+        shown: a value for people.
+        gap: seconds without a sample, after which the line is interrupted.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        heading = tag("figcaption", tag("strong", title))
+        return tag("figure", heading, tag("p", "no sample yet", class_="quiet"), class_="graph")
+    last, top = values[-1], _top(max(known))
+    words = (
+        f"now {'unknown' if math.isnan(last) else shown(last)}, "
+        f"at most {shown(max(known))}, since {clock_time(times[0])}"
+    )
+    caption = tag("figcaption", tag("strong", title), " ", tag("span", words, class_="quiet"))
+    picture = tag(
+        "svg",
+        *_axes(times, shown, top),
+        tag("path", d=_path(times, values, gap, top), class_="line") if len(known) > 1 else None,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=f"{title}: {words}",
+    )
+    return tag("figure", caption, picture, class_="graph")
+
+
+def _axes(times: Sequence[float], shown: Callable[[float], str], top: float) -> Iterator[Html]:
+    for share in (0.0, 0.5, 1.0):
+        y = _y(share * top, top)
+        yield tag("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
+        yield tag("text", shown(share * top), x=_LEFT - 6, y=y + 4, text_anchor="end")
+    for x, anchor, moment in ((_LEFT, "start", times[0]), (_WIDTH - _RIGHT, "end", times[-1])):
+        yield tag("text", clock_time(moment), x=x, y=_HEIGHT - 6, text_anchor=anchor)
+
+
+def _top(most: float) -> float:
+    """The upper end of the scale: 1, 2 or 5 times a power of ten."""
+    if most <= 0:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(most))
+    return next(size * step for step in (1, 2, 5, 10) if size * step >= most * (1 - 1e-9))
+
+
+def _path(times: Sequence[float], values: Sequence[float], gap: float, top: float) -> str:
+    first, last = times[0], times[-1]
+    span = max(last - first, 1e-9)
+    parts: list[str] = []
+    before: float | None = None
+    for moment, value in _thinned(times, values):
+        if math.isnan(value):
+            before = None
+            continue
+        is_gap = before is None or moment - before > max(gap, 2 * span / _POINTS)
+        x = _LEFT + (moment - first) / span * (_WIDTH - _LEFT - _RIGHT)
+        parts.append(f"{'M' if is_gap else 'L'}{x:.1f} {_y(value, top):.1f}")
+        before = moment
+    return "".join(parts)
+
+
+def _thinned(times: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+    """At most about `_POINTS`: of each stretch the greatest value, so that no peak is lost."""
+    step = max(1, math.ceil(len(times) / _POINTS))
+    found = []
+    for at in range(0, len(times), step):
+        stretch = values[at : at + step]
+        known = [value for value in stretch if not math.isnan(value)]
+        # Without a value for a part of it, a stretch still has one; where all are missing, there is a gap.
+        found.append((times[min(at + step, len(times)) - 1], max(known) if known else math.nan))
+    return found
+
+
+def _y(value: float, top: float) -> float:
+    return round(_HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM), 1)

@@ -15,13 +15,27 @@ from pytube import admin
 from pytube.admin import Parking
 from pytube.backfill.admin import Backfills
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube
-from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker, place
+from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
 from pytube.health.troubles import disagreements, lines
 from pytube.web.actions import Wanted, buttons, number, text
-from pytube.web.graphs import Graph, drawn
-from pytube.web.html import Html, ago, count, facts, joined, length, link, rate, state, table, tag
+from pytube.web.html import (
+    Html,
+    ago,
+    clock_time,
+    count,
+    day_time,
+    facts,
+    graph,
+    joined,
+    length,
+    link,
+    rate,
+    state,
+    table,
+    tag,
+)
 from pytube.web.sampler import MOST_SERIES, Series
-from pytube.web.site import Place, Site, clock_time, day_time, page
+from pytube.web.site import Place, Site, page
 
 _PARKED = 50
 """Parked documents that the page of a tube lists."""
@@ -120,11 +134,10 @@ def _troubles(
     if (late := site.sampler.why_late()) is not None:
         found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
-    unseen = [f"{place(one.host)}{what}" for one in sample.hosts for what in one.not_read]
     boxes = [
         _box("Troubles", found, "troubles"),
         _box("What disagrees", disagree, "troubles mild"),
-        _box("Not looked at", unseen, "notice"),
+        _box("Not looked at", sample.not_read, "notice"),
     ]
     if found or disagree:
         return joined(boxes)
@@ -260,7 +273,7 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     figures = []
     for title, name, combine, told in shown:
         times, values = history.values(name, of, combine)
-        figures.append(drawn(Graph(title, times, values, told, clock_time, 3 * site.sampler.interval)))
+        figures.append(graph(title, times, values, told, 3 * site.sampler.interval))
     times = history.times()
     since = f"Of {what}, since {clock_time(times[0])}. Samples: {len(times)}, in the memory of this server."
     if history.is_full:

@@ -20,8 +20,8 @@ from pytube.config import Config
 from pytube.errors import PytubeError, UsageError
 from pytube.verify import Explanation, explain
 from pytube.web.actions import Wanted, buttons, number, text
-from pytube.web.html import Html, link, tag
-from pytube.web.site import Place, Site, day_time, page
+from pytube.web.html import Html, day_time, facts, link, tag
+from pytube.web.site import Place, Site, page
 
 _MOST = 1000
 """Values of a document that are shown."""
@@ -65,18 +65,15 @@ def parked(site: Site, request: Request) -> Response:
 
 def _parking(row: Parked) -> Iterator[Html]:
     retried = "never" if row.retried_at is None else day_time(row.retried_at)
-    facts = {
-        "attempts": row.attempts,
-        "failed first": day_time(row.first_at),
-        "parked": day_time(row.parked_at),
-        "retried by hand": retried,
-    }
     yield tag("h2", "Why it is parked")
     yield tag("p", tag("code", row.error), class_="notice")
-    yield tag(
-        "dl",
-        *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()),
-        class_="cards",
+    yield facts(
+        {
+            "attempts": row.attempts,
+            "failed first": day_time(row.first_at),
+            "parked": day_time(row.parked_at),
+            "retried by hand": retried,
+        }
     )
 
 

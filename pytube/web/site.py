@@ -17,7 +17,7 @@ import pytube
 from pytube.config import Config
 from pytube.db.database import Database
 from pytube.errors import UsageError
-from pytube.web.html import Html, address, document, link, tag
+from pytube.web.html import Html, address, clock_time, document, link, tag
 from pytube.web.sampler import Sampler
 from pytube.web.security import Session, Sessions
 
@@ -137,13 +137,3 @@ def message(request: Request, title: str, text: str, status: HTTPStatus) -> Resp
 def here(request: Request) -> str:
     """The address of this page."""
     return address(request.url.path, **dict(request.query_params))
-
-
-def clock_time(moment: float) -> str:
-    """A time of day, in this machine's zone."""
-    return f"{datetime.fromtimestamp(moment).astimezone():%H:%M:%S}"
-
-
-def day_time(moment: datetime) -> str:
-    """A date and a time, in this machine's zone."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

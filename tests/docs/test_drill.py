@@ -20,7 +20,7 @@ AHEAD = 100_000
 @pytest.fixture
 def shop(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pytube.health.doctor._OLD", 0.0)
+    monkeypatch.setattr("pytube.health.server._OLD", 0.0)
     with Shop(servers.get(18), tmp_path) as shop:
         yield shop
 

@@ -27,10 +27,10 @@ class Node(OpenSearch):
         super().__init__(directory)
         self._cluster = cluster
         self._own = own
-        self._ports = ports
+        self._seeds = ports
 
     def _discovery(self) -> str:
-        addresses = ", ".join(f'"{HOST}:{port.number}"' for port in self._ports)
+        addresses = ", ".join(f'"{HOST}:{port.number}"' for port in self._seeds)
         return (
             f"transport.port: {self._own.number}\n"
             f"discovery.seed_hosts: [{addresses}]\n"

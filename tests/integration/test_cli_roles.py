@@ -18,7 +18,7 @@ from textual.widgets import DataTable
 
 from pytube.cli import rights
 from pytube.cli.program import Later, cli
-from pytube.cli.top_table import TopApp
+from pytube.cli.top import TopApp
 from pytube.db.database import Database
 from tests.docs.pages import BY_NAME
 from tests.helpers import http

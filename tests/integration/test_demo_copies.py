@@ -12,6 +12,7 @@ import pytest
 
 from pytube.demo import copies
 from pytube.demo.copies import Copy, Feed, InFile, SinkType
+from pytube.demo.screen import first_after
 from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival
 from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.redis import Redis
@@ -121,7 +122,7 @@ def test_who_delivered_what_is_read_in_the_logs(tmp_path: Path) -> None:
         file.write("\n" + says("meter_read", 6, partition=3, documents=2))
     assert feed.poll()
     assert (feed.documents, feed.by_client) == (42, {"w2": 42})
-    firsts = [feed.first_after(3, epoch) for epoch in (99, 100, 105)]
+    firsts = [first_after(feed.first, 3, epoch) for epoch in (99, 100, 105)]
     assert firsts == [1767225602.0, 1767225606.0, None]
     assert [number for number, _ in feed.arrivals] == [7, 7, 7]
     assert isinstance(feed.arrivals[0], Arrival)

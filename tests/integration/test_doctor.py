@@ -111,7 +111,7 @@ def test_settings(dsn: str, conn: psycopg.Connection) -> None:
 
 
 def test_old_transactions(dsn: str, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.health.doctor._OLD", 0.0)
+    monkeypatch.setattr("pytube.health.server._OLD", 0.0)
     session = connect(autocommit=False, application_name="the forgotten one")
     session.execute("CREATE TABLE public.t ()")
     checks = found(configured(dsn), "transactions", Level.WARN)

@@ -182,7 +182,7 @@ class TestPartitions:
 
 
 def test_what_a_role_can_not_see_is_said(any_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytube.health.doctor._OLD", 0.0)
+    monkeypatch.setattr("pytube.health.server._OLD", 0.0)
     with (
         roles(any_dsn, "looker IN ROLE tube_monitor") as admin,
         psycopg.connect(any_dsn, application_name="the forgotten one") as forgotten,

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
-from pytube.cli.top_table import TopApp
+from pytube.cli.top import TopApp
 from pytube.db.database import Database
 from tests.helpers.cli import run
 from tests.helpers.roles import as_role, database_name, roles
@@ -131,5 +131,5 @@ async def test_a_database_that_goes_away(dsn: str, conn: Conn) -> None:
 
 def test_refusals(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stdout is none" in run("top", dsn=dsn, code=2).stderr
-    monkeypatch.setattr("pytube.cli.top.find_spec", lambda _: None)
+    monkeypatch.setattr("pytube.cli.status.find_spec", lambda _: None)
     assert "pip install 'pytube-pg[top]'" in run("top", dsn=dsn, code=2).stderr

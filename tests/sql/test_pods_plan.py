@@ -245,7 +245,7 @@ def test_a_kept_statement_is_not_used_without_its_index(server: Conn) -> None:
     fill(server, 20, shards=2)
     term = acquire(server, Claim(partitions=2, partition=1))
     assert len(marked_seqs(server, term, limit=3)) == 3
-    (name,) = server.execute("SELECT name FROM tube_private_indexes('queue')").fetchone() or ()
+    name = scalar(server, "SELECT name FROM tube_private_indexes('queue')")
     server.execute(f'DROP INDEX tube."{name}"'.encode())
     server.execute(
         "DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytube.demo.outbox import TOPIC, Checker
+from pytube.demo.screen import first_after
 from pytube.demo.stage import PARTITIONS
 from pytube.outbox.partitions import slot_of
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID
@@ -42,8 +43,8 @@ def test_the_first_record_of_a_later_term() -> None:
     checker = Checker()
     partition = slot_of(TOPIC, "a", 1) % PARTITIONS
     take(checker, "1", epoch=7, at=101.0)
-    assert checker.first_after(partition, 7) is None
+    assert first_after(checker.first, partition, 7) is None
     take(checker, "1", epoch=8, at=105.0)
     take(checker, "2", epoch=8, at=106.0)
-    assert checker.first_after(partition, 7) == 105.0
-    assert checker.first_after((partition + 1) % PARTITIONS, 7) is None
+    assert first_after(checker.first, partition, 7) == 105.0
+    assert first_after(checker.first, (partition + 1) % PARTITIONS, 7) is None

@@ -17,18 +17,11 @@ TUBE = Partition(
     name="t",
     partition=0,
     waiting=Count(0),
-    lag=None,
     leader="me",
     epoch=1,
     leads_for=60.0,
     renewed_ago=1.0,
     state="leads",
-    sink_down=None,
-    sink_down_for=None,
-    failing=None,
-    failing_terms=None,
-    failing_for=None,
-    paused=None,
 )
 OUTBOX = replace(TUBE, kind="outbox", name="o")
 

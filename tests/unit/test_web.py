@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytube.web.graphs import Graph, drawn
-from pytube.web.html import document, tag
+from pytube.web.html import clock_time, document, graph, tag
 from pytube.web.parked import Mark, chosen, compared
 from pytube.web.sampler import Figures, History, Series
 from tests.helpers.cli import run
@@ -59,10 +58,10 @@ def test_history_is_a_ring_and_forgets_what_is_gone() -> None:
 
 def test_a_graph_has_gaps_and_words() -> None:
     values = [1.0, 2.0, math.nan, 4.0, 5.0]
-    figure = drawn(Graph("Lag", [0, 1, 2, 3, 4], values, str, lambda moment: f"{moment}", 3))
+    figure = graph("Lag", [0, 1, 2, 3, 4], values, str, 3)
     assert figure.count("M") - figure.count("Made") == 2
-    assert 'aria-label="Lag: now 5.0, at most 5.0, since 0"' in figure
-    assert "no sample yet" in drawn(Graph("Lag", [0], [math.nan], str, str, 3))
+    assert f'aria-label="Lag: now 5.0, at most 5.0, since {clock_time(0)}"' in figure
+    assert "no sample yet" in graph("Lag", [0], [math.nan], str, 3)
 
 
 def test_whatever_is_no_html_is_escaped() -> None:
