@@ -2655,9 +2655,9 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
-    IF tube_private_is_indexed(tube, partitions) THEN
-        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6)', tube_private_planned(tube, 'mark'))
-        USING leader_id, coalesce(floor, 0), pods_limit, partition, coalesce(backfill_floor, 0),
+    IF tube_private_keeps_plans(tube, partitions) THEN
+        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6, $7)', tube_private_planned(tube, 'mark'))
+        USING leader_id, coalesce(floor, 0), pods_limit, partition, partitions, coalesce(backfill_floor, 0),
             exclude_backfill IS NOT TRUE;
         RETURN;
     END IF;
@@ -2785,11 +2785,11 @@ CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition in
 DECLARE
     purged integer;
 BEGIN
-    IF tube_private_is_indexed(tube, partitions) THEN
+    IF tube_private_keeps_plans(tube, partitions) THEN
         PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3) FROM unnest($2) AS s (seq)',
+        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3, $4) FROM unnest($2) AS s (seq)',
             tube_private_planned(tube, 'purge'))
-        INTO purged USING leader_id, coalesce(seqs, '{}'), partition;
+        INTO purged USING leader_id, coalesce(seqs, '{}'), partition, partitions;
     ELSE
         purged := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
             coalesce(seqs, '{}'));
@@ -5172,6 +5172,16 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_index_of(tube text, partitions integer) RETURNS regclass
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    RETURN (SELECT i.indexrelid FROM pg_index AS i
+        WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
+            format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions))));
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
     LANGUAGE sql STABLE
     AS $_$
@@ -5208,16 +5218,6 @@ CREATE FUNCTION tube.tube_private_is_fresh(rel oid) RETURNS boolean
     SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
 $$;
 
-CREATE FUNCTION tube.tube_private_is_indexed(tube text, partitions integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM pg_index AS i
-        WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
-            format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions))));
-END
-$$;
-
 CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -5235,6 +5235,17 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+CREATE FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    index CONSTANT regclass := tube_private_index_of(tube, partitions);
+BEGIN
+    RETURN index IS NOT NULL AND NOT EXISTS (SELECT FROM pg_index AS i
+        WHERE i.indrelid = to_regclass(quote_ident(tube)) AND i.indexrelid <> index AND i.indnatts = 3);
+END
 $$;
 
 CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) RETURNS text
@@ -5620,7 +5631,7 @@ BEGIN
             ELSE seqs[1] END,
         CASE WHEN tube_private_key_type(tube) = 'bigint'::regtype THEN ids || ', NULL::text[]'
             ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
-    RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
+    RETURN CASE WHEN partition IS NOT NULL THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
 $_$;
 
@@ -6414,20 +6425,24 @@ CREATE FUNCTION tube.tube_private_provide_planned(tube text) RETURNS void
 DECLARE
     partitions CONSTANT integer := (tube_private_require(tube)).partitions;
     mark CONSTANT text := tube_private_mark_sql(tube, partitions, NULL);
+    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
     dense CONSTANT text := tube_private_pods_where(tube, partitions, NULL, true);
     sparse CONSTANT text := tube_private_pods_where(tube, partitions, NULL, false);
-    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
+    refusal CONSTANT text := format($body$
+            IF in_partitions <> %s THEN
+                RAISE EXCEPTION 'the tube has another number of partitions' USING ERRCODE = 'TU002', HINT = 'Ask again.';
+            END IF;$body$, partitions);
 BEGIN
     EXECUTE format($ddl$
-        CREATE OR REPLACE FUNCTION %1$s(
-            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, backfill_floor bigint,
-            backfill boolean
+        CREATE OR REPLACE FUNCTION %s(
+            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, in_partitions integer,
+            backfill_floor bigint, backfill boolean
         ) RETURNS TABLE (seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz)
-        LANGUAGE plpgsql AS $body$
+        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'mark'), format($body$
         #variable_conflict use_column
         DECLARE
             marked integer;
-        BEGIN
+        BEGIN%1$s
             RETURN QUERY %2$s;
             GET DIAGNOSTICS marked = ROW_COUNT;
             IF backfill AND marked < pods_limit THEN
@@ -6437,16 +6452,17 @@ BEGIN
                 RETURN QUERY %2$s;
             END IF;
         END
-        $body$ $ddl$, tube_private_planned(tube, 'mark'), mark);
+        $body$, refusal, mark));
     EXECUTE format($ddl$
         CREATE OR REPLACE FUNCTION %s(
-            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer
+            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer,
+            in_partitions integer
         ) RETURNS integer
-        LANGUAGE plpgsql AS $body$
+        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'purge'), format($body$
         DECLARE
             purged integer := 0;
             done integer;
-        BEGIN
+        BEGIN%s
             LOOP
                 %s
                 GET DIAGNOSTICS done = ROW_COUNT;
@@ -6456,9 +6472,9 @@ BEGIN
             END LOOP;
             RETURN purged;
         END
-        $body$ $ddl$, tube_private_planned(tube, 'purge'), CASE WHEN dense = sparse THEN purge || dense || ';'
+        $body$, refusal, CASE WHEN dense = sparse THEN purge || dense || ';'
             ELSE format('IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
-                purge || dense, purge || sparse) END);
+                purge || dense, purge || sparse) END));
     EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', tube_private_planned(tube, 'mark'),
         tube_private_planned(tube, 'purge'));
 END
@@ -7322,7 +7338,7 @@ DECLARE
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, coalesce(partition::text, 'in_partition'));
     slices := ARRAY[pods];
-    IF partition IS NULL OR tube_private_is_indexed(tube, partitions) THEN -- nearly always
+    IF partition IS NULL OR tube_private_index_of(tube, partitions) IS NOT NULL THEN -- nearly always
         RETURN;
     END IF;
     PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
@@ -10066,16 +10082,18 @@ REVOKE ALL ON FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) F
 
 REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_index_of(tube text, partitions integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_fresh(rel oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_is_indexed(tube text, partitions integer) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) FROM PUBLIC;
 

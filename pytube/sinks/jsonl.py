@@ -333,7 +333,9 @@ class JsonlSink:
             raise SinkUnavailable('sink "jsonl" is not open')
         async with self._reading:
             reader = self._replay = self._replay or Replay([self.path])
-            await in_thread(reader.poll)
+            call = ThreadCall(lambda _: reader.poll(), "jsonl-read")
+            await call.over.wait()
+            call.result()
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
 
     def _keep(self, file: AppendFile) -> None:

@@ -47,9 +47,9 @@ BEGIN
     END IF;
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
 
-    IF tube_private_is_indexed(tube, partitions) THEN
-        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6)', tube_private_planned(tube, 'mark'))
-        USING leader_id, coalesce(floor, 0), pods_limit, partition, coalesce(backfill_floor, 0),
+    IF tube_private_keeps_plans(tube, partitions) THEN
+        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6, $7)', tube_private_planned(tube, 'mark'))
+        USING leader_id, coalesce(floor, 0), pods_limit, partition, partitions, coalesce(backfill_floor, 0),
             exclude_backfill IS NOT TRUE;
         RETURN;
     END IF;
@@ -112,7 +112,7 @@ BEGIN
             ELSE seqs[1] END,
         CASE WHEN tube_private_key_type(tube) = 'bigint'::regtype THEN ids || ', NULL::text[]'
             ELSE format('NULL::bigint[], (%s)::text[]', ids) END);
-    RETURN CASE WHEN merged THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
+    RETURN CASE WHEN partition IS NOT NULL THEN format('WITH marked AS (%s) SELECT * FROM marked ORDER BY seq', mark) ELSE mark END;
 END
 $$;
 
@@ -132,11 +132,11 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     purged integer;
 BEGIN
-    IF tube_private_is_indexed(tube, partitions) THEN
+    IF tube_private_keeps_plans(tube, partitions) THEN
         PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3) FROM unnest($2) AS s (seq)',
+        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3, $4) FROM unnest($2) AS s (seq)',
             tube_private_planned(tube, 'purge'))
-        INTO purged USING leader_id, coalesce(seqs, '{}'), partition;
+        INTO purged USING leader_id, coalesce(seqs, '{}'), partition, partitions;
     ELSE
         purged := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
             coalesce(seqs, '{}'));
@@ -238,7 +238,7 @@ $$;
 -- number of before serves: a shard that leaves the rest p by P leaves one by C that equals p modulo gcd(C, P), so the
 -- pods are in those parts of that index, among others. Of several it takes the one that has the fewest others there.
 --
--- partition: NULL for a text that takes the variable in_partition, where the index for this number is there.
+-- partition: NULL for a text that takes the variable in_partition, by the index for this number.
 -- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
 --   these has all its pods in one part of the index, in the order of class and seq; more than one is to be merged.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_slices(
@@ -251,7 +251,7 @@ DECLARE
 BEGIN
     pods := format('(shard %% %s) = %s', partitions, coalesce(partition::text, 'in_partition'));
     slices := ARRAY[pods];
-    IF partition IS NULL OR tube_private_is_indexed(tube, partitions) THEN -- nearly always
+    IF partition IS NULL OR tube_private_index_of(tube, partitions) IS NOT NULL THEN -- nearly always
         RETURN;
     END IF;
     PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
@@ -267,18 +267,30 @@ BEGIN
 END
 $$;
 
--- tube_private_is_indexed: whether a tube has the index for a number of partitions. Each mark and purge asks. (A longer
--- name is cut; then it is not found here, and everything takes the way of a tube that has none.)
-CREATE OR REPLACE FUNCTION :"schema".tube_private_is_indexed(tube text, partitions integer) RETURNS boolean
+-- tube_private_index_of: a tube's index for a number of partitions, NULL without a valid one. Each mark and purge asks. (A
+-- longer name is cut; then it is not found here, and everything takes the way of a tube that has none.)
+CREATE OR REPLACE FUNCTION :"schema".tube_private_index_of(tube text, partitions integer) RETURNS regclass
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM pg_index AS i
+    RETURN (SELECT i.indexrelid FROM pg_index AS i
         WHERE i.indisvalid AND i.indexrelid = to_regclass(quote_ident(
             format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions))));
 END
 $$;
 
 -- --- statements whose plans are kept -----------------------------------------------------------------------------------
+
+-- tube_private_keeps_plans: whether the generated functions of a tube serve a number of partitions: its index is there,
+-- and no other one of the kind. (Of two, a plan that was made for an empty queue may take the other one, and stay so.)
+CREATE OR REPLACE FUNCTION :"schema".tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    index CONSTANT regclass := tube_private_index_of(tube, partitions);
+BEGIN
+    RETURN index IS NOT NULL AND NOT EXISTS (SELECT FROM pg_index AS i
+        WHERE i.indrelid = to_regclass(quote_ident(tube)) AND i.indexrelid <> index AND i.indnatts = 3);
+END
+$$;
 
 -- tube_private_planned: the name of a function that is generated for a tube: what: mark or purge.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_planned(tube text, what text) RETURNS text
@@ -289,30 +301,34 @@ END
 $$;
 
 -- tube_private_provide_planned: makes the functions that mark and purge the pods of a tube, by the index for its number of
--- partitions. tube_pods_mark and tube_pods_purge call them under the fence, where that index is there.
+-- partitions. tube_pods_mark and tube_pods_purge call them under the fence, where that index is there alone.
 --
 -- They do what the texts do, but a session plans their statements once, not in each call: to plan them took two thirds of
--- what a mark and a purge of five pods cost. A change of the number makes them anew, with the registry row. Who holds the
--- fence sees both before the change, or both after it.
+-- what a mark and a purge of five pods cost. A change of the number makes them anew, with the registry row; a function that
+-- is called for another number refuses (TU002), as the fence does.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_planned(tube text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     partitions CONSTANT integer := (tube_private_require(tube)).partitions;
     mark CONSTANT text := tube_private_mark_sql(tube, partitions, NULL);
+    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
     dense CONSTANT text := tube_private_pods_where(tube, partitions, NULL, true);
     sparse CONSTANT text := tube_private_pods_where(tube, partitions, NULL, false);
-    purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
+    refusal CONSTANT text := format($body$
+            IF in_partitions <> %s THEN
+                RAISE EXCEPTION 'the tube has another number of partitions' USING ERRCODE = 'TU002', HINT = 'Ask again.';
+            END IF;$body$, partitions);
 BEGIN
     EXECUTE format($ddl$
-        CREATE OR REPLACE FUNCTION %1$s(
-            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, backfill_floor bigint,
-            backfill boolean
+        CREATE OR REPLACE FUNCTION %s(
+            leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, in_partitions integer,
+            backfill_floor bigint, backfill boolean
         ) RETURNS TABLE (seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz)
-        LANGUAGE plpgsql AS $body$
+        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'mark'), format($body$
         #variable_conflict use_column
         DECLARE
             marked integer;
-        BEGIN
+        BEGIN%1$s
             RETURN QUERY %2$s;
             GET DIAGNOSTICS marked = ROW_COUNT;
             IF backfill AND marked < pods_limit THEN
@@ -322,16 +338,17 @@ BEGIN
                 RETURN QUERY %2$s;
             END IF;
         END
-        $body$ $ddl$, tube_private_planned(tube, 'mark'), mark);
+        $body$, refusal, mark));
     EXECUTE format($ddl$
         CREATE OR REPLACE FUNCTION %s(
-            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer
+            leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer,
+            in_partitions integer
         ) RETURNS integer
-        LANGUAGE plpgsql AS $body$
+        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'purge'), format($body$
         DECLARE
             purged integer := 0;
             done integer;
-        BEGIN
+        BEGIN%s
             LOOP
                 %s
                 GET DIAGNOSTICS done = ROW_COUNT;
@@ -341,9 +358,9 @@ BEGIN
             END LOOP;
             RETURN purged;
         END
-        $body$ $ddl$, tube_private_planned(tube, 'purge'), CASE WHEN dense = sparse THEN purge || dense || ';'
+        $body$, refusal, CASE WHEN dense = sparse THEN purge || dense || ';'
             ELSE format('IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
-                purge || dense, purge || sparse) END);
+                purge || dense, purge || sparse) END));
     EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', tube_private_planned(tube, 'mark'),
         tube_private_planned(tube, 'purge'));
 END

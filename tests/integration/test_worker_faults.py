@@ -193,11 +193,11 @@ async def test_marks_that_fail_are_no_flood_of_terms(
     conn: Conn, config_file: Path, logged: list[dict[str, Any]]
 ) -> None:
     make_tube(conn, 1)
-    function = "tube_private_is_indexed(text, integer)"
+    function = "tube_private_keeps_plans(text, integer)"
     body = conn.execute("SELECT pg_get_functiondef(%s::regprocedure)", (function,)).fetchone()
     assert body is not None
     conn.execute(
-        "CREATE OR REPLACE FUNCTION tube_private_is_indexed(tube text, partitions integer) "
+        "CREATE OR REPLACE FUNCTION tube_private_keeps_plans(tube text, partitions integer) "
         "RETURNS boolean LANGUAGE sql STABLE RETURN 1 / 0 = 1"
     )
     async with running(config_file) as run:

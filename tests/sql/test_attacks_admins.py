@@ -115,6 +115,16 @@ def test_a_tube_that_waits_under_the_name_of_a_door(world: World) -> None:
     assert ops(world.admin) == [("I", 1)]
 
 
+@pytest.mark.parametrize("tag", ["body", "ddl", ""])
+def test_the_name_of_a_tube_ends_no_quotation(world: World, tag: str) -> None:
+    """It is in the bodies of functions that are made with our owner's rights."""
+    world.admin.execute("GRANT tube_admin TO mallory")
+    name = f"${tag}$;GRANT ALL ON SCHEMA tube TO mallory;SELECT ${tag}$"
+    world.run(MALLORY, "SET check_function_bodies = off", f"SELECT tube.tube_ensure_exists('{name}')")
+    assert not scalar(world.admin, "SELECT has_schema_privilege('mallory', 'tube', 'CREATE')")
+    world.run(MALLORY, f"SELECT tube.tube_ensure_absent('{name}')")
+
+
 @pytest.mark.parametrize("follows", [True, False], ids=["event triggers", "none"])
 def test_a_former_owner_who_is_an_admin_replaces_no_function(world: World, follows: bool) -> None:
     """Where nothing has looked since the table was given away, it still fires for the next owner."""

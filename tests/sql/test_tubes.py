@@ -29,6 +29,8 @@ STRANGE_NAMES = [
     "back\\slash",
     "semi;colon",
     "dollar$$quote",
+    "tagged$body$quote",
+    "tagged$ddl$quote",
     "<queue>",
     "x" * 57,
     "é" * 28,
