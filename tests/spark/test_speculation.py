@@ -21,8 +21,8 @@ DRIVER = """
 import json, os, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from pytube.spark import touch
 from tests.helpers.waiting import wait_until
+from tests.spark.probes import touch
 from tests.spark.test_touch import keys
 
 dsn, folder = json.loads(sys.argv[1])
