@@ -57,7 +57,7 @@ class MemoryStore:
 
     def values(self) -> dict[Key, Any]:
         """The decoded value of each document that is there."""
-        return {key: d.value() for key, d in self.held.items() if not d.is_delete}
+        return {key: d.value() for key, d in list(self.held.items()) if not d.is_delete}  # others may write
 
     def token(self, key: Key) -> Token | None:
         """The token of the last write of `key`; None when there was none."""
