@@ -66,10 +66,12 @@ COMMENT ON FUNCTION :"schema".tube_pods_mark IS
 
 -- tube_private_mark_sql: the statement by which tube_pods_mark takes pods of one class.
 --
--- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class; and, with partition NULL, the variable in_partition. The index gives pods in the order of their seqs, so they
--- are not sorted: the statement first looks for the last pod that it is to take, then updates all up to it. (Taking
--- them by their places, and sorting what comes back, costs a fifth more.) Where the partition is in several parts of
--- the index (tube_private_slices), these are merged to find the last one, and what comes back is sorted.
+-- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class; with partition NULL, the variable in_partition stands for the
+-- partition, for a statement whose plan is kept, and that is run only where the tube has its one index. That gives pods in
+-- the order of their seqs, so they are not sorted: the statement first looks for the last pod that it is to take, then
+-- updates all up to it. (Taking them by their places, and sorting what comes back, costs a fifth more.) With a partition,
+-- the planner may take another index of the tube, so what comes back is sorted. Where the partition is in several parts of
+-- the index (tube_private_slices), these are merged to find the last pod.
 --
 -- A role that may insert into a tube may write arrays that no touch function would: a NULL among ids, or ids in several
 -- dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row; where that leaves none,
