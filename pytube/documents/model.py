@@ -1,0 +1,78 @@
+"""A declared document, once the catalogue has been asked: what its tubes follow, and what is sent.
+
+The words: a *link* is the column by which a row joins its parent in the document. A change of a row touches the
+link's values, old and new, never the row's own id: a row that is gone can't be looked up, and its link is all that
+leads back to the document. Where the link holds keys of the document, that touches the document. Any other link is
+a *relation*: its values are touched in a companion tube, and the *path* leads from them to the keys of the documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytube.model import KeyType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table by the names that the catalogue has."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One table, followed by one column."""
+
+    table: TableName
+    column: str
+    key_type: KeyType
+    """Of the column's values."""
+    columns: tuple[str, ...]
+    """An UPDATE that changes none of these changes no document. Sorted; has `column` and the primary key."""
+    path: str | None
+    """A SELECT of the keys of documents, in one column and each once, that rows lead to whose link has one of the
+    values `%(keys)s`, an array of `key_type`. None: the values are keys of documents."""
+    sections: tuple[str, ...]
+    """Where the file names the table, e.g. `document.orders.items`."""
+    documents: tuple[float, float] = (1.0, 1.0)
+    """How many documents a changed row touches, by Postgres' statistics: the mean, and the worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One declared document."""
+
+    name: str
+    """Of its tube, too."""
+    key_type: KeyType
+    partitions: int
+    shards: int
+    query: str
+    """Gives id and JSON text of the documents with the ids `%(ids)s`; as `[tube.NAME.enrich] query`."""
+    links: tuple[Link, ...]
+    """The first is the root table by its primary key. No table is there twice by one column, nor twice without
+    a path."""
+    missing_indexes: tuple[str, ...]
+    """`CREATE INDEX CONCURRENTLY …`, each with why as a comment behind it."""
+    digest: str
+    """Changes whenever a worker would read or follow something else."""
+
+    @property
+    def root(self) -> Link:
+        """The root table, by its primary key."""
+        return self.links[0]
+
+    @property
+    def own(self) -> tuple[Link, ...]:
+        """The links that touch documents at once."""
+        return tuple(link for link in self.links if link.path is None)
+
+    @property
+    def relations(self) -> tuple[Link, ...]:
+        """The links from which a path leads to documents."""
+        return tuple(link for link in self.links if link.path is not None)
