@@ -7,6 +7,8 @@ attached stays where it is: pods may wait there, and the shard alone tells what 
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +101,7 @@ def companions_of(document: Document, tubes: Mapping[str, TubeState]) -> Sequenc
         if companion is None:
             companion = Companion(_free_name(document.name, {*tubes, *companions}), relation.key_type)
             companions[companion.name] = companion
-        companion.relations[_free_shard(companion, there.get(companion.name))] = relation
+        companion.relations[_shard(relation)] = relation
     return list(companions.values())
 
 
@@ -119,13 +121,24 @@ def _has_room(companion: Companion, relation: Link, there: TubeState | None) -> 
     One that the document does not name any more is in the way until it is detached.
     """
     tables = {link.table for link in companion.relations.values()}
-    tables |= {one.table for one in there.tables} if there is not None else set()
-    return companion.key_type is relation.key_type and relation.table not in tables
+    shards = set(companion.relations)
+    for one in [] if there is None else there.tables:
+        tables.add(one.table)
+        shards.add(one.shard)
+    return (
+        companion.key_type is relation.key_type
+        and relation.table not in tables
+        and _shard(relation) not in shards
+    )
 
 
-def _free_shard(companion: Companion, there: TubeState | None) -> int:
-    taken = set(companion.relations) | ({one.shard for one in there.tables} if there is not None else set())
-    return max(taken, default=-1) + 1
+def _shard(relation: Link) -> int:
+    """The shard of a new relation: a number that no other one is likely to have, now or later.
+
+    A pod may wait for a relation that is gone. What comes under its number must not be another one.
+    """
+    name = json.dumps([relation.table.schema, relation.table.table, relation.column], ensure_ascii=False)
+    return zlib.crc32(name.encode()) & 0x7FFF_FFFF
 
 
 def _free_name(document: str, taken: set[str]) -> str:
