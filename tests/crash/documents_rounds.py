@@ -1,0 +1,368 @@
+"""Random sessions write, a real worker serves declared documents and dies now and then; copies are compared.
+
+One thread writes and compares, so a seed gives the same statements again. Rounds are short, and a comparison
+takes place while transactions stay open: a later touch of the same document hides one that was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from pytube import delivered, faults
+from pytube.config import Config
+from pytube.db import connect
+from pytube.faults import Point
+from pytube.sinks import Sink, registry
+from pytube.testing.memory import Faults, MemorySink, MemoryStore
+from pytube.worker import Worker, shared_sink
+from tests.helpers.documents_shop import Conn, Documents, Statements, documents_by_hand, from_json
+from tests.helpers.waiting import LIMIT, wait_until
+
+MEMORY = "memory"
+"""The type of sink, in the configuration, that keeps documents in this process."""
+STEPS = 20
+"""A round has half as many on average."""
+_PLACES = (
+    Point.AFTER_MARK,
+    Point.BEFORE_ENRICH,
+    Point.BEFORE_SEND,
+    Point.AFTER_SEND,
+    Point.BEFORE_PURGE,
+    Point.AFTER_PURGE,
+)
+"""Where a worker is held while others write, or is stopped."""
+_MOMENT = 0.03
+"""Seconds that a worker gets to come to such a place."""
+_DYING = 5.0
+"""Seconds that tasks of a worker that was stopped get to end."""
+_LOCKS = """
+    SELECT EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock')
+"""
+_IS_BUSY = "SELECT EXISTS (SELECT FROM tube.tube_backfill_list() WHERE ended_at IS NULL)"
+
+
+# --- a worker that can be stopped as by SIGKILL ----------------------------------------------------
+
+
+class Gate:
+    """Holds all tasks of a worker that come to one fault point."""
+
+    def __init__(self) -> None:
+        self._place: Point | None = None
+        self._held: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._came = threading.Event()
+
+    async def passed(self, point: Point) -> None:
+        """What `pytube.faults` calls."""
+        if point is self._place:
+            event = asyncio.Event()
+            self._held.append((asyncio.get_running_loop(), event))
+            self._came.set()
+            await event.wait()
+
+    def close(self, place: Point) -> None:
+        """Hold whoever comes to `place`, and give it a moment to come."""
+        self._place = place
+        self._came.wait(_MOMENT)
+
+    def open(self) -> None:
+        """Let all go on."""
+        self._place = None
+        held, self._held = self._held, []
+        self._came.clear()
+        for loop, event in held:
+            with suppress(RuntimeError):  # the worker was stopped
+                loop.call_soon_threadsafe(event.set)
+
+
+class Running:
+    """A worker in a thread of its own, whose sinks write to `stores`."""
+
+    def __init__(self, config: Config, stores: dict[str, MemoryStore], dsn: str) -> None:
+        self._dsn = dsn
+        self._loop = asyncio.new_event_loop()
+        self._sinks: list[MemorySink] = []
+        self._stores = stores
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._worker = self._built(config)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._worker.start(), self._loop).result(LIMIT)
+
+    def _built(self, config: Config) -> Worker:
+        build = registry.build_sink
+
+        def build_sink(sink_type: str, options: Any, **more: Any) -> Sink:
+            if sink_type != MEMORY:
+                return build(sink_type, options, **more)
+            sink = MemorySink(self._stores[options["of"]], compares=True)
+            self._sinks.append(sink)
+            return sink
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_sink, "build_sink", build_sink)
+            return Worker(config)
+
+    def check(self) -> None:
+        """Raise what ended a service of the worker, if one has ended."""
+        if self._worker._services.is_broken:
+            asyncio.run_coroutine_threadsafe(self._worker.wait(), self._loop).result(LIMIT)
+
+    def stop(self) -> None:
+        """End in order."""
+        asyncio.run_coroutine_threadsafe(self._worker.stop(), self._loop).result(LIMIT)
+        self._halt()
+        self._loop.close()
+
+    def kill(self) -> None:
+        """Stop wherever it is: it writes nothing more, neither to a sink nor to the database."""
+        self._halt()
+        for sink in self._sinks:
+            sink._faults = Faults(down=True)
+        with psycopg.connect(self._dsn, autocommit=True) as session:
+            session.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name LIKE 'pytube worker%'"
+            )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connect.Connection, "connect", _refuse)
+            self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Have the tasks end, of which none has a session any more."""
+        ends = time.monotonic() + _DYING
+        while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < ends:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=0.1)
+
+    def _halt(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LIMIT)
+
+
+async def _refuse(*_: Any, **__: Any) -> Any:
+    raise psycopg.OperationalError("the process is gone")
+
+
+# --- rounds ----------------------------------------------------------------------------------------
+
+
+class Differs(AssertionError):
+    """A copy is not what its documents should be."""
+
+
+class Rounds:
+    """Sessions that write, the worker, and the comparison."""
+
+    def __init__(self, dsn: str, config: Config, tubes: Sequence[str], seed: int) -> None:
+        """`tubes`: those whose documents are compared; each is a name of `documents_by_hand`."""
+        self._draw = random.Random(seed)
+        self._dsn, self._config, self._tubes, self._seed = dsn, config, tuple(tubes), seed
+        self._statements = Statements(self._draw)
+        self._writers = [_Writer(number, self._connect(), self._draw) for number in range(3)]
+        self._reader = self._connect()
+        self._gate = Gate()
+        self._stores = {tube: MemoryStore() for tube in tubes}
+        self._worker: Running | None = None
+        self.done = {"statements": 0, "failed": 0, "comparisons": 0, "kills": 0, "held": 0}
+        """How often each has happened."""
+
+    def __enter__(self) -> Self:
+        faults.handler = self._gate.passed
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._gate.open()
+            for writer in self._writers:
+                writer.session.close()
+            if self._worker is not None:
+                self._worker.stop() if error is None else self._worker.kill()
+        finally:
+            faults.handler = None
+            self._reader.close()
+
+    def fill(self, statements: int) -> None:
+        """Begin with some rows."""
+        for _ in range(statements):
+            self._write(self._writers[0])
+        self.settle()
+
+    def round(self) -> None:
+        """Some steps, then all that is committed is delivered, and compared.
+
+        Raises:
+            Differs: with what was done since the comparison before.
+        """
+        for _ in range(self._draw.randrange(STEPS)):
+            (step,) = self._draw.choices(
+                (self._write_one, self._hold, self._go_on, self._kill), (16, 2, 1, 0.25)
+            )
+            step()
+        self.settle()
+        if self._draw.random() < 0.3:
+            for writer in self._writers:
+                writer.end()
+
+    def settle(self) -> None:
+        """Have all delivered that is committed, while transactions stay open; then compare."""
+        self._gate.open()
+        if self._worker is None:
+            self._start()
+        for writer in self._writers:
+            if writer.holds_table:  # no path can be read meanwhile
+                writer.end()
+        if any(writer.asked_for_all for writer in self._writers):
+            self._finish_backfills()
+        delivered.wait(self._tubes, dsn=self._dsn, timeout=LIMIT)
+        assert self._worker is not None
+        self._worker.check()
+        self._compare()
+        for writer in self._writers:
+            writer.forget()
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def _write_one(self) -> None:
+        self._write(self._draw.choice(self._writers))
+
+    def _write(self, writer: _Writer) -> None:
+        """Begin a transaction, end one, or change rows."""
+        if not writer.is_open and self._draw.random() < 0.6:
+            writer.begin()
+        elif writer.is_open and self._draw.random() < 0.2:
+            writer.end()
+        else:
+            self.done["statements"] += 1
+            self.done["failed"] += not writer.write(self._statements.next())
+
+    def _hold(self) -> None:
+        """Hold the worker at some place, until the next of these."""
+        self._gate.open()
+        if self._worker is not None:
+            self._gate.close(self._draw.choice(_PLACES))
+            self.done["held"] += 1
+
+    def _go_on(self) -> None:
+        self._gate.open()
+        if self._worker is None:
+            self._start()
+
+    def _kill(self) -> None:
+        """Stop the worker where it is; the next one comes later."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            worker.kill()
+            self._gate.open()
+            self.done["kills"] += 1
+
+    # --- the worker and its copies --------------------------------------------------------
+
+    def _start(self) -> None:
+        self._worker = Running(self._config, self._stores, self._dsn)
+
+    def _connect(self) -> Conn:
+        settings = "-c lock_timeout=30ms -c synchronous_commit=off -c idle_in_transaction_session_timeout=0"
+        return psycopg.connect(self._dsn, autocommit=True, options=settings)
+
+    def _finish_backfills(self) -> None:
+        """A TRUNCATE at REPEATABLE READ asks for a backfill, which waits for those who write."""
+        for writer in self._writers:
+            writer.end()
+        delivered.wait(self._tubes, dsn=self._dsn, timeout=LIMIT)
+        wait_until(
+            lambda: self._reader.execute(_IS_BUSY).fetchone() == (False,), what="the backfills are done"
+        )
+
+    def _compare(self) -> None:
+        """Nobody writes meanwhile: this thread does, and the worker has nothing left to do."""
+        wanted = documents_by_hand(self._reader)
+        have: Documents = {
+            tube: {d.id: from_json(d.body) for d in store.held.values() if d.body is not None}
+            for tube, store in self._stores.items()
+        }
+        self.done["comparisons"] += 1
+        for tube in self._tubes:
+            for key in sorted({*wanted[tube], *have[tube]}, key=str):
+                if wanted[tube].get(key) != have[tube].get(key):
+                    raise Differs(self._told(tube, key, wanted[tube].get(key), have[tube].get(key)))
+
+    def _told(self, tube: str, key: Any, wanted: Any, have: Any) -> str:
+        history = [line for writer in self._writers for line in writer.history]
+        return (
+            f"seed {self._seed}, comparison {self.done['comparisons']}: document {key} of {tube} is\n"
+            f"    {have}\nand should be\n    {wanted}\nafter\n    " + "\n    ".join(history)
+        )
+
+
+class _Writer:
+    """A session, and what it did since the last comparison, or since its transaction began."""
+
+    def __init__(self, number: int, session: Conn, draw: random.Random) -> None:
+        self.session = session
+        self.history: list[str] = []
+        self.asked_for_all = False
+        """Whether a TRUNCATE may not have seen all rows, which is mended by a backfill."""
+        self._number, self._draw = number, draw
+        self._isolation = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.session.info.transaction_status != TransactionStatus.IDLE
+
+    @property
+    def holds_table(self) -> bool:
+        """Whether its transaction keeps others from reading a table."""
+        return self.is_open and self.session.execute(_LOCKS).fetchone() == (True,)
+
+    def begin(self) -> None:
+        self._isolation = self._draw.choice(("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ"))
+        self._do(f"BEGIN ISOLATION LEVEL {self._isolation}")
+        if self._isolation == "REPEATABLE READ":
+            self.session.execute("SELECT count(*) FROM shop.orders")  # now it has its snapshot
+
+    def end(self) -> None:
+        """Commit, or roll back."""
+        if self.is_open:
+            self._do(self._draw.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
+        self._isolation = ""
+
+    def write(self, statement: str) -> bool:
+        """Whether it went well; if not, what the transaction did before stays."""
+        is_open = self.is_open
+        try:
+            if is_open:
+                self.session.execute("SAVEPOINT before")
+            self._do(statement)
+        except psycopg.Error as error:
+            self.history[-1] += f"  -- {error.sqlstate}"
+            if is_open:
+                self.session.execute("ROLLBACK TO before")
+            return False
+        self.asked_for_all |= "TRUNCATE" in statement and self._isolation == "REPEATABLE READ"
+        return True
+
+    def forget(self) -> None:
+        """A comparison went well."""
+        self.asked_for_all = False
+        if not self.is_open:
+            self.history.clear()
+
+    def _do(self, statement: str) -> None:
+        self.history.append(f"{self._number}: {statement}")
+        self.session.execute(statement)  # type: ignore[arg-type, unused-ignore] # texts of tests
