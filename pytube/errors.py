@@ -138,6 +138,10 @@ class WrongKind(UsageError):
     """The name belongs to an outbox where a tube is meant, or the other way round. TU111."""
 
 
+class CompanionConflict(UsageError):
+    """The tube is a companion of another one, or can't become one of this tube's. TU112."""
+
+
 class TubeHasWorkers(UsageError):
     """Workers lead the tube, so no stream may purge it. TU133."""
 
@@ -311,6 +315,7 @@ SQLSTATES: dict[str, type[PytubeError]] = {
     "TU109": TubesNotEmpty,
     "TU110": SequenceAltered,
     "TU111": WrongKind,
+    "TU112": CompanionConflict,
     "TU121": BackfillBusy,
     "TU122": UnknownBackfill,
     "TU123": BackfillNotLocked,

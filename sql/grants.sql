@@ -109,7 +109,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_channel, :"schema".tube_failing_note, :"schema".tube_index_fit, :"schema".tube_kafka_report, :"schema".tube_leader_acquire, :"schema".tube_leader_epoch,
     :"schema".tube_leader_release, :"schema".tube_leader_renew, :"schema".tube_leader_wait,
     :"schema".tube_leaders_renew, :"schema".tube_lease_leave, :"schema".tube_lease_tick, :"schema".tube_lease_ticks,
-    :"schema".tube_pause_reason, :"schema".tube_pods_delete, :"schema".tube_pods_fail, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
+    :"schema".tube_document_touch, :"schema".tube_pause_reason, :"schema".tube_pods_delete, :"schema".tube_pods_fail, :"schema".tube_pods_mark, :"schema".tube_pods_park, :"schema".tube_pods_purge,
     :"schema".tube_pods_reset, :"schema".tube_pods_sql, :"schema".tube_pods_stop, :"schema".tube_pods_unpark, :"schema".tube_settle_done, :"schema".tube_settle_holders,
     :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_settle_writers, :"schema".tube_sink_accept, :"schema".tube_sink_note,
     :"schema".tube_sleep, :"schema".tube_step_end, :"schema".tube_step_take, :"schema".tube_stream_purge,
@@ -142,7 +142,7 @@ TO :"role_admin", :"role_worker", :"role_monitor";
 -- tube_monitor: looks at all of it, but for the payloads of pods. The worker may, too.
 GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill, :"schema".tube_sample TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_backfill_waiting, :"schema".tube_failing_list,
+    :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_backfill_waiting, :"schema".tube_documents, :"schema".tube_failing_list,
     :"schema".tube_hindered_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_instances, :"schema".tube_kafka_unreachable, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
     :"schema".tube_load, :"schema".tube_park_count,
     :"schema".tube_park_list, :"schema".tube_pause_list, :"schema".tube_pods_count, :"schema".tube_pods_list,
@@ -151,7 +151,7 @@ TO :"role_worker", :"role_monitor";
 
 -- Who writes may wait until it is delivered.
 GRANT EXECUTE ON FUNCTION
-    :"schema".tube_delivered_channel, :"schema".tube_delivered_parked, :"schema".tube_delivered_watch, :"schema".tube_settle_holders,
+    :"schema".tube_companions, :"schema".tube_delivered_channel, :"schema".tube_delivered_parked, :"schema".tube_delivered_watch, :"schema".tube_settle_holders,
     :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_undelivered
 TO :"role_worker", :"role_writer", :"role_monitor";
 

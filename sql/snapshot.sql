@@ -1312,6 +1312,53 @@ CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
 
 COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
 
+CREATE FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    there tube_registry;
+BEGIN
+    IF key_type IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'the type of a companion''s keys is NULL',
+            HINT = 'Give bigint, uuid or text.';
+    END IF;
+    -- Or it could be dropped until the companion is there.
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_companion_ensure.tube FOR KEY SHARE;
+    PERFORM tube_private_require_main(tube);
+    SELECT r.* INTO there FROM tube_registry AS r WHERE r.tube = companion;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_tube(companion, 1, NULL, key_type);
+        IF tube_private_add_tube(companion, 1, NULL, key_type, tube) THEN
+            RETURN;
+        END IF;
+    END IF;
+    there := tube_private_require(companion);
+    IF there.companion_of IS DISTINCT FROM tube THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU112',
+            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+                coalesce(format(', but of tube %L', there.companion_of), '')),
+            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+    END IF;
+    PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) IS 'Creates a companion of a tube, which holds the touches of relations of its documents, unless it is there.';
+
+CREATE FUNCTION tube.tube_companions(tube text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    RETURN QUERY SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = tube_companions.tube ORDER BY r.tube;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_companions(tube text) IS 'Lists the companions of a tube.';
+
 CREATE FUNCTION tube.tube_delivered_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1347,16 +1394,97 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_delivered_watch(tube text) IS 'Has purges of a tube notify tube_delivered_channel(tube), until the session ends.';
 
-CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
+CREATE FUNCTION tube.tube_document_declare(tube text, digest text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
+    PERFORM tube_private_require_main(tube);
+    UPDATE tube_registry AS r SET declared = digest, version = r.version + 1
+    WHERE r.tube = tube_document_declare.tube AND r.declared IS DISTINCT FROM digest;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_document_declare(tube text, digest text) IS 'Records the digest of the document that a tube is declared as; NULL: it is none.';
+
+CREATE FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    root tube_attachment;
+    touched integer[];
+    result bigint;
+BEGIN
+    IF op IS NULL OR op NOT IN ('U', 'B') THEN
+        RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
+            MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
+    ELSIF coalesce(cardinality(ids), 0) = 0 THEN
+        RETURN 0;
+    END IF;
+    SELECT a.* INTO root FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = tube_document_touch.tube ORDER BY a.shard, a.position LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
+            HINT = 'Attach the root table of the documents.';
+    END IF;
+    EXECUTE format($sql$
+        WITH pods AS (
+            INSERT INTO %1$s (op, shard, ids)
+            SELECT $1, g.shard, g.ids[c.first : c.first + 249]
+            FROM (
+                SELECT %2$s AS shard, array_agg(t.id) AS ids FROM unnest($2::%3$s[]) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1
+                OFFSET 0) AS g,
+                LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
+            RETURNING shard, ids)
+        SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type)
+    INTO result, touched USING op, ids;
+    -- After the INSERT, as in tube_private_put_body.
+    IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
+        PERFORM tube_private_wake_sleepers(tube, touched);
+    END IF;
+    RETURN result;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys; workers call it with what the relations of a document lead to.';
+
+CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text, declared text, key_type regtype, partitions integer, tbl regclass, id_col name, shard integer, shards integer, columns name[])
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns
+    FROM tube_registry AS r
+    LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
+    WHERE r.kind = 'tube' ORDER BY r.tube, a.position
+$$;
+
+COMMENT ON FUNCTION tube.tube_documents() IS 'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+
+CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    reg tube_registry;
+BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_drop.tube FOR UPDATE;
-    PERFORM tube_private_require(tube);
+    reg := tube_private_require(tube);
     IF force IS NOT TRUE THEN
-        PERFORM tube_private_refuse_loss(tube); -- before anybody's term ends, or anybody waits
+        IF reg.companion_of IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU112',
+                MESSAGE = format('tube %L is not dropped: it is a companion of tube %L, whose documents would miss changes',
+                    tube, reg.companion_of),
+                HINT = format('Drop tube %L, and it goes, too; or throw it away: force => true.', reg.companion_of);
+        END IF;
+        PERFORM tube_private_refuse_loss(t) FROM tube_companions(tube) AS t; -- before anybody's term ends, or anybody waits
+        PERFORM tube_private_refuse_loss(tube);
     END IF;
     PERFORM tube_private_drop(tube, force);
 END
@@ -1377,7 +1505,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
+COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and its companions and detaches its tables; does nothing if there is no such tube.';
 
 CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql
@@ -2943,6 +3071,21 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
 
+CREATE FUNCTION tube.tube_private_add_tube(tube text, partitions integer, predicate text, key_type regtype, companion_of text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $_$
+BEGIN
+    INSERT INTO tube_registry (tube, partitions, predicate, key_type, companion_of, last_epoch)
+    SELECT $1, $2, $3, $4, $5, i.last_epoch FROM tube_installation AS i
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
+    RETURN true;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -3068,12 +3211,37 @@ CREATE TABLE tube.tube_attachment (
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(att.tube);
 BEGIN
+    IF reg.companion_of IS NOT NULL THEN
+        PERFORM tube_private_resync_documents(reg.companion_of, tube_private_table_name(att.tbl));
+        RAISE WARNING 'a backfill of all documents of tube % is asked for, as % may have changed them: %',
+            quote_literal(reg.companion_of), att.tbl, why;
+        RETURN;
+    END IF;
     -- Of a root table, it does for what writers ask for: see tube_private_resync.
     PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.id_col, tube_private_is_root(att));
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $_$
+DECLARE
+    waits boolean;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
+        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2 AND payload ? ''resync'''
+        ' AND NOT tube_private_is_replaced(xmax))', tube_private_qualify(tube))
+    INTO waits USING shard, root;
+    IF NOT waits THEN
+        PERFORM tube_private_put_schedule(tube, shard, root, order_col, true);
+    END IF;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement text, rel regclass, late boolean) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -4007,6 +4175,8 @@ CREATE TABLE tube.tube_registry (
     key_type regtype DEFAULT 'bigint'::regtype NOT NULL,
     number bigint NOT NULL,
     kind text DEFAULT 'tube'::text NOT NULL,
+    companion_of text,
+    declared text,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
@@ -4242,6 +4412,8 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     queue CONSTANT text := tube_private_qualify(tube);
 BEGIN
+    PERFORM tube_private_drop(c.tube, force)
+    FROM (SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = $1 ORDER BY r.tube FOR UPDATE) AS c;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
     PERFORM tube_private_end_terms(tube, NULL, 'superseded');
     PERFORM tube_private_patiently(
@@ -4590,11 +4762,7 @@ BEGIN
     PERFORM tube_private_require(tube) WHERE reg.kind <> 'tube'; -- says that it is an outbox
     PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
-        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
-        SELECT tube, partitions, wanted, coalesce(key_type, 'bigint'), i.last_epoch FROM tube_installation AS i
-        ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
+        IF tube_private_add_tube(tube, partitions, wanted, coalesce(key_type, 'bigint'), NULL) THEN
             RETURN;
         END IF;
         PERFORM tube_private_require(tube); -- another session made it meanwhile
@@ -4823,7 +4991,8 @@ BEGIN
     ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
         WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
     THEN
-        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true);
+        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true,
+            (tube_private_require(att.tube)).companion_of);
     END IF;
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
@@ -6622,7 +6791,7 @@ BEGIN
     RETURN tube_private_fill($put$
 BEGIN
     IF $2 IS NULL THEN
-        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D');
+        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D', <companion_of>);
         RETURN true;
     ELSIF $1 OPERATOR(pg_catalog.<>) 'W' THEN
         IF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 AND $2[1] IS NOT NULL THEN
@@ -6647,6 +6816,7 @@ $put$, jsonb_build_object(
         'table_name', quote_literal(tube_private_table_name(att.tbl)),
         'shard', att.shard,
         'shards', att.shards,
+        'companion_of', quote_nullable(reg.companion_of),
         'sleeps', tube_private_flag_sql(att.tube),
         'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
             ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
@@ -7073,6 +7243,20 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_require_main(tube text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    IF reg.companion_of IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU112',
+            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            HINT = format('Name the tube of the document: %L.', reg.companion_of);
+    END IF;
+END
+$$;
+
 CREATE FUNCTION tube.tube_private_require_outbox(outbox text) RETURNS tube.tube_outbox
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -7093,7 +7277,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean) RETURNS void
+CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -7103,24 +7287,39 @@ DECLARE
     root CONSTANT text := coalesce((
         SELECT tube_private_table_name(a.tbl) FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
         WHERE a.tube = $1 AND a.shard = $4 ORDER BY a.position LIMIT 1), table_name);
-    waits boolean;
 BEGIN
-    IF rows_went AND att.as_root IS NOT false THEN
+    IF companion_of IS NOT NULL THEN
+        PERFORM tube_private_resync_documents(companion_of, table_name);
+        RETURN;
+    ELSIF rows_went AND att.as_root IS NOT false THEN
         -- The transaction has its id before it draws a seq, as where a tube's own are drawn.
         PERFORM tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'sweep', 'start_seq',
                 CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END::text),
             ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
         RETURN;
     END IF;
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
-        ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2 AND payload ? ''resync'''
-        ' AND NOT tube_private_is_replaced(xmax))', tube_private_qualify(tube))
-    INTO waits USING shard, root;
-    IF NOT waits THEN
-        PERFORM tube_private_put_schedule(tube, shard, root, att.id_col, true);
-    END IF;
+    PERFORM tube_private_ask_once(tube, shard, root, att.id_col);
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_resync_documents(tube text, table_name text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    root record;
+BEGIN
+    FOR root IN
+        SELECT DISTINCT ON (a.shard) a.shard, tube_private_table_name(a.tbl) AS name, a.id_col
+        FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+        WHERE a.tube = tube_private_resync_documents.tube ORDER BY a.shard, a.position
+    LOOP
+        PERFORM tube_private_ask_once(tube, root.shard, root.name, root.id_col);
+    END LOOP;
+    IF NOT FOUND AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM tube_private_ask_once(tube, 0, table_name, NULL);
+    END IF;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
@@ -9377,6 +9576,9 @@ ALTER TABLE ONLY tube.tube_parked
 ALTER TABLE ONLY tube.tube_paused
     ADD CONSTRAINT tube_paused_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
+ALTER TABLE ONLY tube.tube_registry
+    ADD CONSTRAINT tube_registry_companion_of_fkey FOREIGN KEY (companion_of) REFERENCES tube.tube_registry(tube);
+
 ALTER TABLE ONLY tube.tube_sample
     ADD CONSTRAINT tube_sample_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
@@ -9596,6 +9798,15 @@ REVOKE ALL ON FUNCTION tube.tube_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_channel(tube text) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_companions(tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_companions(tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_companions(tube text) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_companions(tube text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_companions(tube text) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_delivered_channel(tube text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_delivered_channel(tube text) TO tube_worker;
@@ -9613,6 +9824,18 @@ GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_writer;
 GRANT ALL ON FUNCTION tube.tube_delivered_watch(tube text) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_document_declare(tube text, digest text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_document_declare(tube text, digest text) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_documents() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_documents() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_documents() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_documents() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_drop(tube text, force boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_drop(tube text, force boolean) TO tube_admin;
@@ -9857,6 +10080,8 @@ REVOKE ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, part
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) TO tube_worker;
 
+REVOKE ALL ON FUNCTION tube.tube_private_add_tube(tube text, partitions integer, predicate text, key_type regtype, companion_of text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_adopt(outbox text, tbl regclass, partitions integer, wake boolean) TO tube_admin;
 
@@ -9870,6 +10095,8 @@ GRANT SELECT ON TABLE tube.tube_attachment TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_attachment TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_ask_once(tube text, shard integer, root text, order_col name) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement text, rel regclass, late boolean) FROM PUBLIC;
 
@@ -10322,9 +10549,13 @@ GRANT ALL ON FUNCTION tube.tube_private_require(tube text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require_any(name text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_require_main(tube text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_require_outbox(outbox text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_resync_documents(tube text, table_name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_role(kind text) FROM PUBLIC;
 

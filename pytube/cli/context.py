@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -114,8 +114,26 @@ def current_settings() -> Settings:
     return settings
 
 
-def config_of(database: Database) -> Config:
-    """The configuration, with the database that was named in place of its own."""
+def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
+    """The configuration with its declared documents compiled: those of these tubes; None: all."""
+    if not config.documents:
+        return config
+    # Imported late: few commands need the compiler.
+    from pytube.documents.resolve import resolve
+
+    return resolve(config, tubes)
+
+
+def config_of(database: Database, *tubes: str) -> Config:
+    """The configuration, with the database that was named in place of its own.
+
+    Declared documents are compiled: those of these tubes; none is named: all.
+    """
+    return resolved(unresolved_of(database), tubes or None)
+
+
+def unresolved_of(database: Database) -> Config:
+    """As `config_of`, with declared documents as the file has them."""
     config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)

@@ -98,7 +98,7 @@ def show(
     """Show pods, and their documents as they would be sent now, and as the sink has them."""
     if seq is None and key is None:
         raise UsageError("give --seq or --key: which pods are meant?")
-    config = config_of(database)
+    config = config_of(database, name)
     with database.connect() as connection:
         shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
     if as_json:
@@ -169,7 +169,7 @@ def step(database: Database, name: str, partition: int | None) -> None:
 
     The partition's worker sends them, under its own term: one has to run, and the partition has to be paused.
     """
-    config = config_of(database)
+    config = config_of(database, name)
     with database.connect() as connection:
         _wait_until_paused(connection, database.schema, name, partition)
         done = 0

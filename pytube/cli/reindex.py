@@ -95,7 +95,7 @@ def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
                 "filled with the rows of one of them alone; fill another index by a second tube, "
                 "see docs/reindex.md"
             )
-        return command(*arguments, _Target(config_of(databases[0]), databases[0], tube), **options)
+        return command(*arguments, _Target(config_of(databases[0], tube), databases[0], tube), **options)
 
     return wrapper
 

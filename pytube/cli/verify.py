@@ -62,7 +62,7 @@ def verify(
 
     report = _run(
         run(
-            config_of(database),
+            config_of(database, name),
             name,
             tables=tables,
             sample=None if sample is None else Sample.parse(sample),
@@ -179,7 +179,7 @@ def explain(
     """
     from pytube.verify.explain import explain as run
 
-    found = _run(run(config_of(database), name, key, shard=shard, table=table))
+    found = _run(run(config_of(database, name), name, key, shard=shard, table=table))
     if as_json:
         print_json(found.as_json())
         return

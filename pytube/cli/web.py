@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytube.cli.context import config_of, database_options
+from pytube.cli.context import database_options, unresolved_of
 from pytube.cli.program import Settings
 from pytube.config import split_address
 from pytube.db.database import Database
@@ -97,7 +97,7 @@ def web(
     from pytube.web.security import Sessions
     from pytube.web.site import Place, Site
 
-    places = {one.host: Place(one, config_of(one) if settings.has_file else None) for one in databases}
+    places = {one.host: Place(one, unresolved_of(one) if settings.has_file else None) for one in databases}
     log = Logger("pytube.web")
     with listening(address, port) as listener:
         watcher = FleetWatcher(databases, "pytube web")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import Asked, databases_of
+from pytube.cli.context import Asked, databases_of, resolved
 from pytube.cli.program import Settings
 
 GARBAGE_THRESHOLD = 100_000
@@ -49,6 +49,7 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     for name in outboxes:
         config.outbox(name)
     Asked.note(databases_of(settings))
+    config = resolved(config, tubes if tubes or outboxes else None)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 

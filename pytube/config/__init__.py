@@ -10,11 +10,19 @@ from pytube.config.models import (
     WorkerConfig,
     split_address,
 )
-from pytube.config.tubes import BackfillConfig, DocumentConfig, EnrichConfig, SinkConfig, TubeConfig
+from pytube.config.tubes import (
+    BackfillConfig,
+    DeclaredEnrich,
+    DocumentConfig,
+    EnrichConfig,
+    SinkConfig,
+    TubeConfig,
+)
 
 __all__ = [
     "BackfillConfig",
     "Config",
+    "DeclaredEnrich",
     "DocumentConfig",
     "EnrichConfig",
     "HostConfig",

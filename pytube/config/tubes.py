@@ -147,6 +147,13 @@ class EnrichConfig(DocumentConfig):
         return None
 
 
+class DeclaredEnrich(EnrichConfig):
+    """What has become of a declared document: a query that was made of it. No file has such a section."""
+
+    digest: str
+    """Of the document; see `pytube.documents.model.Document.digest`."""
+
+
 class BackfillConfig(Section):
     """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
 

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, LiteralString, Self, TypeAlias, TypeVar
 
 import psycopg
+from psycopg import sql
 from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
@@ -29,6 +30,17 @@ Statements: TypeAlias = tuple[LiteralString, ...]
 _TRIES = 3
 _NOT_FOR_READS = 2
 """Sessions of a pool that reads leave to statements of our own."""
+
+STEADY_PLANS: Mapping[str, str] = {
+    "enable_seqscan": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""Settings for statements that find all they read by an index. Planned while a table was nearly empty, they would read
+the whole of it for each key once it has filled, until the next ANALYZE; and a plan for each single key costs more
+than the read. Before 18 a scan that is switched off counts as so dear that each statement would be compiled."""
+
+_AS_OPENED: Mapping[str, str] = {}
 
 _BRACKETS = 100
 """JSON with more of them may be nested too deeply: Python gives up at some hundreds of levels."""
@@ -76,6 +88,8 @@ class Session(Queries):
         self.connection = connection
         self.used_at = time.monotonic()
         """When a pool lent the session or got it back, whichever was later."""
+        self.settings: Mapping[str, str] = _AS_OPENED
+        """What `switch` has set."""
         self._answer_timeout = answer_timeout
 
     @classmethod
@@ -92,6 +106,23 @@ class Session(Queries):
         connection = await connect_async(dsn, schema, application_name, settings=settings)
         set_json_loads(read_json, connection)
         return cls(connection, answer_timeout)
+
+    async def switch(self, settings: Mapping[str, str]) -> None:
+        """Have these settings, and no other that an earlier call has set; asks nothing where that is so already.
+
+        None of them may be one that the session was opened with.
+        """
+        if settings == self.settings:
+            return
+        gone = [sql.SQL("RESET {}").format(sql.Identifier(name)) for name in self.settings]
+        come = [sql.SQL("SET {} = {}").format(sql.Identifier(key), value) for key, value in settings.items()]
+        message = sql.SQL("; ").join([*gone, *come])
+
+        async def run() -> None:
+            await self.connection.execute(message, prepare=False)  # several can't be prepared as one
+
+        await self._limited(run, self._answer_timeout)
+        self.settings = settings
 
     async def rows(self, statement: LiteralString, arguments: Arguments = None) -> list[TupleRow]:
         """All rows; none for a statement that gives no result."""
@@ -239,17 +270,20 @@ class SessionPool(Queries):
         self._closed = False
 
     @asynccontextmanager
-    async def session(self, use: Use = Use.STATEMENT, reader: str = "") -> AsyncIterator[Session]:
-        """Borrow a session; `reader`: the tube whose rows are read.
+    async def session(
+        self, use: Use = Use.STATEMENT, reader: str = "", settings: Mapping[str, str] = _AS_OPENED
+    ) -> AsyncIterator[Session]:
+        """Borrow a session; `reader`: the tube whose rows are read; `settings`: those that it has, see `switch`.
 
         Raises:
             DatabaseUnavailable: there is none to be had.
         """
         await self._wait_for_turn(use, reader)
         try:
-            session = await self._take()
+            session = await self._take(settings)
             session.used_at = time.monotonic()
             try:
+                await session.switch(settings)
                 yield session
             finally:
                 await self._give_back(session)
@@ -331,9 +365,12 @@ class SessionPool(Queries):
                 turn.set_result(None)
         self._waiting = [waiter for waiter in self._waiting if not waiter[0].done()]
 
-    async def _take(self) -> Session:
+    async def _take(self, settings: Mapping[str, str]) -> Session:
         while self._idle:
-            session = self._idle.pop()  # the one used last, so that those in excess grow old
+            # The one used last, so that those in excess grow old; of those that need not be switched, if there is one.
+            fitting = (one for one in reversed(self._idle) if one.settings == settings)
+            session = next(fitting, self._idle[-1])
+            self._idle.remove(session)
             if session.is_usable:
                 return session
             await session.close()

@@ -16,6 +16,7 @@ from psycopg import sql
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.documents.declared import digest_of, why_not_applied
 from pytube.enrich.rows import load_roots
 from pytube.enrich.statements import (
     PARAMETERS,
@@ -102,8 +103,10 @@ async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config
     if faults:
         return Report(role, faults=tuple(faults))
     roots = await load_roots(connection, tube)
+    another = why_not_applied(tube, applied=roots.declared, own=digest_of(config))
     # Each is a sentence: what is wrong; what to do.
-    texts = (text.partition("; ") for text in refusals(config, tube, roots))
+    found = refusals(config, tube, roots) if another is None else [another]
+    texts = (text.partition("; ") for text in found)
     faults = [Fault(finding, remedy) for finding, _, remedy in texts]
     if not faults:
         faults = [fault async for fault in _faults_of_statements(connection, tube, config, roots)]

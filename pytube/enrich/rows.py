@@ -21,7 +21,8 @@ from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.locks import LockListener, TableLock, Waiting, told_of_locks
-from pytube.db.session import SessionPool, Use
+from pytube.db.session import STEADY_PLANS, SessionPool, Use
+from pytube.documents.declared import digest_of, why_not_applied
 from pytube.enrich.statements import ROOTS, Root, Roots, refusal, section_of, statement_for
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
 from pytube.model import Id, KeyType
@@ -103,6 +104,7 @@ class RowEnricher:
         self._pool = pool
         self._tube = tube
         self._config = config or EnrichConfig()
+        self._settings = {} if digest_of(self._config) is None else STEADY_PLANS
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
         self._sections: dict[Root, DocumentConfig] = {}
@@ -121,7 +123,7 @@ class RowEnricher:
         waiting = Waiting()
         try:
             use = Use.READ if urgent else Use.BACKFILL_READ
-            async with self._pool.session(use, self._tube) as session:
+            async with self._pool.session(use, self._tube, self._settings) as session:
                 for _ in range(_REGISTRY_CHANGES):
                     with told_of_locks(self._pool, session.connection.info.backend_pid, locks) as waiting:
                         reading = self._read_once(session.connection, groups)
@@ -142,6 +144,7 @@ class RowEnricher:
         if roots is None:
             roots = self._roots = await load_roots(connection, self._tube)
             self._sections, self._statements = {}, {}
+            self._refuse_another_document(roots)
         some = next((ids[0] for ids in groups.values() if ids), None)
         if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None
@@ -159,6 +162,16 @@ class RowEnricher:
                 bodies = documents if len(own) == len(ids) else _of(documents, own)
                 found[shard] = Read(bodies, orphans=ids) if root is None else Read(bodies, table=root.name)
         return found
+
+    def _refuse_another_document(self, roots: Roots) -> None:
+        """Read nothing while another document is applied than the configuration declares.
+
+        Each `apply` changes the registry's state, so the statement that reads documents tells of it.
+        """
+        reason = why_not_applied(self._tube, applied=roots.declared, own=digest_of(self._config))
+        if reason is not None:
+            self._roots = None  # it may be applied
+            raise EnrichFailed(reason)
 
     def _shards_read_together(
         self, roots: Roots, groups: Mapping[int, Sequence[Id]]
@@ -238,9 +251,9 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
     rows = await cursor.fetchall()
     if not rows:
         raise EnrichFailed(f"the tube {tube!r} is gone")
-    tables = [Root(*row[3:]) for row in rows if row[3] is not None]
-    state, keys, predicate = rows[0][:3]
-    return Roots(state, KeyType(keys), predicate, tables)
+    tables = [Root(*row[4:]) for row in rows if row[4] is not None]
+    state, keys, predicate, declared = rows[0][:4]
+    return Roots(state, KeyType(keys), predicate, declared, tables)
 
 
 def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeError:

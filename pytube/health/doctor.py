@@ -15,6 +15,8 @@ from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
+from pytube.documents.declared import unresolved
+from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.fleet import place
@@ -66,6 +68,7 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
         config: what a worker would use.
         origin: what names the database.
     """
+    config, documents = _with_documents(config)
     partitions: dict[str | None, Mapping[str, int]] = {}
     reported: set[str] = set()
     for host in config.hosts:
@@ -74,6 +77,8 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
             reported.add(check.subject)
             yield _of_host(host, check)
         partitions[host] = there
+    if documents is not None:
+        yield documents
     if len(config.hosts) > 1:
         yield from check_shards(config)
     failed: set[str] = set()
@@ -84,6 +89,21 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     start = check_start(config)
     if start.finding not in failed:
         yield start
+
+
+def _with_documents(config: Config) -> tuple[Config, Check | None]:
+    """The configuration with its declared documents compiled, as far as they can be; what was found."""
+    if not config.documents:
+        return config, None
+    try:
+        resolved = resolve(config)
+    except ConfigError as error:
+        finding, _, remedy = str(error).rpartition("; ")
+        return config, fail("documents", finding or remedy, remedy if finding else "correct it")
+    except PytubeError as error:
+        return config, fail("documents", f"were not looked at: {error}", "see above: Postgres")
+    found = say_count(len(config.documents), "document")
+    return resolved, ok("documents", f"{found} compiled, as applied last")
 
 
 def _of_host(host: str | None, check: Check) -> Check:
@@ -145,7 +165,8 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
         yield fail("Postgres", f"it refused: {describe(error)}", "see the server's log")
     if tubes is not None:
         yield from check_tubes(config, tubes)
-        yield from check_sources(config, [name for name in config.tubes if name in tubes])
+        names = tubes.keys() - unresolved(config)
+        yield from check_sources(config, [name for name in config.tubes if name in names])
 
 
 def _where(connection: psycopg.Connection) -> str:
@@ -391,6 +412,8 @@ def check_start(config: Config) -> Check:
             "nothing is configured to be served, so none was tried",
             'add a section [tube."NAME"] with its sink, or [outbox."NAME"]',
         )
+    if unresolved(config):
+        return fail("worker", "was not tried, as documents can't be compiled", "see above: documents")
     try:
         worker = Worker(config)
     except ConfigError as error:

@@ -17,6 +17,7 @@ from pytube import admin
 from pytube.admin import Parked, Parking
 from pytube.comparison import equal
 from pytube.config import Config
+from pytube.documents.resolve import resolve
 from pytube.errors import PytubeError, UsageError
 from pytube.verify import Explanation, explain
 from pytube.web.actions import Wanted, buttons, number, text
@@ -113,7 +114,8 @@ def _explained(
     if tube not in config.tubes:
         return f"the configuration has no [tube.{tube}], which says where its sink is", None
     try:
-        return None, asyncio.run(explain(config, tube, key, shard=shard))
+        # Each time: it may have been applied since the pages are shown.
+        return None, asyncio.run(explain(resolve(config, [tube]), tube, key, shard=shard))
     except PytubeError as error:
         return str(error), None
 

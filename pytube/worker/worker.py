@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytube
 from pytube.config import Config
+from pytube.documents.declared import refuse_unresolved, with_companions
 from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError
 from pytube.events import Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, UserFaults, is_news, log_event
@@ -45,8 +46,9 @@ class Worker:
         takes_up: bool = False,
     ) -> None:
         """Args:
-            config: as `pytube.config.load` gives it.
-            tubes: names of configured tubes.
+            config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents are
+                declared.
+            tubes: names of configured tubes. Those of documents are served with their companions.
             on_event: receives every event, in order; see `EventCallback`.
             outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is
                 configured is served; with one of them, that alone.
@@ -59,7 +61,8 @@ class Worker:
         """
         if tubes is None and outboxes is None:
             tubes, outboxes = list(config.tubes), list(config.outboxes)
-        tubes, outboxes = list(dict.fromkeys(tubes or ())), list(dict.fromkeys(outboxes or ()))
+        tubes, outboxes = with_companions(config, tubes or ()), list(dict.fromkeys(outboxes or ()))
+        refuse_unresolved(config, tubes)
         if not (tubes or outboxes):
             raise ConfigError(
                 'nothing is configured to be served; add a section [tube."NAME"] with its sink, or '

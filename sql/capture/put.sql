@@ -17,7 +17,7 @@ BEGIN
 -- Made by tube_private_put_body.
 BEGIN
     IF $2 IS NULL THEN
-        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D');
+        PERFORM <schema>.tube_private_resync(<tube>, <name>, <table_name>, <shard>, <shards>, $1 OPERATOR(pg_catalog.=) 'D', <companion_of>);
         RETURN true;
     ELSIF $1 OPERATOR(pg_catalog.<>) 'W' THEN
         IF pg_catalog.cardinality($2) OPERATOR(pg_catalog.=) 1 AND $2[1] IS NOT NULL THEN
@@ -42,6 +42,7 @@ $put$, jsonb_build_object(
         'table_name', quote_literal(tube_private_table_name(att.tbl)),
         'shard', att.shard,
         'shards', att.shards,
+        'companion_of', quote_nullable(reg.companion_of),
         'sleeps', tube_private_flag_sql(att.tube),
         'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
             ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
@@ -72,12 +73,12 @@ $$;
 --
 -- Where rows of a root table only went, for a sweep; else for a backfill of the root table of its shards, which ends with
 -- one. One that waits will do, as it is taken after all who have written by now; not one that a term has marked, which may be
--- under way, nor one that somebody else asked for, maybe by a column that is not there. An old snapshot may still show one
--- that was taken: the newest version of a row has no xmax. Of writers at the same time each may ask: see tube_backfill_take.
+-- under way, nor one that somebody else asked for, maybe by a column that is not there. Of a companion, for a backfill of the
+-- documents: its ids are none of theirs, and a row that is gone tells nobody which of them it was in.
 --
 -- Arguments: name: of the attachment's trigger function; the rest for a snapshot that does not show the attachment yet.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync(
-    tube text, name text, table_name text, shard integer, shards integer, rows_went boolean
+    tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -85,21 +86,36 @@ DECLARE
     root CONSTANT text := coalesce((
         SELECT tube_private_table_name(a.tbl) FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
         WHERE a.tube = $1 AND a.shard = $4 ORDER BY a.position LIMIT 1), table_name);
-    waits boolean;
 BEGIN
-    IF rows_went AND att.as_root IS NOT false THEN
+    IF companion_of IS NOT NULL THEN
+        PERFORM tube_private_resync_documents(companion_of, table_name);
+        RETURN;
+    ELSIF rows_went AND att.as_root IS NOT false THEN
         -- The transaction has its id before it draws a seq, as where a tube's own are drawn.
         PERFORM tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'sweep', 'start_seq',
                 CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END::text),
             ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
         RETURN;
     END IF;
+    PERFORM tube_private_ask_once(tube, shard, root, att.id_col);
+END
+$$;
+
+-- tube_private_ask_once: asks for a backfill of the root table of a shard, unless one that a writer asked for waits.
+--
+-- An old snapshot may still show one that was taken: the newest version of a row has no xmax. Of writers at the same time each
+-- may ask: see tube_backfill_take.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    waits boolean;
+BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE payload IS NOT NULL AND ids = ''{}'' AND shard = $1 AND leader_id IS NULL'
         ' AND payload ->> ''type'' = ''backfill_schedule'' AND payload ->> ''tbl'' = $2 AND payload ? ''resync'''
         ' AND NOT tube_private_is_replaced(xmax))', tube_private_qualify(tube))
     INTO waits USING shard, root;
     IF NOT waits THEN
-        PERFORM tube_private_put_schedule(tube, shard, root, att.id_col, true);
+        PERFORM tube_private_put_schedule(tube, shard, root, order_col, true);
     END IF;
 END
 $$;

@@ -115,7 +115,8 @@ BEGIN
     ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
         WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
     THEN
-        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true);
+        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true,
+            (tube_private_require(att.tube)).companion_of);
     END IF;
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
@@ -141,10 +142,18 @@ LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM 
 -- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING tells why.
 --
 -- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table
--- before.
+-- before. Of a companion's table, for the root table of the documents: see tube_private_resync.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(att.tube);
 BEGIN
+    IF reg.companion_of IS NOT NULL THEN
+        PERFORM tube_private_resync_documents(reg.companion_of, tube_private_table_name(att.tbl));
+        RAISE WARNING 'a backfill of all documents of tube % is asked for, as % may have changed them: %',
+            quote_literal(reg.companion_of), att.tbl, why;
+        RETURN;
+    END IF;
     -- Of a root table, it does for what writers ask for: see tube_private_resync.
     PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.id_col, tube_private_is_root(att));
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;

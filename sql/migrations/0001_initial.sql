@@ -28,7 +28,9 @@ CREATE TABLE :"schema".tube_registry (
     -- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
     number     bigint      GENERATED ALWAYS AS IDENTITY UNIQUE,
     -- Outboxes share names, terms, leases and wake-up with tubes.
-    kind       text        NOT NULL DEFAULT 'tube' CHECK (kind IN ('tube', 'outbox'))
+    kind       text        NOT NULL DEFAULT 'tube' CHECK (kind IN ('tube', 'outbox')),
+    companion_of text      REFERENCES :"schema".tube_registry, -- holds the touches of relations of that tube's documents
+    declared   text        -- the digest of the document that the tube is; NULL: no declared one
 );
 
 -- The names in what is generated are those that the columns of these numbers had then. The numbers

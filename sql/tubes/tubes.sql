@@ -49,11 +49,7 @@ BEGIN
     PERFORM tube_private_require(tube) WHERE reg.kind <> 'tube'; -- says that it is an outbox
     PERFORM tube_private_check_tube(tube, partitions, reg.key_type, key_type);
     IF reg.tube IS NULL THEN
-        INSERT INTO tube_registry (tube, partitions, predicate, key_type, last_epoch)
-        SELECT tube, partitions, wanted, coalesce(key_type, 'bigint'), i.last_epoch FROM tube_installation AS i
-        ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
+        IF tube_private_add_tube(tube, partitions, wanted, coalesce(key_type, 'bigint'), NULL) THEN
             RETURN;
         END IF;
         PERFORM tube_private_require(tube); -- another session made it meanwhile
@@ -76,6 +72,23 @@ BEGIN
         PERFORM tube_private_provide(w) FROM tube_private_attachments_with(tube, wanted) AS w;
         RETURN QUERY SELECT w.* FROM tube_private_attachments_with(tube, wanted) AS w;
     END IF;
+END
+$$;
+
+-- tube_private_add_tube: makes a tube, whose arguments were checked; false when another session has made it meanwhile.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_add_tube(
+    tube text, partitions integer, predicate text, key_type regtype, companion_of text
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO tube_registry (tube, partitions, predicate, key_type, companion_of, last_epoch)
+    SELECT $1, $2, $3, $4, $5, i.last_epoch FROM tube_installation AS i
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM tube_private_make(tube), tube_private_provide_tube(tube);
+    RETURN true;
 END
 $$;
 
@@ -259,11 +272,12 @@ LANGUAGE sql AS $$
     WHERE r.tube = tube_private_free_partitions.tube
 $$;
 
--- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods. No error when there is no tube.
+-- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods, and its companions first. No error when
+-- there is no tube.
 --
 -- Errors: 55P03 the locks could not be had.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached tables and the
---   tube's table ACCESS EXCLUSIVE.
+--   tube's table ACCESS EXCLUSIVE; the same of its companions.
 CREATE OR REPLACE FUNCTION :"schema".tube_ensure_absent(in_tube text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
@@ -274,23 +288,33 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
-    'Drops a tube with all its pods and detaches its tables; does nothing if there is no such tube.';
+    'Drops a tube with all its pods and its companions and detaches its tables; does nothing if there is no such tube.';
 
--- tube_drop: drops a tube that nothing needs: no table is attached to it, no pods are in it, and no documents are parked.
+-- tube_drop: drops a tube that nothing needs: no table is attached to it, no pods are in it, and no documents are parked;
+-- and its companions, of which the same is asked.
 --
 -- Arguments: tube; force: drops it all the same, as tube_ensure_absent does.
 -- Result: nothing.
--- Errors: TU102 unknown tube; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
+-- Errors: TU102 unknown tube; TU112 it is a companion, which is dropped with its tube, or by force; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
 --   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
 --   changed then.
 -- Locks: those of tube_ensure_absent; under them it looks again whether it may be dropped.
 CREATE OR REPLACE FUNCTION :"schema".tube_drop(tube text, force boolean = false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    reg tube_registry;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = tube_drop.tube FOR UPDATE;
-    PERFORM tube_private_require(tube);
+    reg := tube_private_require(tube);
     IF force IS NOT TRUE THEN
-        PERFORM tube_private_refuse_loss(tube); -- before anybody's term ends, or anybody waits
+        IF reg.companion_of IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'TU112',
+                MESSAGE = format('tube %L is not dropped: it is a companion of tube %L, whose documents would miss changes',
+                    tube, reg.companion_of),
+                HINT = format('Drop tube %L, and it goes, too; or throw it away: force => true.', reg.companion_of);
+        END IF;
+        PERFORM tube_private_refuse_loss(t) FROM tube_companions(tube) AS t; -- before anybody's term ends, or anybody waits
+        PERFORM tube_private_refuse_loss(tube);
     END IF;
     PERFORM tube_private_drop(tube, force);
 END
@@ -308,6 +332,8 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     queue CONSTANT text := tube_private_qualify(tube);
 BEGIN
+    PERFORM tube_private_drop(c.tube, force)
+    FROM (SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = $1 ORDER BY r.tube FOR UPDATE) AS c;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
     PERFORM tube_private_end_terms(tube, NULL, 'superseded');
     PERFORM tube_private_patiently(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -25,6 +25,7 @@ class FakePooled:
     def __init__(self, number: int) -> None:
         self.number = number
         self.used_at = 0.0
+        self.settings: Mapping[str, str] = {}
         self.is_open = True
         self.is_lost = False
         """The client knows that it is gone, or a statement is under way in it."""
@@ -50,6 +51,9 @@ class FakePooled:
 
     async def held_rows(self, *_: object) -> list[tuple[Any, ...]]:
         return [(self.number, "held")]
+
+    async def switch(self, settings: Mapping[str, str]) -> None:
+        self.settings = settings
 
     def cut_off(self) -> None:
         self.is_terminated = True

@@ -1,0 +1,136 @@
+"""From a configuration with declared documents to one that a worker can use.
+
+A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only whether the
+same ones were applied. So nobody who may write to our tables can have it run what they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import psycopg
+from psycopg import sql
+from pydantic import SecretStr
+
+from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, TubeConfig
+from pytube.config.section import key_path
+from pytube.db.connect import connect_sync
+from pytube.db.errors import describe, translated
+from pytube.documents.companions import Companion, TubeState, companions_of, read_tubes
+from pytube.documents.compile import Catalogue, compile_document
+from pytube.documents.declared import RELATIONS, not_applied, unresolved, why_not_applied
+from pytube.documents.model import Document
+from pytube.errors import ConfigError, StatementFailed
+
+_PURPOSE = "pytube documents"
+_SO_OFTEN = 1_000_000_000
+"""Attempts after which a relation would be parked: never."""
+
+
+def resolve(config: Config, only: Collection[str] | None = None) -> Config:
+    """The configuration with the declared documents as tubes like any other, and with their companions.
+
+    It opens a session of the configured role, unless there is no document.
+
+    Args:
+        config: as `pytube.config.load` gives it, of one host. What was resolved already stays as it is.
+        only: names of tubes that are wanted; None: all. Other documents stay as they are.
+
+    Raises:
+        ConfigError: a document can't be made, or is not the one that was applied last.
+        DatabaseUnavailable: Postgres can't be reached.
+    """
+    wanted = {name for name in unresolved(config) if only is None or name in only}
+    if not wanted:
+        return config
+    if config.postgres.hosts:
+        raise ConfigError(
+            f"{_section(min(wanted))}: documents can't be declared yet where there are several hosts; write "
+            "their queries, or a file for each host"
+        )
+    postgres = config.postgres
+    try:
+        with (
+            connect_sync(postgres.only_dsn, postgres.schema_name, application_name=_PURPOSE) as connection,
+            translated(),
+        ):
+            catalogue = Catalogue(connection)
+            documents = [
+                compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)
+            ]
+            tubes = read_tubes(connection, postgres.schema_name)
+    except psycopg.Error as error:
+        raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
+    return with_documents(config, documents, tubes)
+
+
+def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, TubeState]) -> Config:
+    """The configuration with these documents, where `tubes` are in the database; raises as `resolve` does."""
+    sections = dict(config.tubes)
+    for document in documents:
+        there = _refuse_another(document, tubes)
+        settings = config.tube(document.name)
+        query = DeclaredEnrich(mode="query", query=document.query, digest=document.digest)
+        sections[document.name] = settings.model_copy(update={"enrich": query})
+        for companion in there:
+            if companion.name in config.tubes or companion.name in config.outboxes:
+                raise ConfigError(
+                    f"key {key_path(('tube', companion.name))}: the relations of document {document.name} are "
+                    "followed by a tube of that name; take the section out, or give it another name"
+                )
+            sections[companion.name] = _section_of(config, document, companion)
+    return config.model_copy(update={"tubes": sections})
+
+
+def _refuse_another(document: Document, tubes: Mapping[str, TubeState]) -> list[Companion]:
+    """Raise `ConfigError` unless the document is the one that was applied; its companions in the database."""
+    tube = tubes.get(document.name)
+    reason = why_not_applied(
+        document.name, applied=None if tube is None else tube.declared, own=document.digest
+    )
+    if reason is not None:
+        raise ConfigError(reason)
+    companions = companions_of(document, tubes)
+    for companion in companions:
+        state = tubes.get(companion.name)
+        followed = set() if state is None else {(one.table, one.column, one.shard) for one in state.tables}
+        for shard, link in companion.relations.items():
+            if (link.table, link.column, shard) not in followed:
+                raise ConfigError(
+                    not_applied(document.name, f"{link.table}.{link.column} is followed by no tube of it")
+                )
+    # One without a relation, too: somebody has to take away what waits in it.
+    return [companion for companion in companions if companion.name in tubes]
+
+
+def _section_of(config: Config, document: Document, companion: Companion) -> TubeConfig:
+    """How a worker serves a companion."""
+    worker, postgres = config.worker, config.postgres
+    # A fan-out may take long, and only its own document waits for it.
+    timeout = worker.session_timeout - worker.receive_deadline
+    sink = SinkConfig(
+        type=RELATIONS,
+        request_timeout=timeout,
+        sends=1,
+        options={
+            "dsn": SecretStr(postgres.only_dsn.get_secret_value()),
+            "schema": postgres.schema_name,
+            "tube": document.name,
+            "digest": document.digest,
+            "key_type": companion.key_type.value,
+            "document_key_type": document.key_type.value,
+            "paths": {shard: link.path for shard, link in companion.relations.items()},
+            "timeout": timeout,
+        },
+    )
+    return TubeConfig(
+        sink=sink,
+        enrich=EnrichConfig(mode="none"),
+        latency=config.tube(document.name).latency,
+        attempts=_SO_OFTEN,
+        on_poison="stop",
+    )
+
+
+def _section(document: str) -> str:
+    return f"key {key_path(('document', document))}"

@@ -1,0 +1,340 @@
+"""The sink `relations`: what a companion tube holds becomes touches of documents. `pytube.documents.resolve` makes it.
+
+The keys of such a tube are the values of links; see `pytube.documents.model`. For each relation, which is a shard,
+its path finds the documents that rows with these values lead to, and they are touched in the document's own tube.
+No document that changed is missed, under three conditions:
+
+1. Paths are read after the pods were marked: in a later snapshot, and on the primary. So they see what the writers
+   of the pods have done, and all that was committed before. Where the chain of rows from a link to a document is
+   broken by then, whoever broke it has touched a value nearer to the document, in the same transaction.
+2. Documents are read after paths: their touches are inserted after the path was read, and marked after that.
+3. The columns of a `where` count as links: a row that leaves a document by one is touched as if it had moved.
+
+No document is written here, so a send that comes late, or twice, harms nobody: documents are read once more. Hence
+the sink has no use for tokens. Nor need touches be on disk before they are answered: the pods are purged later, in
+the same database, so a crash that undoes the touches undoes the purge.
+
+Nothing is rejected. A relation that was parked would be documents that stay wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+from pydantic import Field, SecretStr
+
+from pytube.db.arrays import array_of
+from pytube.db.connect import connect_async, connection_string, shut_down
+from pytube.db.errors import TRANSIENT, describe, is_connection_lost
+from pytube.db.session import STEADY_PLANS, Session, SessionPool
+from pytube.documents.declared import why_not_applied
+from pytube.errors import DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Batch, Id, KeyType, Result, Retry
+from pytube.sinks.base import refuse_lapsed
+from pytube.sinks.registry import SinkOptions
+
+_SESSIONS = 2
+_TRIES = 3
+_AGAIN = 0.5
+"""Seconds until those documents of a batch are sent again of which something failed."""
+_LEAST_PAUSE, _MOST_PAUSE = 0.2, 1.0
+"""Seconds until it is looked again whether fewer documents wait."""
+_CANCEL_LIMIT = 2.0
+"""Seconds that the server may take to end a statement that is not wanted any more; then the session is cut off."""
+_SHARE_OF_TIME = 0.9
+"""Of `timeout`: the server ends a statement before the worker gives it up, so that it is known not to have worked."""
+_PODS_LOOKED_AT = 1000
+"""Of each class, to tell how many documents wait."""
+
+
+class RelationsOptions(SinkOptions):
+    """Options of the sink of a companion tube. They stand in no file."""
+
+    dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
+    schema_name: str = Field(default="tube", alias="schema", description="the schema of our SQL")
+    tube: str = Field(description="the tube of the document")
+    digest: str = Field(description="the digest of the document")
+    key_type: KeyType = Field(description="the type of the links")
+    document_key_type: KeyType = Field(description="the type of the document's keys")
+    paths: dict[int, str] = Field(description="for each number of a relation a SELECT")
+    timeout: float = Field(default=10.0, gt=0, description="a number of seconds above 0")
+    lock_timeout: float = Field(default=5.0, ge=0.001, description="a number of seconds, 0.001 or more")
+    backfill_above: int = Field(default=10_000, ge=0, description="a number of documents")
+    most_waiting: int = Field(default=100_000, ge=1, description="a number of documents")
+
+
+# The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each, the
+# newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only while there
+# is none, or relations would wait for as long as that.
+_TOUCH = """
+    SELECT r.declared, r.partitions, w.waiting,
+        CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND w.waiting <= {most_waiting} THEN (
+            SELECT tube_document_touch(%(tube)s, CASE WHEN count(*) > {backfill_above} THEN 'B' ELSE 'U' END,
+                array_agg(p.key::{key_type}))
+            FROM ({path}
+            ) AS p (key)
+        ) END
+    FROM tube_registry AS r
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(cardinality(n.ids)), 0)::bigint AS waiting
+        FROM (VALUES (0), (1)) AS c (class)
+        CROSS JOIN generate_series(0, {partitions} - 1) AS p (number)
+        CROSS JOIN LATERAL (
+            SELECT t.ids FROM {queue} AS t
+            WHERE (t.shard %% {partitions}) = p.number AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
+            ORDER BY t.seq DESC LIMIT {looked_at}
+        ) AS n
+        WHERE c.class = 0 OR NOT EXISTS (
+            SELECT FROM tube_backfill AS b
+            WHERE b.tube = r.tube AND b.state IN ('waiting', 'inserting', 'delivering'))
+    ) AS w
+    WHERE r.tube = %(tube)s
+"""
+_RELATION = """
+    SELECT pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col)
+    FROM tube_attachment AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE a.tube = %(tube)s AND a.shard = %(shard)s
+"""
+
+
+class RelationsSink:
+    """Touches the documents to which the links of changed rows lead."""
+
+    compares = False
+
+    def __init__(self, options: RelationsOptions) -> None:
+        self._options = options
+        connection_string(options.dsn)  # understood, or a ConfigError
+        self._pool: SessionPool | None = None
+        self._partitions = 1
+        """Of the document's tube, as last seen."""
+        self._given_up: dict[Batch, _Work] = {}
+        """What was begun for batches whose send was cancelled, and has not ended."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """The sink for these options; `ConfigError` names a bad one."""
+        return cls(RelationsOptions.parse("relations", options))
+
+    # --- the contract -------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect."""
+        if self._pool is not None:
+            return
+        pool = SessionPool(self._connect, _SESSIONS)
+        try:
+            async with pool.session():
+                self._pool = pool
+        except DatabaseUnavailable as error:
+            await pool.close()
+            raise _unavailable(error) from error
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """Touch the documents of each relation by a statement of its own.
+
+        Where some fail, the others are answered: so those are sent alone the next time, and raise.
+        """
+        if self._pool is None:
+            raise _unavailable("it is not open")
+        refuse_lapsed('sink "relations"', batch)
+        work = _Work()
+        work.task = asyncio.ensure_future(self._send(work, self._pool, batch))
+        try:
+            return await asyncio.shield(work.task)
+        except asyncio.CancelledError:
+            work.is_given_up = True
+            if not work.task.done():
+                self._given_up[batch] = work
+                work.task.add_done_callback(lambda task: self._forget(batch, task))
+            raise
+
+    async def abandon(self, batch: Batch) -> None:
+        """Return when the statement of a `send` that was cancelled is over, which is cancelled, too."""
+        work = self._given_up.get(batch)
+        if work is not None:
+            await work.end()
+
+    async def close(self) -> None:
+        """Close the sessions that are idle now, and each of the others after its statement."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _forget(self, batch: Batch, task: asyncio.Task[list[Result]]) -> None:
+        self._given_up.pop(batch, None)
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio would log it
+
+    # --- a batch ------------------------------------------------------------------------------
+
+    async def _send(self, work: _Work, pool: SessionPool, batch: Batch) -> list[Result]:
+        relations: dict[int, list[Id]] = {}
+        for document in batch:
+            relations.setdefault(document.shard, []).append(document.id)
+        answers: dict[int, Result] = {}
+        failure: SinkError | None = None
+        for shard, ids in relations.items():
+            if work.is_given_up or isinstance(failure, SinkTimeout) or pool is not self._pool:
+                break
+            try:
+                answers[shard] = await self._resolve(work, pool, batch.tube, shard, ids)
+            except SinkError as error:
+                failure = error
+        if failure is not None and not answers:
+            raise failure
+        others = Retry(_AGAIN, "the sink was closed" if failure is None else str(failure))
+        return [answers.get(document.shard, others) for document in batch]
+
+    async def _resolve(
+        self, work: _Work, pool: SessionPool, tube: str, shard: int, ids: Sequence[Id]
+    ) -> Result:
+        """Touch the documents that links of one relation lead to."""
+        path = self._options.paths.get(shard)
+        try:
+            async with pool.session(settings=STEADY_PLANS) as session:
+                work.connection = session.connection
+                try:
+                    if path is None:
+                        return await _pass_over(session.connection, tube, shard)
+                    return await self._retried(session.connection, path, ids)
+                except psycopg.Error as error:
+                    raise self._failure(error, path, single=len(ids) == 1) from error
+                finally:
+                    work.connection = None
+        except DatabaseUnavailable as error:
+            raise _unavailable(error) from error
+
+    async def _retried(self, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]) -> Result:
+        for _ in range(_TRIES - 1):
+            with suppress(*TRANSIENT):
+                return await self._touch(connection, path, ids)
+        return await self._touch(connection, path, ids)
+
+    async def _touch(self, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]) -> Result:
+        options = self._options
+        arguments = {
+            "tube": options.tube,
+            "digest": options.digest,
+            "keys": array_of(options.key_type, ids),
+        }
+        while True:
+            assumed = self._partitions
+            cursor = await connection.execute(self._statement(path, assumed), arguments)
+            row = await cursor.fetchone()
+            if row is None:
+                raise _unavailable(f"the tube {options.tube!r} is gone")
+            declared, self._partitions, waiting, touched = row
+            reason = why_not_applied(options.tube, applied=declared, own=options.digest)
+            if reason is not None:
+                raise SinkUnavailable(reason)
+            if touched is not None:
+                return OK
+            if self._partitions == assumed:
+                return self._put_off(waiting)
+
+    def _put_off(self, waiting: int) -> Retry:
+        """Of a row that changes all the time, whoever went on would insert touches faster than any sink takes them."""
+        most = self._options.most_waiting
+        pause = min(_MOST_PAUSE, _LEAST_PAUSE * waiting / most)
+        return Retry(
+            pause,
+            f"{waiting} documents or more wait in tube {self._options.tube}; those that changed relations lead "
+            f"to are looked for when {most} or fewer do",
+        )
+
+    def _statement(self, path: str, partitions: int) -> sql.Composed:
+        options = self._options
+        return sql.SQL(_TOUCH).format(
+            partitions=sql.Literal(partitions),
+            most_waiting=sql.Literal(options.most_waiting),
+            backfill_above=sql.Literal(options.backfill_above),
+            looked_at=sql.Literal(max(1, _PODS_LOOKED_AT // partitions)),
+            key_type=sql.SQL(options.document_key_type.value),
+            path=sql.SQL(path),
+            queue=sql.SQL(
+                sql.Identifier(options.schema_name, options.tube).as_string().replace("%", "%%"),
+            ),
+        )
+
+    def _failure(self, error: psycopg.Error, path: str | None, *, single: bool) -> SinkError:
+        text = describe(error)
+        if is_connection_lost(error):
+            return SinkTimeout(f'sink "relations": {text}')
+        if isinstance(error, psycopg.errors.QueryCanceled):
+            if not single:  # fewer at a time may not take as long
+                return SinkTimeout(f'sink "relations": {text}')
+            return _unavailable(
+                f"to find the documents that one changed row leads to takes longer than "
+                f"{self._options.timeout * _SHARE_OF_TIME:g} s: {text}; see `pytube plan` for missing indexes, "
+                "or raise worker.session_timeout"
+            )
+        return _unavailable(
+            f"the documents of tube {self._options.tube} that changed rows lead to can't be looked up: {text}"
+        )
+
+    async def _connect(self) -> Session:
+        options = self._options
+        connection = await connect_async(
+            options.dsn,
+            options.schema_name,
+            "pytube relations",
+            lock_timeout=options.lock_timeout,
+            settings={
+                # A document that a policy hides would not be touched, in silence; this makes it an error.
+                "row_security": "off",
+                "synchronous_commit": "off",
+                "statement_timeout": f"{int(options.timeout * _SHARE_OF_TIME * 1000)}ms",
+            },
+        )
+        return Session(connection)
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """What is done for one batch."""
+
+    task: asyncio.Task[list[Result]] | None = None
+    connection: psycopg.AsyncConnection | None = None
+    """Where a statement is under way."""
+    is_given_up: bool = False
+
+    async def end(self) -> None:
+        """Have the statement cancelled, and return when it has ended, or its session was cut off."""
+        task, connection = self.task, self.connection
+        if task is None:
+            return
+        if connection is not None:
+            with suppress(psycopg.Error, TimeoutError, OSError):
+                await connection.cancel_safe(timeout=_CANCEL_LIMIT)
+        await asyncio.wait([task], timeout=_CANCEL_LIMIT)
+        if not task.done():
+            if connection is not None:
+                shut_down(connection)
+            await asyncio.wait([task])
+
+
+async def _pass_over(connection: psycopg.AsyncConnection, tube: str, shard: int) -> Result:
+    """What becomes of links of a relation that the document does not have.
+
+    It was taken out of it, or was put in by a file that this worker does not know.
+    """
+    cursor = await connection.execute(_RELATION, {"tube": tube, "shard": shard})
+    row: tuple[Any, ...] | None = await cursor.fetchone()
+    if row is None:
+        return OK
+    raise _unavailable(
+        f"this worker does not know relation {row[0]}: restart it with the file that was applied"
+    )
+
+
+def _unavailable(reason: object) -> SinkUnavailable:
+    return SinkUnavailable(f'sink "relations": {reason}')

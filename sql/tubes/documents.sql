@@ -1,0 +1,189 @@
+-- Declared documents: which tubes they are made of, and the touches that come out of their relations.
+--
+-- A document is a tube whose `declared` has the digest of what the workers' configuration says of it. Where a row takes
+-- part in documents without holding their key, its link values are touched in a companion of that tube (`companion_of`):
+-- an ordinary tube whose ids are these values, with one relation per shard. A worker looks up which documents they lead to,
+-- touches these (tube_document_touch), commits, and purges the companion's pods then. So at any moment a change waits in a
+-- companion, or in the tube, or is delivered: who waits for it waits for the companions first, then reads tube_settle_seq()
+-- again, and waits for the tube up to that.
+
+-- tube_document_declare: has a tube be a declared document, or no longer.
+--
+-- Workers whose own digest is another one do not deliver for it.
+--
+-- Arguments: tube; digest: of the document; NULL: it is no document any more. What it follows stays as it is.
+-- Result: nothing. Nothing is done when it is like that already; else the tube's version grows.
+-- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube.
+-- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_document_declare(tube text, digest text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    PERFORM tube_private_require_main(tube);
+    UPDATE tube_registry AS r SET declared = digest, version = r.version + 1
+    WHERE r.tube = tube_document_declare.tube AND r.declared IS DISTINCT FROM digest;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_document_declare IS
+    'Records the digest of the document that a tube is declared as; NULL: it is none.';
+
+-- tube_private_require_main: TU112 where a tube is the companion of another one; errors of tube_private_require.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_require_main(tube text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+BEGIN
+    IF reg.companion_of IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU112',
+            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            HINT = format('Name the tube of the document: %L.', reg.companion_of);
+    END IF;
+END
+$$;
+
+-- tube_companion_ensure: makes a companion of a tube, with one partition, unless it is there.
+--
+-- Tables are attached to it as to any tube, each in a shard of its own. It is dropped with its tube.
+--
+-- Arguments: tube; companion: a name as tube_ensure_exists takes it; key_type: bigint, uuid or text.
+-- Result: nothing. One that is there stays as it is.
+-- Errors: TU101 name; TU102 unknown tube; TU111 a name is that of an outbox; TU112 the tube is a companion itself, or the
+--   other one is there and is none of this tube's; 22004 key_type is NULL; 22023 key_type, also where the companion has
+--   another one.
+-- Locks: the registry row of the tube FOR KEY SHARE, until the transaction ends. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    there tube_registry;
+BEGIN
+    IF key_type IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed', MESSAGE = 'the type of a companion''s keys is NULL',
+            HINT = 'Give bigint, uuid or text.';
+    END IF;
+    -- Or it could be dropped until the companion is there.
+    PERFORM FROM tube_registry AS r WHERE r.tube = tube_companion_ensure.tube FOR KEY SHARE;
+    PERFORM tube_private_require_main(tube);
+    SELECT r.* INTO there FROM tube_registry AS r WHERE r.tube = companion;
+    IF NOT FOUND THEN
+        PERFORM tube_private_check_tube(companion, 1, NULL, key_type);
+        IF tube_private_add_tube(companion, 1, NULL, key_type, tube) THEN
+            RETURN;
+        END IF;
+    END IF;
+    there := tube_private_require(companion);
+    IF there.companion_of IS DISTINCT FROM tube THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU112',
+            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+                coalesce(format(', but of tube %L', there.companion_of), '')),
+            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+    END IF;
+    PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_companion_ensure IS
+    'Creates a companion of a tube, which holds the touches of relations of its documents, unless it is there.';
+
+-- tube_companions: the names of a tube's companions, in order; none for a tube that has none.
+--
+-- Errors: TU102 unknown tube; TU111 it is an outbox.
+CREATE OR REPLACE FUNCTION :"schema".tube_companions(tube text) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    RETURN QUERY SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = tube_companions.tube ORDER BY r.tube;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_companions IS 'Lists the companions of a tube.';
+
+-- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
+--
+-- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.
+--   declared: the digest of the document; key_type, partitions: of the tube; the rest as the table is attached.
+CREATE OR REPLACE FUNCTION :"schema".tube_documents() RETURNS TABLE (
+    tube text, companion_of text, declared text, key_type regtype, partitions integer,
+    tbl regclass, id_col name, shard integer, shards integer, columns name[]
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns
+    FROM tube_registry AS r
+    LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
+    WHERE r.kind = 'tube' ORDER BY r.tube, a.position
+$$;
+COMMENT ON FUNCTION :"schema".tube_documents() IS
+    'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+
+-- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
+-- those in the lowest shard.
+--
+-- Arguments: tube; op: U, or B for what may come after all else; ids: of the tube's type, or one that is cast to it. A NULL
+--   among them is left out; an id that stands twice is touched twice.
+-- Result: how many ids were put; 0 for no ids and for NULL.
+-- Errors: TU102 unknown tube; TU111 it is an outbox; TU108 no table is attached, so there are no shards; 22004, 22023 op;
+--   22P02, 42846 an id can't be cast.
+-- Locks: those of an INSERT into the tube. A lost answer: call again; touches that come twice do no harm.
+CREATE OR REPLACE FUNCTION :"schema".tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    root tube_attachment;
+    touched integer[];
+    result bigint;
+BEGIN
+    IF op IS NULL OR op NOT IN ('U', 'B') THEN
+        RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
+            MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
+    ELSIF coalesce(cardinality(ids), 0) = 0 THEN
+        RETURN 0;
+    END IF;
+    SELECT a.* INTO root FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = tube_document_touch.tube ORDER BY a.shard, a.position LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108',
+            MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
+            HINT = 'Attach the root table of the documents.';
+    END IF;
+    EXECUTE format($sql$
+        WITH pods AS (
+            INSERT INTO %1$s (op, shard, ids)
+            SELECT $1, g.shard, g.ids[c.first : c.first + 249]
+            FROM (
+                SELECT %2$s AS shard, array_agg(t.id) AS ids FROM unnest($2::%3$s[]) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1
+                OFFSET 0) AS g,
+                LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
+            RETURNING shard, ids)
+        SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type)
+    INTO result, touched USING op, ids;
+    -- After the INSERT, as in tube_private_put_body.
+    IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
+        PERFORM tube_private_wake_sleepers(tube, touched);
+    END IF;
+    RETURN result;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_document_touch IS
+    'Touches documents by their keys; workers call it with what the relations of a document lead to.';
+
+-- tube_private_resync_documents: asks for a backfill of the root tables of a tube, as its companion missed what a table's
+-- writers did: nothing tells which of the documents these rows were in.
+--
+-- One that waits will do: see tube_private_resync.
+--
+-- Arguments: tube: the one that has the companion; table_name: the companion's, for a snapshot that does not show yet what
+--   is attached to the tube: then it is that of the first shard whose root the worker looks up.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_resync_documents(tube text, table_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    root record;
+BEGIN
+    FOR root IN
+        SELECT DISTINCT ON (a.shard) a.shard, tube_private_table_name(a.tbl) AS name, a.id_col
+        FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+        WHERE a.tube = tube_private_resync_documents.tube ORDER BY a.shard, a.position
+    LOOP
+        PERFORM tube_private_ask_once(tube, root.shard, root.name, root.id_col);
+    END LOOP;
+    IF NOT FOUND AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM tube_private_ask_once(tube, 0, table_name, NULL);
+    END IF;
+END
+$$;
