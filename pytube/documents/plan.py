@@ -205,7 +205,8 @@ def plan(
         steps.append(step)
         now = after(step, now, document.name)
         assert len(steps) < _MOST_STEPS  # each step brings it nearer
-    followed = tuple((where, link) for where, link, _, _ in _wanted(document, now))
+    where = {link: tube for tube, link, _, _ in _wanted(document, now)}
+    followed = tuple((where[link], link) for link in document.links)
     return Plan(
         name, document, _state(document, tubes, steps), tuple(steps), followed, _notes(document, tubes)
     )
@@ -350,10 +351,14 @@ _Wanted = tuple[str, Link, int, int]
 
 
 def _wanted(document: Document, tubes: Mapping[str, TubeState]) -> list[_Wanted]:
+    """In the order of the document, but that of its relations comes last."""
     found: list[_Wanted] = [(document.name, link, 0, document.shards) for link in document.own]
-    for companion in companions_of(document, tubes):
-        found += [(companion.name, link, shard, 1) for shard, link in sorted(companion.relations.items())]
-    return found
+    places = {
+        link: (companion.name, shard)
+        for companion in companions_of(document, tubes)
+        for shard, link in companion.relations.items()
+    }
+    return found + [(places[link][0], link, places[link][1], 1) for link in document.relations]
 
 
 def next_step(document: Document, tubes: Mapping[str, TubeState]) -> Step | None:
