@@ -1,0 +1,301 @@
+"""Does what a plan says, over one session: a transaction for each step, so that no table is locked for long.
+
+Each transaction looks anew at what is there and does the first thing that is missing. Applies of one document
+do so one at a time, by a lock until the end of the transaction: two at once do the steps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+import psycopg
+
+from pytube.backfill import queries as backfills
+from pytube.backfill.admin import Backfills
+from pytube.db.errors import translated
+from pytube.db.version import check
+from pytube.documents.companions import TubeState, read_tubes
+from pytube.documents.model import Document, TableName
+from pytube.documents.plan import UNFINISHED, Action, Plan, Step, next_step, plan, refuse
+from pytube.errors import StatementFailed, UsageError
+from pytube.logs import Logger
+from pytube.tubes.admin import Tubes
+from pytube.tubes.calls import explained
+from pytube.tubes.queries import within
+from pytube.tubes.tables import with_retries
+
+_log = Logger("pytube.documents")
+
+_LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
+_PREDICATES: Final = (
+    "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
+)
+_OID: Final = """
+    SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+"""
+_MAKE: Final = """
+    SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, '', %(key_type)s::pg_catalog.regtype)
+"""
+_DECLARE: Final = "SELECT {s}.tube_document_declare(%(tube)s, %(digest)s)"
+_COMPANION: Final = (
+    "SELECT {s}.tube_companion_ensure(%(tube)s, %(companion)s, %(key_type)s::pg_catalog.regtype)"
+)
+# What somebody has said of replication stays.
+_ATTACH: Final = """
+    SELECT {s}.tube_table_ensure_attached(
+        %(tube)s, %(oid)s::oid::regclass, %(shard)s, %(shards)s, %(column)s, %(columns)s::pg_catalog.name[],
+        coalesce((
+            SELECT l.replica FROM {s}.tube_list(%(oid)s::oid::regclass) AS l WHERE l.tube = %(tube)s), false))
+"""
+_DETACH: Final = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(oid)s::oid::regclass)"
+_DROP: Final = "SELECT {s}.tube_ensure_absent(%(tube)s)"
+# Tables that the role can't attach: it is not their owner, or may not create in their schema.
+_OTHERS: Final = """
+    SELECT n.nspname || '.' || c.relname, pg_catalog.pg_get_userbyid(c.relowner)::text, current_user::text
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS t (schema, name)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.name
+    WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
+    ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What has been done about one document."""
+
+    name: str
+    steps: Sequence[Step]
+    backfill: int | None
+    """The number of the backfill that was asked for."""
+
+
+class Documents:
+    """The documents of one installation. Errors as for `Tubes`."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
+        """`connection` is autocommit, with our schema in its path. Raises `SchemaMismatch`."""
+        check(connection, schema)
+        self._connection = connection
+        self._schema = schema
+
+    def tubes(self) -> dict[str, TubeState]:
+        """All tubes, with what they follow."""
+        with explained(), translated():
+            return read_tubes(self._connection, self._schema)
+
+    def plan(self, document: Document | None, name: str, *, stays: bool = False) -> Plan:
+        """As `plan`, of what is there now."""
+        return plan(document, name, self.tubes(), predicates=self._predicates(), stays=stays)
+
+    def check_rights(self, plans: Sequence[Plan]) -> None:
+        """Refuse to begin what this role can't end: who attaches a table needs the rights of its owner.
+
+        Raises:
+            UsageError: it lacks some.
+        """
+        tables = {
+            one.table
+            for plan in plans
+            for step in plan.steps
+            for one in (step, *step.switches)
+            if one.table is not None and one.action in (Action.ATTACH, Action.CHANGE)
+        }
+        names = {"schemas": [one.schema for one in tables], "tables": [one.table for one in tables]}
+        with translated():
+            rows = self._connection.execute(_OTHERS, names).fetchall()
+        if rows:
+            owned = ", ".join(f"{table} of {owner}" for table, owner, _ in rows)
+            owners = " and ".join(sorted({owner for _, owner, _ in rows}))
+            raise UsageError(
+                f"nothing was changed: the role {rows[0][2]} does not own {owned}, and only its owner can "
+                f"have a table followed; run it as a role that is a member of {owners} and of tube_admin"
+            )
+
+    def apply(
+        self,
+        plan: Plan,
+        *,
+        backfill: bool = False,
+        limit: float = 60.0,
+        told: Callable[[Step], None] = lambda _: None,
+    ) -> Applied:
+        """Do what is left of a plan.
+
+        Args:
+            plan: as it was shown.
+            backfill: ask for a backfill of the root table if the document changes, in the transaction that
+                declares it; or if there has never been one.
+            limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
+            told: called with each step when it is done.
+
+        Raises:
+            LockBusy: a table stayed locked; what was done stays, and is passed over when called again.
+            UsageError: somebody has applied another declaration meanwhile, or what is there can't become the
+                document.
+        """
+        run = _Run(plan, self._declared(plan.name), backfill=backfill)
+        done: list[Step] = []
+        with explained(), translated():
+            if plan.document is not None:
+                self._value("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
+            while (step := self._one(run, limit)) is not None:
+                if step in done[-1:]:
+                    raise StatementFailed(
+                        f"document.{plan.name}: `{step.text}` was done, and is still to be done"
+                    )
+                done.append(step)
+                told(step)
+        if backfill and plan.document is not None and run.backfill is None:
+            run.backfill = self._first_backfill(plan.document)
+        return Applied(plan.name, done, run.backfill)
+
+    def _one(self, run: _Run, limit: float) -> Step | None:
+        """The next step, done; None: there is none."""
+        upcoming = run.next(self.tubes(), self._predicates())
+        table = None if upcoming is None else upcoming.table
+        step = with_retries(
+            self._connection,
+            lambda: self._transaction(run),
+            table=0 if table is None else self._oid(table),
+            name=run.plan.name if table is None else str(table),
+            limit=limit,
+            on_wait=lambda text: _log.warning("lock_awaited", reason=text),
+        )
+        if step is not None and step.action is Action.PARTITIONS:
+            # Its index is built CONCURRENTLY, so not in a transaction; again is no harm.
+            Tubes(self._connection, self._schema).create(step.tube, step.partitions)
+        return step
+
+    def _transaction(self, run: _Run) -> Step | None:
+        with self._connection.transaction():
+            self._connection.execute(_LOCK, {"text": f"{self._schema} document {run.plan.name}"})
+            step = run.next(read_tubes(self._connection, self._schema), self._predicates())
+            if step is not None:
+                self._do(step, run)
+        return step
+
+    def _do(self, step: Step, run: _Run) -> None:
+        match step.action:
+            case Action.MAKE:
+                self._value(_MAKE, tube=step.tube, partitions=step.partitions, key_type=str(step.key_type))
+                self._value(_DECLARE, tube=step.tube, digest=UNFINISHED)
+            case Action.COMPANION:
+                self._value(_COMPANION, tube=run.plan.name, companion=step.tube, key_type=str(step.key_type))
+            case Action.ATTACH | Action.CHANGE:
+                self._attach(step)
+            case Action.DECLARE:
+                self._declare(step, run)
+            case _:
+                self._lose(step)
+
+    def _declare(self, step: Step, run: _Run) -> None:
+        for switch in step.switches:
+            self._attach(switch)
+        self._value(_DECLARE, tube=step.tube, digest=step.digest)
+        if run.wants_backfill and run.plan.document is not None:
+            run.backfill = self._backfill(run.plan.document)
+
+    def _lose(self, step: Step) -> None:
+        match step.action:
+            case Action.DETACH:
+                assert step.table is not None
+                self._value(_DETACH, tube=step.tube, oid=self._oid(step.table))
+            case Action.RELEASE:
+                for companion in step.companions:
+                    self._value(_DROP, tube=companion)
+                self._value(_DECLARE, tube=step.tube, digest=None)
+            case Action.DROP:
+                self._value(_DROP, tube=step.tube)
+
+    def _attach(self, step: Step) -> None:
+        assert step.table is not None
+        self._value(
+            _ATTACH,
+            tube=step.tube,
+            oid=self._oid(step.table),
+            shard=step.shard,
+            shards=step.shards,
+            column=step.column,
+            columns=list(step.columns),
+        )
+
+    def _backfill(self, document: Document) -> int:
+        """Ask workers for a backfill of the root table; one that is under way began with other documents."""
+        arguments = {
+            "tube": document.name,
+            "table": self._oid(document.root.table),
+            "order_col": None,
+            "supersede": True,
+            "by_worker": True,
+        }
+        row = self._connection.execute(backfills.CREATE, arguments).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _first_backfill(self, document: Document) -> int | None:
+        """Ask for one where there has never been any."""
+        if Backfills(self._connection, self._schema).all(document.name):
+            return None
+        with explained(), translated():
+            return self._backfill(document)
+
+    def _declared(self, name: str) -> str | None:
+        tube = self.tubes().get(name)
+        return None if tube is None else tube.declared
+
+    def _oid(self, table: TableName) -> int:
+        row = self._connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
+        if row is None:
+            raise UsageError(f"there is no table {table} any more; look at `pytube plan` again")
+        return int(row[0])
+
+    def _predicates(self) -> dict[str, str]:
+        with explained(), translated():
+            return dict(self._connection.execute(within(_PREDICATES, self._schema)).fetchall())
+
+    def _value(self, query: LiteralString, **arguments: Any) -> None:
+        self._connection.execute(within(query, self._schema), arguments)
+
+
+class _Run:
+    """One apply of one document: what was agreed to, and what others may have done since."""
+
+    def __init__(self, plan: Plan, declared: str | None, *, backfill: bool) -> None:
+        self.plan = plan
+        self.wants_backfill = backfill
+        self.backfill: int | None = None
+        self._expected: Collection[str | None] = {declared, UNFINISHED, self._digest}
+        self._agreed = {_loss(step) for step in plan.losses}
+
+    @property
+    def _digest(self) -> str | None:
+        return None if self.plan.document is None else self.plan.document.digest
+
+    def next(self, tubes: Mapping[str, TubeState], predicates: Mapping[str, str]) -> Step | None:
+        """What is to be done first; `UsageError` where it is not what was agreed to."""
+        name, document = self.plan.name, self.plan.document
+        tube = tubes.get(name)
+        if tube is not None and tube.declared not in self._expected:
+            raise UsageError(
+                f"document.{name}: somebody has applied another declaration of it meanwhile; see that all "
+                "have the same file, and look at `pytube plan` again"
+            )
+        if document is None:
+            is_there = tube is not None and tube.declared is not None
+            return self.plan.steps[0] if is_there else None
+        refuse(document, tubes, predicates)
+        step = next_step(document, tubes)
+        if step is not None and step.loses and _loss(step) not in self._agreed:
+            raise UsageError(
+                f"document.{name}: somebody has changed what it follows meanwhile, so that apply would now "
+                f"{step.text}; look at `pytube plan` again"
+            )
+        return step
+
+
+def _loss(step: Step) -> tuple[object, ...]:
+    return step.action, step.tube, step.table

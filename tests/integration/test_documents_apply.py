@@ -1,0 +1,282 @@
+"""Plans of declared documents, done on real servers: from nothing, again, after changes, and cut anywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from pytube.db.database import Database
+from pytube.documents.apply import Applied, Documents
+from pytube.documents.model import Document
+from pytube.documents.plan import State, Step
+from pytube.errors import KeysWouldChange, UsageError
+from tests.helpers.database import preparing
+from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, SCHEMA, document, link
+from tests.helpers.roles import as_role, database_name, roles
+from tests.helpers.terms import Conn
+
+NEW = document(
+    ROOT,
+    link("notes", "order_id", "body"),
+    replace(ITEMS, column="product_id", path="SELECT 1"),
+    replace(CUSTOMERS, columns=("id", "tier")),
+    replace(PRODUCTS, column="id", columns=("id", "sku")),
+)
+
+
+def _prepare(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+
+
+prepare = preparing(_prepare, "dsn")
+
+
+@contextmanager
+def session(dsn: str) -> Iterator[Documents]:
+    with Database(SecretStr(dsn)).connect() as connection:
+        yield Documents(connection, "tube")
+
+
+def apply(dsn: str, declared: Document, *, backfill: bool = False) -> Applied:
+    with session(dsn) as documents:
+        return documents.apply(documents.plan(declared, declared.name), backfill=backfill)
+
+
+def followed(conn: Conn) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    """Tube, table, column, and the columns that count."""
+    rows = conn.execute("SELECT tube, tbl::text, id_col::text, columns::text[] FROM tube.tube_documents()")
+    return {(tube, table, column, tuple(sorted(columns))) for tube, table, column, columns in rows if table}
+
+
+def wanted(declared: Document) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    return {
+        (
+            declared.name if one.path is None else f"{declared.name}_relations",
+            str(one.table),
+            one.column,
+            one.columns,
+        )
+        for one in declared.links
+    }
+
+
+def digest(conn: Conn, name: str = "orders") -> str | None:
+    row = conn.execute(
+        "SELECT declared FROM tube.tube_documents() WHERE tube = %s LIMIT 1", [name]
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def waiting(conn: Conn, tube: str) -> int:
+    """How many ids wait."""
+    row = conn.execute(
+        f"SELECT coalesce(sum(cardinality(ids)), 0) FROM tube.{tube} WHERE ids <> '{{}}'".encode()
+    )
+    found = row.fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+@pytest.mark.every_server
+def test_from_nothing_and_again(any_dsn: str) -> None:
+    _prepare(any_dsn)
+    with psycopg.connect(any_dsn, autocommit=True) as conn:
+        first = apply(any_dsn, document())
+        assert [str(step.action) for step in first.steps] == [
+            "make", "companion", "attach", "attach", "attach", "attach", "declare",
+        ]  # fmt: skip
+        assert followed(conn) == wanted(document())
+        assert digest(conn) == document().digest
+        assert apply(any_dsn, document()).steps == []
+        with session(any_dsn) as documents:
+            assert documents.plan(document(), "orders").state is State.APPLIED
+        conn.execute("UPDATE shop.products SET name = 'other' WHERE id = 3")
+        conn.execute("UPDATE shop.products SET sku = 'other' WHERE id = 3")
+        conn.execute("UPDATE shop.order_items SET order_id = 2 WHERE id = 20")
+        assert (waiting(conn, "orders_relations"), waiting(conn, "orders")) == (1, 2)
+
+
+def test_a_changed_document(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    applied = apply(dsn, NEW)
+    assert followed(conn) == wanted(NEW)
+    assert digest(conn) == NEW.digest
+    assert [step.text for step in applied.steps if step.loses] == ["detach shop.order_items from orders"]
+    assert apply(dsn, NEW).steps == []
+
+
+def test_a_link_that_changes_with_the_declaration(dsn: str, conn: Conn) -> None:
+    conn.execute("ALTER TABLE shop.order_items ADD parent_order bigint")
+    apply(dsn, document())
+    other = document(ROOT, link("order_items", "parent_order", "order_id"), CUSTOMERS, PRODUCTS)
+    (step,) = apply(dsn, other).steps
+    assert "shop.order_items is followed by parent_order" in step.text
+    assert followed(conn) == wanted(other)
+
+
+class Cut(Exception):
+    """In place of a kill: what was committed stays."""
+
+
+def cut_after(steps: int) -> Callable[[Step], None]:
+    left = [steps]
+
+    def told(_: Step) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Cut
+
+    return told
+
+
+@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
+def test_cut_after_any_step_it_goes_on(dsn: str, conn: Conn, before: Document | None) -> None:
+    def begin() -> int:
+        conn.execute("SELECT tube.tube_ensure_absent('orders')")
+        if before is not None:
+            apply(dsn, before)
+        with session(dsn) as documents:
+            return len(documents.plan(NEW, "orders").steps)
+
+    for number in range(1, begin() + 1):
+        steps = begin()
+        with session(dsn) as documents, pytest.raises(Cut):
+            documents.apply(documents.plan(NEW, "orders"), told=cut_after(number))
+        rest = apply(dsn, NEW).steps
+        assert len(rest) == steps - number
+        assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest), f"after {number} steps"
+
+
+def test_two_at_once(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            apply(dsn, NEW)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test fails
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest)
+
+
+def test_another_file_meanwhile(dsn: str, conn: Conn) -> None:
+    """Who comes second is told, and takes nothing away from the first."""
+    apply(dsn, document())
+
+    def told(step: Step) -> None:
+        if str(step.action) == "change":
+            apply(dsn, document(ROOT, ITEMS))
+
+    with session(dsn) as documents, pytest.raises(UsageError, match="another declaration"):
+        documents.apply(documents.plan(NEW, "orders"), told=told)
+    assert wanted(document(ROOT, ITEMS)) <= followed(conn)
+    apply(dsn, document(ROOT, ITEMS))
+    assert followed(conn) == wanted(document(ROOT, ITEMS))
+
+
+def test_what_was_not_agreed_to_is_not_taken_away(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    with session(dsn) as documents:
+        plan = documents.plan(document(), "orders")
+        conn.execute(
+            "SELECT tube.tube_table_ensure_attached('orders', 'shop.notes', 0, id_col => 'order_id')"
+        )
+        with pytest.raises(UsageError, match=r"would now detach shop\.notes"):
+            documents.apply(plan)
+    assert apply(dsn, document()).steps[0].text == "detach shop.notes from orders"
+
+
+def test_a_backfill_is_asked_for_when_the_document_changes(dsn: str, conn: Conn) -> None:
+    def backfills() -> list[tuple[str, str, bool]]:
+        return conn.execute(
+            "SELECT table_name, state, by_worker FROM tube.tube_backfill ORDER BY backfill_id"
+        ).fetchall()
+
+    apply(dsn, document())
+    assert backfills() == []
+    assert apply(dsn, document(), backfill=True).backfill is not None, "there was none before"
+    assert apply(dsn, document(), backfill=True).backfill is None
+    assert backfills() == [("shop.orders", "waiting", True)]
+    assert apply(dsn, NEW, backfill=True).backfill is not None
+    assert backfills() == [("shop.orders", "superseded", True), ("shop.orders", "waiting", True)]
+
+
+def test_one_that_is_not_declared_any_more(dsn: str) -> None:
+    apply(dsn, document())
+    apply(dsn, document(name="others"))
+    with session(dsn) as documents:
+        applied = documents.apply(documents.plan(None, "orders"))
+        assert [step.text for step in applied.steps] == ["drop tube orders with what waits in it"]
+        assert set(documents.tubes()) == {"others", "others_relations"}
+        documents.apply(documents.plan(None, "others", stays=True))
+        assert set(documents.tubes()) == {"others"}
+        assert documents.tubes()["others"].declared is None
+        assert {one.table.table for one in documents.tubes()["others"].tables} == {"orders", "order_items"}
+
+
+def test_more_partitions(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    apply(dsn, document(partitions=4))
+    assert conn.execute("SELECT partitions FROM tube.tube_list() WHERE tube = 'orders'").fetchone() == (4,)
+
+
+def test_what_replication_writes_stays_followed(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    conn.execute(
+        "SELECT tube.tube_table_ensure_attached("
+        "'orders', 'shop.orders', 0, id_col => 'id', columns => '{id,status,customer_id}', replica => true)"
+    )
+    apply(dsn, document(replace(ROOT, columns=("id", "total")), ITEMS))
+    assert conn.execute("SELECT replica FROM tube.tube_list('shop.orders')").fetchone() == (True,)
+
+
+def test_shards_stay(dsn: str) -> None:
+    apply(dsn, document())
+    with pytest.raises(KeysWouldChange, match="set shards = 1"):
+        apply(dsn, document(shards=4))
+
+
+def test_a_renamed_table_and_key(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    conn.execute("ALTER TABLE shop.products RENAME COLUMN id TO number")
+    renamed = replace(PRODUCTS, column="number", columns=("name", "number"))
+    applied = apply(dsn, document(ROOT, ITEMS, CUSTOMERS, renamed))
+    assert followed(conn) == wanted(document(ROOT, ITEMS, CUSTOMERS, renamed))
+    assert [step for step in applied.steps if step.loses] == []
+
+
+def test_an_admin_who_owns_the_tables(dsn: str, conn: Conn) -> None:
+    name = database_name(dsn)
+    owner, other = f"owner_{name}", f"other_{name}"
+    with roles(dsn, f"{owner} IN ROLE tube_admin", f"{other} IN ROLE tube_admin"):
+        conn.execute(f"ALTER SCHEMA shop OWNER TO {owner}".encode())
+        for table in ("customers", "products", "orders", "order_items", "notes"):
+            conn.execute(f"ALTER TABLE shop.{table} OWNER TO {owner}".encode())
+        with session(as_role(dsn, other)) as documents:
+            plan = documents.plan(document(), "orders")
+            with pytest.raises(
+                UsageError, match=f"{other} does not own shop.customers of {owner}, .*member of"
+            ):
+                documents.check_rights([plan])
+        with session(as_role(dsn, owner)) as documents:
+            documents.check_rights([plan])
+        apply(as_role(dsn, owner), document(), backfill=True)
+        apply(as_role(dsn, owner), NEW, backfill=True)
+        assert followed(conn) == wanted(NEW)
+        with session(as_role(dsn, owner)) as documents:
+            documents.apply(documents.plan(None, "orders"))
+            assert documents.tubes() == {}
