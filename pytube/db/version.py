@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import TupleRow
 
 import pytube
 from pytube.db.errors import translated
@@ -44,9 +45,14 @@ def needed() -> str:
 
 
 def installed(connection: psycopg.Connection, schema: str) -> str | None:
-    """The newest migration that ran in `schema`; None when nothing of ours is there."""
+    """The newest migration that ran in `schema`; None when nothing of ours is there.
+
+    Raises:
+        SchemaMismatch: we are a superuser, and what is in the schema may be somebody else's.
+    """
     with translated():
-        if connection.execute(_exists(schema)).fetchone() != (True,):
+        found = connection.execute(_state(schema)).fetchone()
+        if not _is_readable(found, schema):
             return None
         version: str | None
         ((version,),) = connection.execute(_recorded(schema)).fetchall()
@@ -56,8 +62,8 @@ def installed(connection: psycopg.Connection, schema: str) -> str | None:
 async def installed_async(connection: psycopg.AsyncConnection, schema: str) -> str | None:
     """As `installed`, for a worker."""
     with translated():
-        cursor = await connection.execute(_exists(schema))
-        if await cursor.fetchone() != (True,):
+        cursor = await connection.execute(_state(schema))
+        if not _is_readable(await cursor.fetchone(), schema):
             return None
         cursor = await connection.execute(_recorded(schema))
         version: str | None
@@ -84,14 +90,38 @@ async def check_async(connection: psycopg.AsyncConnection, schema: str) -> None:
     _compare(await installed_async(connection, schema), schema)
 
 
-def _exists(schema: str) -> sql.Composed:
+def _state(schema: str) -> sql.Composed:
+    """Whether the table of versions is there; of a superuser, who else may have put code into the schema.
+
+    Whoever may create schemas can prepare one of this name, and what a superuser calls there runs with all
+    rights.
+    """
     query = sql.SQL(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {} "
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = {} "
         # A view, or a policy, could run somebody's code with the rights of the one who looks.
-        "AND c.relkind = 'r' AND NOT c.relrowsecurity)"
+        "AND c.relkind = 'r' AND NOT c.relrowsecurity), "
+        "(SELECT pg_catalog.min(r.rolname::text) FROM pg_catalog.pg_roles r "
+        "WHERE r.rolcanlogin AND NOT r.rolsuper AND pg_catalog.pg_has_role(r.oid, n.nspowner, 'MEMBER') "
+        "AND EXISTS (SELECT FROM pg_catalog.pg_roles u WHERE u.rolname = current_user AND u.rolsuper)), "
+        "pg_catalog.pg_get_userbyid(n.nspowner)::text "
+        "FROM pg_catalog.pg_namespace n WHERE n.nspname = {}"
     )
-    return query.format(schema, VERSION_TABLE)
+    return query.format(VERSION_TABLE, schema)
+
+
+def _is_readable(state: TupleRow | None, schema: str) -> bool:
+    """Whether there is a table of versions, by what `_state` gives."""
+    if state is None:
+        return False
+    exists, stranger, owner = state
+    if stranger is not None:
+        acts = "" if stranger == owner else f", as which {stranger} can act"
+        raise SchemaMismatch(
+            f"the schema {schema} belongs to {owner}{acts}, no superuser: what is in it would run with your "
+            "rights, those of a superuser; run this as a member of the role that docs/security.md names, or "
+            "drop the schema if it is not pytube's"
+        )
+    return bool(exists)
 
 
 def _recorded(schema: str) -> sql.Composed:

@@ -8,8 +8,11 @@ import psycopg
 import pytest
 
 from pytube.db.install import install, upgrade
+from pytube.db.version import needed
 from pytube.embedded.postgres import Postgres
-from pytube.errors import PytubeError
+from pytube.errors import PytubeError, SchemaMismatch
+from pytube.tubes.admin import Tubes
+from tests.helpers import cli
 from tests.helpers.capture import Conn, scalar
 from tests.helpers.database import INSTALL_SQL, psql_file
 from tests.helpers.roles import as_role, database_name, roles
@@ -73,6 +76,25 @@ def test_a_schema_of_somebody_elses_is_refused(
         way(postgres, bare_dsn)
     assert scalar(admin, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'struck%'") == 0
     assert scalar(admin, "SELECT count(*) FROM pg_proc WHERE proowner::regrole::text = 'tube_admin'") == 0
+
+
+def test_nothing_of_it_is_called_by_commands_of_a_superuser(
+    bare_dsn: str, mallory: tuple[Conn, Conn]
+) -> None:
+    """It says the right version, and its functions have the names that commands call."""
+    admin, own = mallory
+    own.execute(f"CREATE SCHEMA tube; {STRIKE}".encode())
+    own.execute(
+        f"CREATE TABLE tube.tube_version AS SELECT text '{needed()}' AS version_num;"
+        "CREATE FUNCTION tube.tube_list(regclass = NULL) RETURNS TABLE (tube text) LANGUAGE sql AS"
+        " 'SELECT tube.strike()';"
+        "GRANT ALL ON ALL TABLES IN SCHEMA tube TO PUBLIC".encode()
+    )
+    with pytest.raises(SchemaMismatch, match=r"the schema tube belongs to mallory_.*those of a superuser"):
+        Tubes(admin, "tube").list()
+    told = cli.run("doctor", "--dsn", bare_dsn, code=1)
+    assert "belongs to mallory_" in told.stdout + told.stderr
+    assert scalar(admin, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'struck%'") == 0
 
 
 def test_objects_of_somebody_elses_in_ones_own_schema(
