@@ -41,6 +41,7 @@ SCENARIOS = (
     "outbox_long_writer",
     "observing",
     "verify",
+    "documents",
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
