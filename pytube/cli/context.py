@@ -116,6 +116,11 @@ def current_settings() -> Settings:
 
 def config_of(database: Database) -> Config:
     """The configuration, with the database that was named in place of its own."""
+    return unresolved_of(database)
+
+
+def unresolved_of(database: Database) -> Config:
+    """As `config_of`, with declared documents as the file has them."""
     config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)

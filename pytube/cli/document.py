@@ -1,4 +1,4 @@
-"""`pytube plan`, `pytube apply`, `pytube document …`: documents that the file declares, brought into the database."""
+"""`pytube plan`, `pytube apply`, `pytube document …`: the database follows what the file declares."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pytube.documents.model import Document, Link
 from pytube.documents.plan import Action, Plan, State, Step
 from pytube.documents.survey import Refused, compiled, survey
 from pytube.errors import ConfigError, UsageError
+from pytube.verify.explain import parsed
 
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
 
@@ -28,7 +29,10 @@ _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
 @json_option
 @database_options(configured=True)
 def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
-    """Show what apply would do about the documents of the file, or about some of them. Changes nothing."""
+    """Show what apply would do about the documents of the file, or about some of them.
+
+    It changes nothing.
+    """
     config = unresolved_of(database)
     with database.connect() as connection:
         found = survey(config, connection, Documents(connection, database.schema), names)
@@ -43,7 +47,9 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @_NAMES
 @yes_option
-@click.option("--prune", is_flag=True, help="Also drop the documents that the file does not declare any more.")
+@click.option(
+    "--prune", is_flag=True, help="Also drop the documents that the file does not declare any more."
+)
 @click.option(
     "--backfill",
     is_flag=True,
@@ -54,25 +60,26 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
 def apply(
     database: Database, names: tuple[str, ...], yes: bool, prune: bool, backfill: bool, wait: float
 ) -> None:
-    """Have the database follow the documents of the file, or some of them. It asks before it drops anything.
+    """Have the database follow the documents of the file, or some of them.
 
-    What was cut goes on when it is called again.
+    It asks before it detaches or drops anything. What was cut goes on when it is called again.
     """
     config = unresolved_of(database)
     with database.connect() as connection:
         documents = Documents(connection, database.schema)
         found = survey(config, connection, documents, names)
-        if refused := [one for one in found if isinstance(one, Refused)]:
-            raise ConfigError(f"nothing was changed: {'; '.join(one.problem for one in refused)}")
-        plans = [one for one in found if isinstance(one, Plan) and (prune or one.state is not State.GONE)]
+        if refused := [one.problem for one in found if isinstance(one, Refused)]:
+            raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
+        planned = [one for one in found if isinstance(one, Plan)]
+        plans = [one for one in planned if prune or one.state is not State.GONE]
         documents.check_rights(plans)
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: go on?", yes=yes)
         for one in plans:
             applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
             click.echo(_result(one, applied, backfill=backfill))
-        for one in found:
-            if isinstance(one, Plan) and one not in plans:
+        for one in planned:
+            if one not in plans:
                 click.echo(f"{one.name}: {one.notes[0]}")
     if not found:
         click.echo("the file declares no documents, and none was applied")
@@ -122,7 +129,7 @@ def show(database: Database, name: str, key: str | None, query: bool) -> None:
 
 def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
     """The document of a row, as JSON."""
-    arguments = {"ids": [document.key_type.parse(key)]}
+    arguments = {"ids": [parsed(document.key_type, key)]}
     rows = connection.execute(document.query.encode(), arguments).fetchall()
     if not rows:
         raise UsageError(
@@ -137,7 +144,7 @@ def _statements(document: Document) -> Iterator[str]:
     yield f"-- document {document.name}: the documents of the keys %(ids)s"
     yield f"{document.query};"
     for link in document.relations:
-        yield f"\n-- {link.table} by {link.column}: the keys of the documents that the values %(keys)s lead to"
+        yield f"\n-- {link.table} by {link.column}: keys of documents that the values %(keys)s lead to"
         yield f"{link.path};"
 
 

@@ -10,7 +10,8 @@ import psycopg
 
 from pytube.config import Config
 from pytube.documents.apply import Documents
-from pytube.documents.compile import Catalogue, compile_document
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
 from pytube.documents.plan import Plan, gone
 from pytube.errors import ConfigError, UsageError
@@ -52,12 +53,8 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
     other = _COMPANION.fullmatch(name)
     if other is not None and other["document"] in config.documents:
         raise ConfigError(
-            f"document.{name}: the companions of document {other['document']} have such names; give it another one"
-        )
-    if len(config.hosts) > 1:
-        raise ConfigError(
-            f"document.{name}: documents can't be declared yet where there are several hosts; write their "
-            "queries, or a file for each host"
+            f"document.{name}: companions of document {other['document']} have such names; "
+            "give it another one"
         )
     return compile_document(name, config.documents[name], Catalogue(connection))
 
@@ -65,7 +62,7 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
 def survey(
     config: Config, connection: psycopg.Connection, documents: Documents, names: Collection[str] = ()
 ) -> Sequence[Plan | Refused]:
-    """What `apply` would do about each document, in the order of the file; last, those that it declares no more.
+    """What `apply` would do about each document, in the order of the file; last, those that are gone.
 
     Args:
         config: the file.
