@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-import orjson
 import psycopg
+from psycopg.types.string import TextLoader
 
 from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
 from pytube.cli.output import print_json
@@ -129,14 +129,17 @@ def show(database: Database, name: str, key: str | None, query: bool) -> None:
 
 def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
     """The document of a row, as JSON."""
-    arguments = {"ids": [parsed(document.key_type, key)]}
-    rows = connection.execute(document.query.encode(), arguments).fetchall()
-    if not rows:
+    with connection.cursor() as cursor:
+        for kind in ("json", "jsonb"):
+            cursor.adapters.register_loader(kind, TextLoader)  # to the digit as it is sent
+        arguments = {"ids": [parsed(document.key_type, key)]}
+        row = cursor.execute(document.query.encode(), arguments).fetchone()
+    if row is None:
         raise UsageError(
             f"document {document.name} has no key {key}: {document.root.table} has no such row, or `where` "
             "leaves it out; the sink is told to delete it"
         )
-    return orjson.dumps(orjson.loads(rows[0][1]), option=orjson.OPT_INDENT_2).decode()
+    return str(row[1])
 
 
 def _statements(document: Document) -> Iterator[str]:
@@ -159,9 +162,18 @@ def shown(found: Sequence[Plan | Refused]) -> list[str]:
     for one in found:
         lines += [""] if lines else []
         lines += _refused(one) if isinstance(one, Refused) else _planned(one)
-    steps = sum(len(one.steps) for one in found if isinstance(one, Plan) and one.state is not State.GONE)
-    end = f"pytube apply does these {steps} steps" if steps > 1 else "pytube apply does this step"
-    return [*map(printable, lines), "", end if steps else "nothing to do: all is applied"]
+    return [*map(printable, lines), "", _end([one for one in found if isinstance(one, Plan)])]
+
+
+def _end(plans: Sequence[Plan]) -> str:
+    """What the command is that does it."""
+    steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
+    if any(one.state is State.GONE for one in plans):
+        return "pytube apply --prune does all of this; without --prune, what is no longer in the file stays"
+    if not steps:
+        return "nothing to do" if plans else "nothing is changed"
+    asks = ", and asks before it takes anything away" if any(step.loses for step in steps) else ""
+    return f"pytube apply does {'these steps' if len(steps) > 1 else 'this step'}{asks}"
 
 
 def _refused(one: Refused) -> list[str]:
@@ -242,7 +254,8 @@ def _rows(
 
 def _touches(link: Link) -> str:
     mean, worst = link.documents
-    if link.path is None or worst <= 1:
+    if link.path is None or round(worst) <= 1:
         return "1 document"
     about = f"{mean:.1f}" if mean < 10 and mean != round(mean) else f"{mean:.0f}"
-    return f"about {about} documents, at most {worst:.0f}" if worst > mean else f"about {about} documents"
+    at_most = f", at most {worst:.0f}" if round(worst) > round(mean) else ""
+    return f"about {about} documents{at_most}"
