@@ -1,14 +1,17 @@
 """From the tree of a document to what is followed: links, and the paths from their values to documents.
 
-A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not be there any
-more. It goes up one table at a time, each in a subquery of its own, for the reasons that `query.py` has.
+A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not
+be there any more. It goes up one table at a time, each in a subquery of its own, for the reasons that `query.py`
+has.
 """
+
+# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytube.documents.catalogue import Catalogue, Column, Table, comparison, quoted
+from pytube.documents.catalogue import Catalogue, Column, Table, comparison, needed_collation, quoted
 from pytube.documents.model import Link, TableName
 from pytube.documents.query import PARAMETER, with_placeholder
 from pytube.documents.tree import Node, Shape, nodes_of, root_key_type
@@ -81,7 +84,7 @@ def groups_of(root: Node) -> list[Group]:
             if group is None:
                 group = own[name] = Group()
                 order.append(group)
-            if group is first or group.nodes and group.nodes[0].link_column.name != column:
+            if group is first or (group.nodes and group.nodes[0].link_column.name != column):
                 group = None
         else:
             group = None
@@ -108,7 +111,7 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
         at_once = f"SELECT DISTINCT {keys} AS key"
         texts = dict.fromkeys(at_once if one.sql is None else one.sql for one in group.paths)
         path = with_placeholder(" UNION ".join(texts), "keys")
-    fan_outs = [_fan_out(one, catalogue) for one in {one.steps: one for one in group.paths}.values()]
+    fan_outs = [_fan_out(one, catalogue) for one in {one.sql: one for one in group.paths}.values()]
     return Link(
         node.table.name,
         column.name,
@@ -143,7 +146,8 @@ def path_of(node: Node) -> Path:
     column = node.link_column
     assert column.key_type is not None
     values = _Values(f"{PARAMETER}::{_ARRAYS[column.key_type]}", (column,), is_array=True)
-    parent, by = node.above, (node.parent_columns[node.link],)
+    parent = node.above
+    by: tuple[str, ...] = (node.parent_columns[node.link],)
     steps: list[Step] = []
     while True:
         # A row between that is joined by the very columns by which it joins its own parent adds nothing.
@@ -194,9 +198,11 @@ def _read(node: Node, by: tuple[str, ...], values: _Values, gives: tuple[str, ..
     if len(by) == 1:
         source = values.sql if values.is_array else f"ARRAY({values.sql})"
         column, origin = table.columns[by[0]], values.columns[0]
-        if None not in {column.collation, origin.collation} and column.collation != origin.collation:
-            source = f"({source}) COLLATE {column.collation}"
-        text = f"SELECT DISTINCT r.* FROM ({rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0) AS r"
+        collation = needed_collation(column, origin)
+        if collation is not None:
+            source = f"({source}) COLLATE {collation}"
+        found = f"{rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0"
+        text = f"SELECT DISTINCT r.* FROM ({found}) AS r"
     else:
         on = " AND ".join(
             comparison(
