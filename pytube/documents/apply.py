@@ -29,6 +29,8 @@ from pytube.tubes.tables import with_retries
 _log = Logger("pytube.documents")
 
 _LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
+# What an attachment was and is now, the plan has said.
+_QUIETLY: Final = "SET LOCAL client_min_messages = warning"
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
@@ -172,6 +174,7 @@ class Documents:
 
     def _transaction(self, run: _Run) -> Step | None:
         with self._connection.transaction():
+            self._connection.execute(_QUIETLY)
             self._connection.execute(_LOCK, {"text": f"{self._schema} document {run.plan.name}"})
             step = run.next(read_tubes(self._connection, self._schema), self._predicates())
             if step is not None:
