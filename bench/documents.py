@@ -43,7 +43,7 @@ HOT_SECONDS = 10.0
 MOST_WAITING = 100_000 + ORDERS
 """The bound, and what one fan-out adds that began below it."""
 
-_TABLES = f"""
+_TABLES = """
     CREATE SCHEMA shop;
     CREATE TABLE shop.customers (id bigint PRIMARY KEY, name text NOT NULL, tier text NOT NULL);
     CREATE TABLE shop.products (id bigint PRIMARY KEY, sku text NOT NULL, name text NOT NULL);
@@ -61,8 +61,8 @@ _ROWS = f"""
     INSERT INTO shop.products SELECT n, 'sku-' || n, 'product ' || n FROM generate_series(1, {PRODUCTS}) AS n;
     INSERT INTO shop.orders SELECT n, 1 + n % {CUSTOMERS}, 'new', n FROM generate_series(1, {ORDERS}) AS n;
     INSERT INTO shop.order_items
-    SELECT n, 1 + n % {ORDERS}, CASE WHEN n <= {ORDERS} THEN 1 ELSE 2 + (n::bigint * 7919) % {PRODUCTS - 1} END,
-        n % 3, 1
+    SELECT n, 1 + n % {ORDERS},
+        CASE WHEN n <= {ORDERS} THEN 1 ELSE 2 + (n::bigint * 7919) % {PRODUCTS - 1} END, n % 3, 1
     FROM generate_series(1, {ITEMS}) AS n;
 """
 _DOCUMENT = """
@@ -108,10 +108,10 @@ def run(server: Server) -> Section:
     """Measure."""
     section = Section(
         "Declared documents",
-        f"Orders with their customer and their items, each with its product: {ORDERS:,} orders, {ITEMS:,} items, "
-        f"{PRODUCTS:,} products, {CUSTOMERS:,} customers; one product is in every order. By hand: the same "
-        "document by the fastest form of query that was found, under the same settings of the session. CPU is "
-        "the server's.",
+        f"Orders with their customer and their items, each with its product: {ORDERS:,} orders, {ITEMS:,} "
+        f"items, {PRODUCTS:,} products, {CUSTOMERS:,} customers; one product is in every order. By hand: the "
+        "same document by the fastest form of query that was found, under the same settings of the session. "
+        "CPU is the server's.",
     )
     dsn = server.database(DATABASE)
     with connect(dsn) as admin, tempfile.TemporaryDirectory(prefix="pytube-bench-", dir="/tmp") as name:
@@ -200,7 +200,8 @@ def _early_plan(dsn: str, config: Config) -> psycopg.Connection:
     """A session that has planned the query while each table had one row, as its statistics say, too."""
     with connect(dsn) as admin:
         admin.execute(
-            "INSERT INTO shop.customers VALUES (-1, 'a', 'b'); INSERT INTO shop.products VALUES (-1, 'a', 'b');"
+            "INSERT INTO shop.customers VALUES (-1, 'a', 'b');"
+            "INSERT INTO shop.products VALUES (-1, 'a', 'b');"
             "INSERT INTO shop.orders VALUES (-1, -1, 'a', 1);"
             "INSERT INTO shop.order_items VALUES (-1, -1, -1, 1, 1)"
         )
@@ -263,9 +264,10 @@ def _resolving(section: Section, server: Server, dsn: str, config: Config) -> No
         runner.run(sink.close())
     ratio = ratios(_cpu(taken["by hand"]), _cpu(taken["sink"]))
     section.say(
-        f"{CHANGED:,} changed products of one batch, resolved to the orders that show them, and these touched: "
-        f"{spread(_cpu(taken['sink'])).text(1)} µs of CPU for each product by the worker's statement, "
-        f"{spread(_cpu(taken['by hand'])).text(1)} by a join and an INSERT by hand: {ratio.text()} of its speed."
+        f"{CHANGED:,} changed products of one batch, resolved to the orders that show them, and these "
+        f"touched: {spread(_cpu(taken['sink'])).text(1)} µs of CPU for each product by the worker's "
+        f"statement, {spread(_cpu(taken['by hand'])).text(1)} by a join and an INSERT by hand: {ratio.text()} "
+        "of its speed."
     )
     section.targets.append(
         Target("resolving changed rows, to a join by hand", RESOLVING_TO_HAND, ratio.middle)
@@ -318,9 +320,10 @@ def _fan_out(section: Section, admin: psycopg.Connection, worker: Process) -> No
     took = (max(first.values()) - began) / 1e9
     ratio = percentile(busy, 0.99) / percentile(idle, 0.99)
     section.say(
-        f"A product that {ORDERS:,} orders show is changed: all are sent within {took:.1f} s. Meanwhile single orders "
-        f"are changed: p50 {percentile(busy, 0.5):.1f} ms and p99 {percentile(busy, 0.99):.1f} ms from COMMIT to the "
-        f"sink, in place of {percentile(idle, 0.5):.1f} and {percentile(idle, 0.99):.1f} when idle ({ratio:.1f} times)."
+        f"A product that {ORDERS:,} orders show is changed: all are sent within {took:.1f} s. Meanwhile single "
+        f"orders are changed: p50 {percentile(busy, 0.5):.1f} ms and p99 {percentile(busy, 0.99):.1f} ms from "
+        f"COMMIT to the sink, in place of {percentile(idle, 0.5):.1f} and {percentile(idle, 0.99):.1f} when "
+        f"idle ({ratio:.1f} times)."
     )
     section.targets.append(
         Target("p99 of a change beside a fan-out, to idle", LIVE_TO_IDLE, ratio, "at most")
@@ -389,8 +392,8 @@ def _hot_row(section: Section, admin: psycopg.Connection) -> None:
         assert row is not None
         most = max(most, int(row[0]))
     section.say(
-        f"The same product changed {changes / HOT_SECONDS:,.0f} times a second for {HOT_SECONDS:.0f} s: at most {most:,} "
-        "orders waited at a time."
+        f"The same product changed {changes / HOT_SECONDS:,.0f} times a second for {HOT_SECONDS:.0f} s: at "
+        f"most {most:,} orders waited at a time."
     )
     section.targets.append(
         Target("orders that wait while a row of all of them changes", MOST_WAITING, most, "at most")

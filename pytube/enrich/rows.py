@@ -29,6 +29,10 @@ from pytube.model import Id, KeyType
 
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _CANCELED = "57014"
+_FEW = 20
+"""Ids up to which a plan for any ten does: to plan for these very ids costs more than to read them."""
+_ANY_IDS: Mapping[str, str] = {"plan_cache_mode": "force_generic_plan"}
+_THESE_IDS: Mapping[str, str] = {}
 _REGISTRY_CHANGES = 5
 """How often in a row the registry may change under one read before we give up."""
 
@@ -104,7 +108,7 @@ class RowEnricher:
         self._pool = pool
         self._tube = tube
         self._config = config or EnrichConfig()
-        self._settings = {} if digest_of(self._config) is None else STEADY_PLANS
+        self._is_declared = digest_of(self._config) is not None
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
         self._sections: dict[Root, DocumentConfig] = {}
@@ -123,7 +127,7 @@ class RowEnricher:
         waiting = Waiting()
         try:
             use = Use.READ if urgent else Use.BACKFILL_READ
-            async with self._pool.session(use, self._tube, self._settings) as session:
+            async with self._pool.session(use, self._tube, self._settings(groups)) as session:
                 for _ in range(_REGISTRY_CHANGES):
                     with told_of_locks(self._pool, session.connection.info.backend_pid, locks) as waiting:
                         reading = self._read_once(session.connection, groups)
@@ -135,6 +139,12 @@ class RowEnricher:
             self._roots = None
             raise _as_ours(error, self._tube, waiting.lock) from error
         raise EnrichFailed(f"the registry of tube {self._tube!r} keeps changing; it is read again later")
+
+    def _settings(self, groups: Mapping[int, Sequence[Id]]) -> Mapping[str, str]:
+        """Of the session that reads these ids."""
+        if self._is_declared:
+            return STEADY_PLANS
+        return _ANY_IDS if sum(map(len, groups.values())) <= _FEW else _THESE_IDS
 
     async def _read_once(
         self, connection: psycopg.AsyncConnection, groups: Mapping[int, Sequence[Id]]

@@ -67,6 +67,26 @@ async def test_the_row_as_json_and_nothing_for_what_is_gone(reader: Reader) -> N
     }
 
 
+@pytest.mark.parametrize(("ids", "planned_anew"), [((1,), 0), (tuple(range(100)), 5)])
+async def test_a_plan_for_these_very_ids_is_made_for_many_of_them_only(
+    dsn: str, ids: tuple[int, ...], planned_anew: int
+) -> None:
+    query = (
+        "SELECT i.id, row_to_json(i) FROM public.items i WHERE i.id = ANY(%(ids)s) AND i.n >= ANY(%(ids)s)"
+    )
+    reader = Reader(dsn, query)
+    for _ in range(5):  # then it is prepared
+        await reader.read(*ids)
+    for _ in range(10):  # of which five are planned before the server itself compares
+        await reader.read(*ids)
+    async with reader.pool.session(settings=reader.enricher._settings({5: ids})) as session:
+        plans = await session.rows(
+            "SELECT custom_plans FROM pg_prepared_statements WHERE statement ~ 'items i'"
+        )
+    await reader.pool.close()
+    assert plans == [(planned_anew,)]
+
+
 async def test_a_predicate_that_changes_counts_from_the_next_read_on(reader: Reader, conn: Conn) -> None:
     assert set(await reader.read(1, 2)) == {1, 2}
     conn.execute("SELECT tube_ensure_exists('t', 1, 'kind = ''a'' AND n % 2 = 0')")
