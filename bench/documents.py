@@ -266,8 +266,8 @@ def _resolving(section: Section, server: Server, dsn: str, config: Config) -> No
     section.say(
         f"{CHANGED:,} changed products of one batch, resolved to the orders that show them, and these "
         f"touched: {spread(_cpu(taken['sink'])).text(1)} µs of CPU for each product by the worker's "
-        f"statement, {spread(_cpu(taken['by hand'])).text(1)} by a join and an INSERT by hand: {ratio.text()} "
-        "of its speed."
+        f"statement, {spread(_cpu(taken['by hand'])).text(1)} by a join and an INSERT by hand: "
+        f"{ratio.text()} of its speed."
     )
     section.targets.append(
         Target("resolving changed rows, to a join by hand", RESOLVING_TO_HAND, ratio.middle)
@@ -320,10 +320,10 @@ def _fan_out(section: Section, admin: psycopg.Connection, worker: Process) -> No
     took = (max(first.values()) - began) / 1e9
     ratio = percentile(busy, 0.99) / percentile(idle, 0.99)
     section.say(
-        f"A product that {ORDERS:,} orders show is changed: all are sent within {took:.1f} s. Meanwhile single "
-        f"orders are changed: p50 {percentile(busy, 0.5):.1f} ms and p99 {percentile(busy, 0.99):.1f} ms from "
-        f"COMMIT to the sink, in place of {percentile(idle, 0.5):.1f} and {percentile(idle, 0.99):.1f} when "
-        f"idle ({ratio:.1f} times)."
+        f"A product that {ORDERS:,} orders show is changed: all are sent within {took:.1f} s. Meanwhile "
+        f"single orders are changed: p50 {percentile(busy, 0.5):.1f} ms and p99 {percentile(busy, 0.99):.1f} "
+        f"ms from COMMIT to the sink, in place of {percentile(idle, 0.5):.1f} and "
+        f"{percentile(idle, 0.99):.1f} when idle ({ratio:.1f} times)."
     )
     section.targets.append(
         Target("p99 of a change beside a fan-out, to idle", LIVE_TO_IDLE, ratio, "at most")
