@@ -17,7 +17,6 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.documents.companions import Companion, TubeState, companions_of, read_tubes
-from pytube.documents.compile import Catalogue, compile_document
 from pytube.documents.declared import RELATIONS, not_applied, unresolved, why_not_applied
 from pytube.documents.model import Document
 from pytube.errors import ConfigError, StatementFailed
@@ -48,6 +47,9 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             f"{_section(min(wanted))}: documents can't be declared yet where there are several hosts; write "
             "their queries, or a file for each host"
         )
+    # Imported late: who declares no document needs no compiler.
+    from pytube.documents.compile import Catalogue, compile_document
+
     postgres = config.postgres
     try:
         with (
