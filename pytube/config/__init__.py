@@ -1,5 +1,6 @@
 """Configuration: one TOML file with environment variables inside, as immutable values."""
 
+from pytube.config.documents import ChildSection, DocumentSection, TreeSection
 from pytube.config.loader import load, masked, parse
 from pytube.config.models import (
     Config,
@@ -21,15 +22,18 @@ from pytube.config.tubes import (
 
 __all__ = [
     "BackfillConfig",
+    "ChildSection",
     "Config",
     "DeclaredEnrich",
     "DocumentConfig",
+    "DocumentSection",
     "EnrichConfig",
     "HostConfig",
     "KafkaConfig",
     "OutboxConfig",
     "PostgresConfig",
     "SinkConfig",
+    "TreeSection",
     "TubeConfig",
     "WorkerConfig",
     "load",

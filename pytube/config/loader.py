@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from pytube.config.documents import CHILDREN, as_written, likely_option, shown_section
 from pytube.config.models import Config
 from pytube.config.section import FromEnvironment, interpolate, key_path
 from pytube.errors import ConfigError
@@ -107,11 +108,16 @@ def _describe(fault: ErrorDetails) -> str:
         got = _TOML_NAMES.get(type(fault["input"]).__name__)
         return f"key {key}: expected {_EXPECTED[kind]}" + (f", got {got}" if got else "")
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if path[:1] == ("document",) and message.startswith("is a section of a child"):
+        likely = likely_option(path)
+        message += f"; did you mean {likely}?" if likely else ""
     return f"key {key}: {message[:1].lower()}{message[1:]}"
 
 
 def _as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The sections of tables stand within `[tube.NAME.enrich]` itself."""
+    """The sections of tables stand within `[tube.NAME.enrich]` itself, children's in their parents."""
+    if path[:1] == ("document",):
+        return as_written(path)
     return path[:3] + path[4:] if path[2:4] == ("enrich", "schema.table") else path
 
 
@@ -125,7 +131,8 @@ def _known_keys(path: tuple[str | int, ...]) -> str:
 
 
 def _keys_of(section: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in section.model_fields.items()]
+    keys = [field.alias or name for name, field in section.model_fields.items()]
+    return [key for key in keys if key != CHILDREN]
 
 
 def _section(path: tuple[str | int, ...]) -> type[BaseModel]:
@@ -174,6 +181,10 @@ def masked(config: Config) -> dict[str, Any]:
         del shown["outbox"]
     for outbox in shown.get("outbox", {}).values():
         outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
+    if not shown["document"]:
+        del shown["document"]
+    for name, document in shown.get("document", {}).items():
+        shown["document"][name] = shown_section(document)
     plain: dict[str, Any] = _plain(shown)
     return plain
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from pytube.config.documents import DocumentSection
 from pytube.config.names import leader_name
 from pytube.config.section import OR_OFF, Section, key_path
 from pytube.config.tubes import TubeConfig
@@ -258,6 +259,8 @@ class Config(Section):
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     tubes: dict[str, TubeConfig] = Field(default_factory=dict, alias="tube")
     outboxes: dict[str, OutboxConfig] = Field(default_factory=dict, alias="outbox")
+    documents: dict[str, DocumentSection] = Field(default_factory=dict, alias="document")
+    """Each says what the tube of its name sends."""
 
     @property
     def election_kind(self) -> Literal["neli", "lease"]:
@@ -355,7 +358,28 @@ class Config(Section):
                     f"third to at least {needed:g} s"
                 )
         self._check_outboxes()
+        self._check_documents()
         return self
+
+    def _check_documents(self) -> None:
+        for name in self.documents:
+            section = key_path(("document", name))
+            tube = self.tubes.get(name)
+            if tube is None:
+                raise ConfigError(
+                    f"key {section}: has no tube; add a section [{key_path(('tube', name, 'sink'))}], "
+                    "which says where the documents go"
+                )
+            if "enrich" in tube.model_fields_set:
+                raise ConfigError(
+                    f"key {key_path(('tube', name, 'enrich'))}: stands beside [{section}], which says what "
+                    "is sent; take one of them out"
+                )
+            if self.postgres.hosts:
+                raise ConfigError(
+                    f"key {section}: documents can't be declared while there are several hosts; write a "
+                    f"query in [{key_path(('tube', name, 'enrich'))}]"
+                )
 
     def _check_outboxes(self) -> None:
         worker = self.worker

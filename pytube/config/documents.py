@@ -1,0 +1,286 @@
+"""What is sent, declared by tables: `[document.NAME]` and the sections within it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from pytube.config.names import table_name
+from pytube.config.section import Section
+
+CHILDREN = "child sections"
+"""Where the sections of children are put. In the file they stand within their parent's section."""
+
+_DEEPEST = 20
+"""Levels of a tree at most."""
+
+
+def _table(value: Any) -> Any:
+    """A table as `schema.table`."""
+    if not isinstance(value, str):
+        raise ValueError("expected the name of a table, a string")  # noqa: TRY004 # pydantic's way
+    table_name(value)
+    return value
+
+
+Table = Annotated[str, BeforeValidator(_table)]
+Sql = Annotated[str, Field(min_length=1)]
+"""An expression over the columns of the section's table."""
+
+
+def _texts(value: Any) -> Any:
+    """A string, or an array of them."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one for one in texts):
+        raise ValueError("expected a string or an array of strings")
+    return texts
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+
+
+def _by(value: Any) -> Any:
+    """Names of columns; of `through` two, each of which may be an array itself."""
+    if isinstance(value, list) and any(isinstance(one, list) for one in value):
+        return [_texts(one) for one in value]
+    return [[text] for text in _texts(value)]
+
+
+def _on(value: Any) -> Any:
+    """Pairs of columns; of `through` two tables of them."""
+    tables = value if isinstance(value, list) else [value]
+    for one in tables:
+        names = [*one.keys(), *one.values()] if isinstance(one, dict) else []
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(
+                'expected columns here and there, as { tenant_id = "tenant_id", id = "owner_id" }'
+            )
+    return tables
+
+
+def _short(value: Any) -> Any:
+    """A list of one as the thing itself: so it is written."""
+    return _short(value[0]) if isinstance(value, list) and len(value) == 1 else value
+
+
+By = Annotated[
+    list[list[str]],
+    BeforeValidator(_by),
+    PlainSerializer(lambda value: _short([_short(one) for one in value])),
+]
+On = Annotated[list[dict[str, str]], BeforeValidator(_on), PlainSerializer(_short)]
+
+
+class TreeSection(Section):
+    """`tree = {…}`: rows that refer to rows of the same table, to a depth."""
+
+    by: Texts | None = None
+    """The columns of the foreign key from the table to itself."""
+
+    on: Annotated[
+        dict[str, str] | None, BeforeValidator(lambda value: None if value is None else _on(value)[0])
+    ] = None
+    """Where there is none: column of the upper row = column of the lower row."""
+
+    name: str = Field(alias="as", min_length=1)
+    """The field of a row in which the rows below it stand."""
+
+    depth: int = Field(ge=1, le=_DEEPEST)
+    """Levels, the first included."""
+
+    where: Sql | None = None
+    """Which rows count below the first level."""
+
+    @model_validator(mode="after")
+    def _one_way_to_join(self) -> Self:
+        if (self.by is None) == (self.on is None):
+            raise ValueError(
+                "expected by, the columns that refer to the table itself; without a foreign key, on"
+            )
+        return self
+
+
+class PartSection(Section):
+    """What the sections of a document and of its children have in common."""
+
+    fields: list[Sql] = Field(default_factory=list)
+    """As in a SELECT list: columns, `expression AS name`, `*`."""
+
+    where: Sql | None = None
+    children: dict[str, ChildSection] = Field(default_factory=dict, alias=CHILDREN)
+    """By the name of the field that they become, in the file's order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_children(cls, data: Any) -> Any:
+        """Sections within the section are children, unless they are the value of an option."""
+        if not isinstance(data, dict):
+            return data
+        children = {key: value for key, value in data.items() if cls._is_child(key, value)}
+        rest = {key: value for key, value in data.items() if key not in children}
+        return rest | ({CHILDREN: children} if children else {})
+
+    @classmethod
+    def _is_child(cls, key: str, value: Any) -> bool:
+        if not isinstance(value, dict) or key in {"on", "tree", CHILDREN, "children"}:
+            return False
+        return "one" in value or "many" in value or key not in _options(cls)
+
+
+class ChildSection(PartSection):
+    """`[document.NAME.CHILD]`: rows of another table that belong to a row of the parent's."""
+
+    one: Table | None = None
+    """The table, for an object or null."""
+
+    many: Table | None = None
+    """The table, for an array."""
+
+    by: By | None = None
+    """The columns that refer to the other table, on whichever side they are."""
+
+    on: On | None = None
+    """Where there is no foreign key: column of the parent = column of this table."""
+
+    through: Table | None = None
+    """The join table between the parent and this one."""
+
+    order_by: Texts | None = None
+    """Of the array, as in SQL. The primary key always comes behind it."""
+
+    limit: int | None = Field(default=None, ge=1)
+    elements: Sql | None = Field(default=None, alias="list")
+    """An expression: the array has its values in place of objects."""
+
+    value: Sql | None = None
+    """An expression with an aggregate; or over the only row. What comes out is a scalar."""
+
+    flatten: bool = False
+    """Whether the fields of the only row become fields of the parent."""
+
+    tree: TreeSection | None = None
+
+    @property
+    def table(self) -> str:
+        """The table, as it is written."""
+        return self.one or self.many or ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_a_table(cls, data: Any) -> Any:
+        """Checked before the keys are: a section that names none is likely a misspelled option."""
+        if isinstance(data, dict) and not {"one", "many"} & data.keys():
+            raise ValueError("is a section of a child, which names its table by one or many")
+        if isinstance(data, dict) and {"one", "many"} <= data.keys():
+            raise ValueError("one and many can't stand side by side; take one of them out")
+        return data
+
+    @model_validator(mode="after")
+    def _options_that_fit(self) -> Self:
+        reason = next(_misfits(self), None)
+        if reason is not None:
+            raise ValueError(reason)
+        return self
+
+
+class DocumentSection(PartSection):
+    """`[document.NAME]`: the document of a row of one table, with what belongs to it from others."""
+
+    table: Table
+    """Its primary key names the document."""
+
+    partitions: int = Field(default=4, ge=1)
+    """Of the tube."""
+
+    shards: int = Field(default=16, ge=1)
+    """That the keys are spread over."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not self.fields and not self.children:
+            raise ValueError('fields is missing; name the columns that the document has, or "*" for all')
+        if self.shards < self.partitions:
+            raise ValueError(f"expected at least as many shards as partitions, {self.partitions}")
+        return self
+
+
+def _options(section: type[PartSection]) -> set[str]:
+    return {field.alias or name for name, field in section.model_fields.items()} - {CHILDREN}
+
+
+def _misfits(section: ChildSection) -> Any:
+    """What can't stand together in a section of a child."""
+    shapes = {"list": section.elements, "value": section.value, "flatten": section.flatten or None}
+    chosen = [name for name, value in shapes.items() if value is not None]
+    if len(chosen) > 1:
+        yield f"{chosen[0]} and {chosen[1]} can't stand side by side; take one of them out"
+    yield from _misfits_of_scalars(section)
+    if section.flatten and section.one is None:
+        yield "flatten goes with one: an array has no fields that the parent could take"
+    if section.elements is not None and section.many is None:
+        yield "list goes with many; of one row write value"
+    if section.one is not None and section.limit is not None:
+        yield "limit goes with many; of one there is at most one row, the first by order_by"
+    if section.by is not None and section.on is not None:
+        yield "by and on can't stand side by side: by chooses a foreign key, on stands where there is none"
+    yield from _misfits_of_joins(section)
+
+
+def _misfits_of_scalars(section: ChildSection) -> Any:
+    scalar = "list" if section.elements is not None else "value" if section.value is not None else None
+    if scalar is not None:
+        if section.fields or section.children or section.tree is not None:
+            yield f"fields, children and tree can't stand beside {scalar}; take them out"
+    elif not section.fields and not section.children:
+        yield 'fields is missing; name the columns, or "*" for all; or write list or value for a scalar'
+
+
+def _misfits_of_joins(section: ChildSection) -> Any:
+    if section.through is not None:
+        if section.by is not None and len(section.by) != 2:
+            yield (
+                "by needs two entries beside through: the columns of the join table that refer to the "
+                "parent, and those that refer to this table"
+            )
+        if section.on is not None and len(section.on) != 2:
+            yield (
+                "on needs two tables beside through: columns of the parent = of the join table, and columns "
+                "of the join table = of this table"
+            )
+        if section.tree is not None:
+            yield "tree and through can't stand side by side; a query can say it"
+    elif section.on is not None and len(section.on) != 1:
+        yield "on is one table of columns; an array of two goes with through"
+
+
+def shown_section(section: dict[str, Any]) -> dict[str, Any]:
+    """A dumped section as it stands in the file: children within their parents, nothing that is not there."""
+    children = section.pop(CHILDREN)
+    plain = {
+        key: value
+        for key, value in section.items()
+        if value is not None and value != [] and value is not False
+    }
+    if isinstance(plain.get("tree"), dict):
+        plain["tree"] = {key: value for key, value in plain["tree"].items() if value is not None}
+    return plain | {name: shown_section(child) for name, child in children.items()}
+
+
+def as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The path of a key within a document as it is in the file, of one as pydantic has it."""
+    return tuple(part for part in path if part != CHILDREN)
+
+
+def likely_option(path: tuple[str | int, ...]) -> str | None:
+    """The option that the name of a section may be a misspelling of."""
+    known = _options(ChildSection if len(path) > 3 else DocumentSection)
+    close = difflib.get_close_matches(str(path[-1]), sorted(known), n=1, cutoff=0.7)
+    return close[0] if close else None
+
+
+def without_layout(section: DocumentSection) -> Mapping[str, Any]:
+    """The declaration of what is sent, in a form that depends on nothing else: for digests."""
+    return shown_section(section.model_dump(by_alias=True, exclude={"partitions", "shards"}))

@@ -1,0 +1,269 @@
+"""What Postgres knows of tables, as far as a document needs it: columns, keys, indexes, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+import psycopg
+
+from pytube.documents.model import TableName
+from pytube.errors import ConfigError
+from pytube.model import KeyType
+
+_TABLE = """
+    SELECT c.oid, c.relkind::text, c.relpersistence::text, c.reltuples::float8,
+        pg_catalog.row_security_active(c.oid),
+        EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+"""
+
+_COLUMNS = """
+    SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), b.oid::regtype::text,
+        pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(l.collname),
+        coalesce(l.collisdeterministic, true)
+    FROM pg_catalog.pg_attribute AS a
+    LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE base (oid, below) AS (
+            SELECT t.oid, t.typbasetype FROM pg_catalog.pg_type AS t WHERE t.oid = a.atttypid
+            UNION ALL
+            SELECT t.oid, t.typbasetype FROM base JOIN pg_catalog.pg_type AS t ON t.oid = base.below
+        )
+        SELECT base.oid FROM base WHERE base.below = 0
+    ) AS b
+    WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+"""
+"""Names, types, the types below domains, collations, and whether equal texts are the same bytes."""
+
+_INDEXES = """
+    SELECT i.indisprimary, i.indisunique AND i.indimmediate,
+        ARRAY(SELECT coalesce(a.attname::text, '')
+              FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (number, place)
+              LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
+              WHERE k.place <= i.indnkeyatts ORDER BY k.place)
+    FROM pg_catalog.pg_index AS i
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
+    WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
+"""
+"""Whole indexes that find values: whether each is the primary key, whether it is unique, its columns."""
+
+_FOREIGN_KEYS = """
+    SELECT c.conname::text,
+        ARRAY(SELECT a.attname::text
+              FROM pg_catalog.unnest(c.conkey) WITH ORDINALITY AS k (number, place)
+              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = k.number
+              ORDER BY k.place),
+        ARRAY(SELECT a.attname::text
+              FROM pg_catalog.unnest(c.confkey) WITH ORDINALITY AS k (number, place)
+              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.confrelid AND a.attnum = k.number
+              ORDER BY k.place)
+    FROM pg_catalog.pg_constraint AS c
+    WHERE c.contype = 'f' AND c.conrelid = %(from)s AND c.confrelid = %(to)s
+    ORDER BY 1
+"""
+
+_STATISTICS = """
+    SELECT s.attname::text, s.n_distinct::float8, (s.most_common_freqs)[1]::float8
+    FROM pg_catalog.pg_stats AS s
+    WHERE s.schemaname = %(schema)s AND s.tablename = %(table)s AND s.attname = ANY (%(columns)s)
+    ORDER BY s.inherited
+"""
+
+_KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "i": "an index",
+    "S": "a sequence",
+    "c": "a type",
+}
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(table: TableName) -> str:
+    """A table with its schema: the caller's search_path must not matter."""
+    return f"{quoted(table.schema)}.{quoted(table.table)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    type: str
+    base: str
+    """The type below its domains."""
+    collation: str | None
+    """As it is written in SQL; None where the type has none."""
+    is_exact: bool
+    """Whether equal values have the same bytes, as far as the collation decides."""
+
+    @property
+    def key_type(self) -> KeyType | None:
+        """Of a tube that holds its values as keys; None: no tube does."""
+        return _KEY_TYPES.get(self.base)
+
+
+_KEY_TYPES = {
+    "smallint": KeyType.BIGINT,
+    "integer": KeyType.BIGINT,
+    "bigint": KeyType.BIGINT,
+    "uuid": KeyType.UUID,
+    "text": KeyType.TEXT,
+    "character varying": KeyType.TEXT,
+}
+
+
+def comparison(read: str, column: Column, value: str, source: Column) -> str:
+    """That a column equals a value, which comes from another one: by the collation of the one that is read.
+
+    So its index can be used.
+    """
+    collation = needed_collation(column, source)
+    return f"{read} = {value}" + (f" COLLATE {collation}" if collation else "")
+
+
+def needed_collation(column: Column, source: Column) -> str | None:
+    """What has to be said where values of one column are looked up in another; None: nothing."""
+    if None in {column.collation, source.collation} or column.collation == source.collation:
+        return None
+    return column.collation
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A whole index that finds values."""
+
+    is_primary: bool
+    is_unique: bool
+    columns: tuple[str, ...]
+    """In order; an empty name for an expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key between two tables."""
+
+    name: str
+    columns: tuple[str, ...]
+    referred: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, with what is known of it."""
+
+    name: TableName
+    oid: int
+    rows: float
+    """About."""
+    columns: dict[str, Column]
+    """In order."""
+    indexes: tuple[Index, ...]
+    hides_rows: bool
+    """Whether row security hides rows from this session's role, or may."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key; none when there is none."""
+        return next((index.columns for index in self.indexes if index.is_primary), ())
+
+    @property
+    def sql(self) -> str:
+        """Its name in SQL."""
+        return quoted_table(self.name)
+
+    def is_unique(self, columns: Sequence[str]) -> bool:
+        """Whether at most one row has given values in these columns."""
+        return any(index.is_unique and set(index.columns) <= set(columns) for index in self.indexes)
+
+    def finds(self, columns: Sequence[str]) -> bool:
+        """Whether an index leads to the rows that have given values in these columns."""
+        count = len(columns)
+        return any(
+            set(index.columns[:count]) == set(columns)
+            or (index.is_unique and set(index.columns) <= set(columns))
+            for index in self.indexes
+        )
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """What Postgres knows. Read when it is asked first, and kept: for one compilation."""
+
+    connection: psycopg.Connection[Any]
+    _tables: dict[TableName, Table] = field(default_factory=dict)
+    _statistics: dict[tuple[TableName, tuple[str, ...]], tuple[float, float]] = field(default_factory=dict)
+
+    def table(self, name: TableName, where: str) -> Table:
+        """A table that can be followed; `where`: the key that names it, for the error."""
+        if name not in self._tables:
+            self._tables[name] = self._read_table(name, where)
+        return self._tables[name]
+
+    def _read_table(self, name: TableName, where: str) -> Table:
+        row = self._rows(_TABLE, {"schema": name.schema, "table": name.table})
+        if not row:
+            raise ConfigError(f"{where}: there is no table {name}; correct the name, or create it first")
+        oid, kind, persistence, rows, hides_rows, has_heirs = row[0]
+        if kind in ("v", "m"):
+            raise ConfigError(
+                f"{where}: {name} is {_KINDS[kind]}, whose changes no trigger sees; name the tables below "
+                "it, or "
+                'write a query in [tube.NAME.enrich] with mode = "query", and attach them'
+            )
+        if kind not in ("r", "p"):
+            raise ConfigError(f"{where}: {name} is {_KINDS.get(kind, 'no table')}; name a table")
+        if persistence == "t" or name.schema in ("pg_catalog", "information_schema"):
+            raise ConfigError(f"{where}: {name} is temporary or Postgres' own, and can't be followed")
+        if kind == "r" and has_heirs:
+            raise ConfigError(
+                f"{where}: other tables inherit from {name}, and their rows can't be followed; name them one "
+                "by one, or make it a partitioned table"
+            )
+        columns = {one[0]: Column(*one) for one in self._rows(_COLUMNS, {"oid": oid})}
+        indexes = [
+            Index(primary, unique, tuple(names))
+            for primary, unique, names in self._rows(_INDEXES, {"oid": oid})
+        ]
+        return Table(name, oid, max(1.0, rows), columns, tuple(indexes), hides_rows)
+
+    def foreign_keys(self, child: Table, parent: Table) -> list[ForeignKey]:
+        """Those of one table that refer to another, by name."""
+        rows = self._rows(_FOREIGN_KEYS, {"from": child.oid, "to": parent.oid})
+        return [ForeignKey(name, tuple(columns), tuple(referred)) for name, columns, referred in rows]
+
+    def matches(self, table: Table, columns: tuple[str, ...]) -> tuple[float, float]:
+        """How many rows have one value of these columns, by statistics: the mean, and the worst.
+
+        Of several columns the most selective one counts.
+        """
+        if table.is_unique(columns):
+            return 1.0, 1.0
+        known = self._statistics.get((table.name, columns))
+        if known is None:
+            known = self._statistics[table.name, columns] = self._read_matches(table, columns)
+        return known
+
+    def _read_matches(self, table: Table, columns: tuple[str, ...]) -> tuple[float, float]:
+        place = {"schema": table.name.schema, "table": table.name.table, "columns": list(columns)}
+        guesses = []
+        for _, distinct, most in self._rows(_STATISTICS, place):
+            if distinct:
+                count = distinct if distinct > 0 else -distinct * table.rows
+                guesses.append((table.rows / max(count, 1.0), table.rows * (most or 0.0)))
+        mean, worst = min(guesses, default=(table.rows, table.rows))
+        return max(mean, 1.0), max(mean, worst, 1.0)
+
+    def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query, parameters, prepare=False).fetchall()

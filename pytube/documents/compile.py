@@ -1,0 +1,67 @@
+"""A declared document, compiled: the query, the links and their paths."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from pytube.config.documents import DocumentSection, without_layout
+from pytube.config.section import key_path
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.expressions import Expressions
+from pytube.documents.links import Group, groups_of, link_of, missing_indexes
+from pytube.documents.model import Document, Link
+from pytube.documents.query import PARAMETER, document_query, with_placeholder
+from pytube.documents.tree import Node, build_tree, nodes_of, root_key_type
+
+
+def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) -> Document:
+    """The document that `[document.NAME]` declares, as the tables are now.
+
+    Raises:
+        ConfigError: the declaration doesn't fit the tables, or this role can't find out.
+    """
+    path = key_path(("document", name))
+    root = build_tree(path, section, catalogue)
+    key_type = root_key_type(root)
+    query = document_query(root, key_type.value)
+    Expressions(catalogue.connection).check_query(query.replace(PARAMETER, "NULL"), path)
+    groups = groups_of(root)
+    links = tuple(link_of(group, root, catalogue) for group in groups)
+    return Document(
+        name,
+        key_type,
+        section.partitions,
+        section.shards,
+        with_placeholder(query, "ids"),
+        links,
+        missing_indexes(root),
+        _digest(section, root, groups, links),
+    )
+
+
+def _digest(section: DocumentSection, root: Node, groups: Sequence[Group], links: Sequence[Link]) -> str:
+    """Of what is declared, and of what the catalogue made of it.
+
+    Never of what Postgres printed: another version prints the same otherwise.
+    """
+    canonical = {
+        "declaration": without_layout(section),
+        "nodes": [
+            (
+                node.path,
+                str(node.table.name),
+                node.parent_columns,
+                node.columns,
+                [name for name, _ in node.fields],
+            )
+            for node in nodes_of(root)
+        ],
+        "links": [
+            (str(link.table), link.column, link.key_type.value, link.columns, group.is_relation, group.steps)
+            for link, group in zip(links, groups, strict=True)
+        ],
+    }
+    text = json.dumps(canonical, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,113 @@
+"""From the tree of a document to the query that reads it.
+
+One table for each subquery, and no joins of several rows: there is no order of joins to choose, so no
+statistics can make it a bad one. `OFFSET 0` keeps what is within from being planned together with what is
+around it: an index that gives the order of ORDER BY, or the greatest value, would tempt the planner into
+reading all of it.
+"""
+
+# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
+
+from __future__ import annotations
+
+from pytube.documents.catalogue import comparison, quoted
+from pytube.documents.tree import Node, Shape
+
+PARAMETER = "\0"
+"""Stands for the placeholder while SQL is put together: it is in no text of Postgres."""
+
+
+def with_placeholder(text: str, name: str) -> str:
+    """The finished SQL for psycopg, whose own sign is the %."""
+    return text.replace("%", "%%").replace(PARAMETER, f"%({name})s")
+
+
+def document_query(root: Node, key_type: str) -> str:
+    """Id and document of each of the documents with the ids `PARAMETER`."""
+    items, joins = _select_list(root)
+    key = f"{root.alias}.{quoted(root.table.key[0])}"
+    condition = f" AND {root.condition}" if root.condition else ""
+    row = f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
+    return (
+        f"SELECT {key} AS id, {row} AS document FROM {root.table.sql} AS {root.alias}{joins} "
+        f"WHERE {key} = ANY ({PARAMETER}::pg_catalog.{_SQL_TYPES[key_type]}[]){condition}"
+    )
+
+
+_SQL_TYPES = {"bigint": "int8", "uuid": "uuid", "text": "text"}
+
+
+def join_condition(node: Node, parent: Node) -> str:
+    """That a row of the node belongs to the row of its parent."""
+    return " AND ".join(
+        comparison(
+            f"{node.alias}.{quoted(there)}",
+            node.table.columns[there],
+            f"{parent.alias}.{quoted(here)}",
+            parent.table.columns[here],
+        )
+        for here, there in zip(node.parent_columns, node.columns, strict=True)
+    )
+
+
+def _select_list(node: Node) -> tuple[list[str], str]:
+    """The fields of a row, and the joins that children need whose fields are among them."""
+    items = [f"{text} AS {quoted(name)}" for name, text in node.fields]
+    joins = ""
+    for name, child in node.children.items():
+        if child.shape is Shape.FLAT:
+            alias = f"{child.alias}f"
+            joins += f" LEFT JOIN LATERAL ({_object_rows(child)}) AS {alias} ON true"
+            items += [f"{alias}.{quoted(one)} AS {quoted(one)}" for one in child.names()]
+        else:
+            items.append(f"{_subquery(child)} AS {quoted(name)}")
+    return items, joins
+
+
+def _subquery(node: Node) -> str:
+    """What a child is in the row of its parent."""
+    if node.shape is Shape.OBJECT:
+        return f"(SELECT pg_catalog.row_to_json(_row.*) FROM ({_object_rows(node)}) AS _row)"
+    if node.shape is Shape.ARRAY:
+        items, joins = _select_list(node)
+        rows = f"SELECT {', '.join(items)}{_from(node, joins, ordered=True)}"
+        return f"pg_catalog.array_to_json(ARRAY(SELECT pg_catalog.row_to_json(_row.*) FROM ({rows}) AS _row))"
+    value = node.fields[0][1]
+    if node.shape is Shape.LIST:
+        # Arrays of several lengths can't be put into one array, unless each is JSON already.
+        value = f"pg_catalog.to_json({value})" if node.is_array else value
+        return f"pg_catalog.array_to_json(ARRAY(SELECT {value}{_from(node, '', ordered=True)}))"
+    if node.is_aggregate:
+        return f"(SELECT {value}{_from(node, '', ordered=False, apart=True)})"
+    return f"(SELECT {value}{_first(node, '')})"
+
+
+def _object_rows(node: Node) -> str:
+    items, joins = _select_list(node)
+    return f"SELECT {', '.join(items)}{_first(node, joins)}"
+
+
+def _first(node: Node, joins: str) -> str:
+    """The only row, or the first one. A LIMIT has its price: it stands where no unique index says as much."""
+    if node.is_one:
+        return _from(node, joins, ordered=False)
+    return _from(node, joins, ordered=True) + ("" if node.limit else " LIMIT 1")
+
+
+def _from(node: Node, joins: str, *, ordered: bool, apart: bool = False) -> str:
+    """The rows of a node that belong to one row of its parent; from FROM on."""
+    parent = node.above
+    tail = ""
+    if ordered:
+        tail = f" ORDER BY {node.order}" + (f" LIMIT {node.limit}" if node.limit else "")
+    condition = join_condition(node, parent) + (f" AND {node.condition}" if node.condition else "")
+    columns = ", ".join(f"{node.alias}.{quoted(name)}" for name in sorted(node.used))
+    fenced = (
+        f"(SELECT {columns} FROM {node.table.sql} AS {node.alias} WHERE {condition} OFFSET 0) AS {node.alias}"
+    )
+    if parent.shape is Shape.JOIN_TABLE:
+        related = join_condition(parent, parent.above)
+        return f" FROM {parent.table.sql} AS {parent.alias}, LATERAL {fenced}{joins} WHERE {related}{tail}"
+    if ordered or apart:
+        return f" FROM {fenced}{joins}{tail}"
+    return f" FROM {node.table.sql} AS {node.alias}{joins} WHERE {condition}"
