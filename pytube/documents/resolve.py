@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import psycopg
-from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, TubeConfig
@@ -48,7 +47,8 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             "their queries, or a file for each host"
         )
     # Imported late: who declares no document needs no compiler.
-    from pytube.documents.compile import Catalogue, compile_document
+    from pytube.documents.catalogue import Catalogue
+    from pytube.documents.compile import compile_document
 
     postgres = config.postgres
     try:
