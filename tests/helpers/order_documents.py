@@ -47,7 +47,7 @@ SCHEMA = """
         FROM generate_series(1, 6) AS n;
     INSERT INTO public.order_items SELECT n, 1 + n % 6, 1 + n % 4 FROM generate_series(1, 12) AS n;
     INSERT INTO public.comments VALUES (1, 1, NULL, 'first'), (2, NULL, 1, 'reply'), (3, NULL, 2, 'reply to that'),
-        (4, 2, NULL, 'second');
+        (4, 3, NULL, 'second');
 """
 
 _QUERY = """
