@@ -1,8 +1,7 @@
 """Tables whose names and relations are as awkward as Postgres allows, a document over them, and it by hand.
 
-What the shop of `documents_shop` has not: names with capitals, spaces, quotes and percent signs, keys that are texts,
-join tables and references without foreign keys, a table that refers to the root by two columns, rows that are hidden
-by NULL in a condition.
+Names with capitals, spaces, quotes and percent signs, keys that are texts, join tables and references without
+foreign keys, a table that refers to the root by two columns, rows that are hidden by NULL in a condition.
 """
 
 from __future__ import annotations
@@ -13,6 +12,11 @@ from collections import defaultdict
 from typing import Any
 
 import psycopg
+
+from pytube.config import parse
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.model import Document, Link
 
 Conn = psycopg.Connection[tuple[Any, ...]]
 
@@ -26,12 +30,14 @@ CREATE TABLE "Customers" (no int PRIMARY KEY, "Full ""Name""" text, region_a int
 CREATE TABLE "Order" ("Id" text PRIMARY KEY, "Customer No" int REFERENCES "Customers", "user" text, x int,
     "50%" text, parent text REFERENCES "Order", deleted boolean);
 CREATE TABLE items (id uuid PRIMARY KEY, sku code UNIQUE NOT NULL, title text, tags text[]);
-CREATE TABLE lines (id bigint PRIMARY KEY, "order" text NOT NULL REFERENCES "Order", sku text, qty smallint, done boolean);
+CREATE TABLE lines (id bigint PRIMARY KEY, "order" text NOT NULL REFERENCES "Order", sku text, qty smallint,
+    done boolean);
 CREATE TABLE item_labels (item uuid, label code);
 CREATE TABLE labels (code text PRIMARY KEY, caption text);
-CREATE TABLE messages (id int PRIMARY KEY, "order" text REFERENCES "Order", reply_to int REFERENCES messages, body text);
-CREATE TABLE payments (id int PRIMARY KEY, "order" text REFERENCES "Order", backup_for text REFERENCES "Order",
-    amount numeric, at timestamp);
+CREATE TABLE messages (id int PRIMARY KEY, "order" text REFERENCES "Order", reply_to int REFERENCES messages,
+    body text);
+CREATE TABLE payments (id int PRIMARY KEY, "order" text REFERENCES "Order",
+    backup_for text REFERENCES "Order", amount numeric, at timestamp);
 CREATE TABLE log ("order" text, entry text, level int);
 RESET search_path;
 '''
@@ -304,3 +310,37 @@ class ByHand:
         replies = sorted(self._rows("messages", reply_to=message["id"]), key=lambda one: int(one["id"]))
         kept = [one for one in replies if one["body"] not in (None, "m3")]
         return {"body": message["body"], "replies": [self._message(one, depth - 1) for one in kept]}
+
+
+# --- compiled ---------------------------------------------------------------------------------------------
+
+_POSTGRES = '[postgres]\ndsn = "dbname=x"\n'
+
+
+def compiled(connection: Conn, text: str) -> Document:
+    """The only document that a text declares."""
+    config = parse(_POSTGRES + text)
+    ((name, section),) = config.documents.items()
+    return compile_document(name, section, Catalogue(connection))
+
+
+def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[Any, Any]:
+    """What the query gives for the ids, by id."""
+    rows = connection.execute(document.query.encode(), {"ids": ids}).fetchall()
+    found = {key: json.loads(json.dumps(body), parse_float=str) for key, body in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def touched(connection: Conn, link: Link, row: Row) -> set[Any]:
+    """The keys of documents that a change of the row touches."""
+    value = row[link.column]
+    if value is None:
+        return set()
+    if link.path is None:
+        return {value}
+    rows = connection.execute(link.path.encode(), {"keys": [value]}).fetchall()
+    found = {key for (key,) in rows}
+    assert None not in found
+    assert len(found) == len(rows)
+    return found
