@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import psycopg
-from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, TubeConfig
@@ -17,7 +16,6 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.documents.companions import Companion, TubeState, companions_of, read_tubes
-from pytube.documents.compile import Catalogue, compile_document
 from pytube.documents.declared import RELATIONS, not_applied, unresolved, why_not_applied
 from pytube.documents.model import Document
 from pytube.errors import ConfigError, StatementFailed
@@ -48,6 +46,10 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             f"{_section(min(wanted))}: documents can't be declared yet where there are several hosts; write "
             "their queries, or a file for each host"
         )
+    # Imported late: who declares no document needs no compiler.
+    from pytube.documents.catalogue import Catalogue
+    from pytube.documents.compile import compile_document
+
     postgres = config.postgres
     try:
         with (
