@@ -141,17 +141,20 @@ BEGIN
             MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
             HINT = 'Attach the root table of the documents.';
     END IF;
+    -- Some 5000 ids an array: of texts, a slice is found by reading all that comes before it.
     EXECUTE format($sql$
         WITH pods AS (
             INSERT INTO %1$s (op, shard, ids)
             SELECT $1, g.shard, g.ids[c.first : c.first + 249]
             FROM (
-                SELECT %2$s AS shard, array_agg(t.id) AS ids FROM unnest($2::%3$s[]) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1
+                SELECT %2$s AS shard, array_agg(t.id) AS ids
+                FROM unnest($2::%3$s[]) WITH ORDINALITY AS t (id, place) WHERE t.id IS NOT NULL
+                GROUP BY 1, t.place / (5000 * %4$s::bigint)
                 OFFSET 0) AS g,
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
