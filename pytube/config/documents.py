@@ -125,8 +125,10 @@ class PartSection(Section):
 
     @classmethod
     def _is_child(cls, key: str, value: Any) -> bool:
-        if not isinstance(value, dict) or key in {"on", "tree", CHILDREN, "children"}:
+        if not isinstance(value, dict) or key in {"on", "tree", CHILDREN}:
             return False
+        if key == "children" and any(isinstance(one, PartSection) for one in value.values()):
+            return False  # in Python, not in a file
         return "one" in value or "many" in value or key not in _options(cls)
 
 

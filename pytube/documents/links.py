@@ -1,8 +1,8 @@
 """From the tree of a document to what is followed: links, and the paths from their values to documents.
 
 A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not
-be there any more. It goes up one table at a time, each in a subquery of its own, for the reasons that `query.py`
-has.
+be there any more. It goes up one table at a time, each in a subquery of its own, for the reasons that
+`query.py` has.
 """
 
 # ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
