@@ -23,7 +23,16 @@ _TABLE = """
 _COLUMNS = """
     SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), b.oid::regtype::text,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(l.collname),
-        coalesce(l.collisdeterministic, true)
+        coalesce(l.collisdeterministic, true),
+        ARRAY(SELECT o.attname::text
+              FROM pg_catalog.pg_attrdef AS f
+              JOIN pg_catalog.pg_depend AS d
+                  ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND d.objid = f.oid
+                  AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = a.attrelid
+              JOIN pg_catalog.pg_attribute AS o ON o.attrelid = a.attrelid AND o.attnum = d.refobjsubid
+              WHERE a.attgenerated = 'v' AND f.adrelid = a.attrelid AND f.adnum = a.attnum
+                  AND d.refobjsubid NOT IN (0, a.attnum)
+              ORDER BY 1)
     FROM pg_catalog.pg_attribute AS a
     LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
@@ -38,7 +47,8 @@ _COLUMNS = """
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
-"""Names, types, the types below domains, collations, and whether equal texts are the same bytes."""
+"""Names, types, the types below domains, collations, whether equal texts are the same bytes, and of which
+others a virtual one is computed."""
 
 _INDEXES = """
     SELECT i.indisprimary, i.indisunique AND i.indimmediate,
@@ -107,6 +117,8 @@ class Column:
     """As it is written in SQL; None where the type has none."""
     is_exact: bool
     """Whether equal values have the same bytes, as far as the collation decides."""
+    computed_of: tuple[str, ...]
+    """The columns that a virtual column is computed of, which no row holds; empty for all others."""
 
     @property
     def key_type(self) -> KeyType | None:
@@ -225,13 +237,13 @@ class Catalogue:
         if kind not in ("r", "p"):
             raise ConfigError(f"{where}: {name} is {_KINDS.get(kind, 'no table')}; name a table")
         if persistence == "t" or name.schema in ("pg_catalog", "information_schema"):
-            raise ConfigError(f"{where}: {name} is temporary or Postgres' own, and can't be followed")
+            raise ConfigError(f"{where}: {name} is temporary or Postgres' own; name a table of yours")
         if kind == "r" and has_heirs:
             raise ConfigError(
                 f"{where}: other tables inherit from {name}, and their rows can't be followed; name them one "
                 "by one, or make it a partitioned table"
             )
-        columns = {one[0]: Column(*one) for one in self._rows(_COLUMNS, {"oid": oid})}
+        columns = {one[0]: Column(*one[:-1], tuple(one[-1])) for one in self._rows(_COLUMNS, {"oid": oid})}
         indexes = [
             Index(primary, unique, tuple(names))
             for primary, unique, names in self._rows(_INDEXES, {"oid": oid})

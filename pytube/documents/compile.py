@@ -26,9 +26,13 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
     root = build_tree(path, section, catalogue)
     key_type = root_key_type(root)
     query = document_query(root, key_type.value)
-    Expressions(catalogue.connection).check_query(query.replace(PARAMETER, "NULL"), path)
     groups = groups_of(root)
     links = tuple(link_of(group, root, catalogue) for group in groups)
+    check = Expressions(catalogue.connection).check_query
+    check(query.replace(PARAMETER, "NULL"), path)
+    for link in links:
+        if link.path is not None:
+            check(link.path.replace("%(keys)s", "NULL").replace("%%", "%"), link.sections[0])
     return Document(
         name,
         key_type,

@@ -64,7 +64,24 @@ settings, as to_char and the text of a timestamp do, and so does JSON itself.
 
 _FUNCTIONS = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _WHOLE_ROW = re.compile(r"\{VAR :varno \d+ :varattno (0|-\d+) ")
-_LONGEST_NAME = 63
+_ALIAS = re.compile(r"\bn\d+\.")
+_TRUNCATED = "42622"
+"""The SQLSTATE of the notice that a name is too long."""
+
+_ORDER = "pg_catalog.row_number() OVER (ORDER BY "
+_WINDOW = ":hasWindowFuncs true"
+_NO_FRAME = ":frameOptions 1058 "
+"""Of a window with an order and nothing else."""
+_FAULTS = {
+    ":hasSubLinks true": "a subquery, which may read other rows; declare them as a child section",
+    _WINDOW: "a window function, which reads other rows; write a query",
+    ":hasTargetSRFs true": "a function that returns several rows; write a query",
+    ":distinctClause (": "DISTINCT, which is no expression; take it out",
+    "{SQLVALUEFUNCTION": (
+        "the time or the user, which change without a row; leave it out, or have a column hold it"
+    ),
+}
+"""Signs in the tree, and what they are signs of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +107,9 @@ class Expressions:
 
     def field(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """An entry of a SELECT list over the one table."""
-        with self._named_fully(text, where) as notices:
+        with self._taken_back(repr(text), where) as notices:
             found = self._parse(table, alias, text, where)
-        if notices or len(found.name.encode()) > _LONGEST_NAME:
+        if _TRUNCATED in notices:
             raise ConfigError(
                 f"{where}: {text!r}: the name is longer than 63 bytes; give a shorter one with AS"
             )
@@ -102,23 +119,26 @@ class Expressions:
 
     def expression(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """An expression over the one table; may be an aggregate."""
-        with self._named_fully(text, where):
+        with self._taken_back(repr(text), where):
+            text = quoted(text) if text in table.columns else text
             return self._parse(table, alias, f"({text}\n) AS e", where)
 
     def condition(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """A condition over the one table, true or false and nothing else."""
-        with self._named_fully(text, where):
+        with self._taken_back(repr(text), where):
             found = self._parse(table, alias, f"(({text}\n) IS TRUE) AS e", where)
         if found.is_aggregate:
-            raise ConfigError(f"{where}: {text!r}: an aggregate has no place in a condition on one row")
+            raise ConfigError(
+                f"{where}: {text!r}: it is an aggregate, and a condition is on one row; take it out"
+            )
         return found
 
     def order(self, table: Table, alias: str, texts: Sequence[str], where: str) -> Expression:
         """What stands behind ORDER BY, over the one table."""
         text = ", ".join(texts)
-        before, after = "pg_catalog.row_number() OVER (ORDER BY ", "\n) AS e"
-        with self._named_fully(text, where):
-            found = self._parse(table, alias, before + text + after, where, window=True)
+        parts = ", ".join(quoted(one) if one in table.columns else one for one in texts)
+        with self._taken_back(repr(text), where):
+            found = self._parse(table, alias, f"{_ORDER}{parts}\n) AS e", where, window=True)
         match = re.fullmatch(r".*?\bOVER \(ORDER BY (.*)\)", found.sql, re.DOTALL)
         if match is None or found.is_aggregate:
             raise ConfigError(
@@ -130,9 +150,8 @@ class Expressions:
         """Refuse columns that don't compare."""
         left, right = parent.columns[here], table.columns[there]
         text = comparison(f"b.{quoted(there)}", right, f"a.{quoted(here)}", left)
-        query = f"SELECT FROM {parent.sql} AS a, {table.sql} AS b WHERE {text}"
         try:
-            self.check_query(query, where)
+            self.check_query(f"SELECT FROM {parent.sql} AS a, {table.sql} AS b WHERE {text}", where)
         except ConfigError:
             raise ConfigError(
                 f"{where}: {parent.name}.{here} is of type {left.type} and {table.name}.{there} of type "
@@ -141,21 +160,21 @@ class Expressions:
 
     def check_query(self, text: str, where: str) -> None:
         """Have Postgres parse a whole query, which reads many tables."""
-        with self._named_fully(text, where):
+        with self._taken_back("what the section amounts to", where):
             self.connection.execute(f"CREATE TEMP VIEW _pytube_expression AS {text}".encode())
 
     @contextmanager
-    def _named_fully(self, text: str, where: str) -> Iterator[list[str]]:
+    def _taken_back(self, what: str, where: str) -> Iterator[list[str]]:
         """A transaction that is rolled back; gives Postgres' notices, and turns its errors into ours."""
         notices: list[str] = []
 
         def note(diagnostic: psycopg.errors.Diagnostic) -> None:
-            if diagnostic.sqlstate == "42622":
-                notices.append(diagnostic.message_primary or "")
+            notices.append(diagnostic.sqlstate or "")
 
         self.connection.add_notice_handler(note)
         try:
             with self.connection.transaction(force_rollback=True):
+                self.connection.execute("SET LOCAL client_min_messages = notice")
                 yield notices
         except errors.InsufficientPrivilege as error:
             raise ConfigError(f"{where}: {self._missing_right(error)}") from None
@@ -164,14 +183,12 @@ class Expressions:
                 f"{where}: expressions are parsed in temporary views, which a standby or a read-only session "
                 "can't make; connect to the primary"
             ) from None
-        except (
-            errors.SyntaxErrorOrAccessRuleViolation,
-            errors.DataError,
-            errors.FeatureNotSupported,
-        ) as error:
-            reason = error.diag.message_primary or str(error)
-            hint = f" ({error.diag.message_hint})" if error.diag.message_hint else ""
-            raise ConfigError(f"{where}: {text!r}: {reason}{hint}; correct it") from None
+        except psycopg.OperationalError:  # no fault of the text
+            raise
+        except psycopg.DatabaseError as error:
+            hint = _ALIAS.sub("", error.diag.message_hint or "")
+            reason = f"{error.diag.message_primary or error}" + (f" ({hint})" if hint else "")
+            raise ConfigError(f"{where}: {what}: {reason}; correct it") from None
         finally:
             self.connection.remove_notice_handler(note)
 
@@ -191,17 +208,18 @@ class Expressions:
         prefix, suffix = self._frame(table, alias)
         self._make_view(table, alias, text)
         definition, tree, names, category, columns = self._rows(_VIEW, {"oid": table.oid})[0]
-        ending = re.escape(suffix)
-        match = re.fullmatch(re.escape(prefix) + r"(.*?)" + ending, definition, re.DOTALL)
-        if match is None or len(names) != 1:
-            raise ConfigError(f"{where}: {text!r} is more than one expression; give each its own place")
-        self._check_tree(tree, text, where, window=window)
+        is_framed = definition.startswith(prefix) and definition.endswith(suffix)
+        if not is_framed or len(names) != 1:
+            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each by itself")
+        reason = next(self._faults(tree, window=window), None)
+        if reason is not None:
+            raise ConfigError(f"{where}: {_own(text)!r} uses {reason}")
         return Expression(
-            _without_name(match[1], names[0]),
+            _without_name(definition[len(prefix) : -len(suffix)].strip(), names[0]),
             frozenset(columns),
             names[0],
-            ":hasAggs true" in tree,
-            category == "A",
+            is_aggregate=":hasAggs true" in tree,
+            is_array=category == "A",
         )
 
     def _frame(self, table: Table, alias: str) -> tuple[str, str]:
@@ -211,7 +229,7 @@ class Expressions:
             with self.connection.transaction(force_rollback=True):
                 self._make_view(table, alias, "0 AS e")
                 definition = str(self._rows(_VIEW, {"oid": table.oid})[0][0])
-            prefix, _, suffix = definition.partition("0 AS e")
+            prefix, _, suffix = definition.partition(" 0 AS e")
             known = self._frames[table.name, alias] = prefix, suffix
         return known
 
@@ -223,29 +241,21 @@ class Expressions:
         )
         self.connection.execute("SET LOCAL search_path = ''")
 
-    def _check_tree(self, tree: str, text: str, where: str, *, window: bool) -> None:
-        """Refuse what makes a document depend on more than this table's rows, by what Postgres parsed."""
-        what = None
-        if ":hasSubLinks true" in tree:
-            what = "a subquery, which may read other rows; declare them as a child section"
-        elif ":hasWindowFuncs true" in tree and not window:
-            what = "a window function, which reads other rows; write a query"
-        elif ":hasTargetSRFs true" in tree:
-            what = "a function that returns several rows; write a query"
-        elif "{SQLVALUEFUNCTION" in tree:
-            what = "the time or the user, which change without a row; leave it out, or have a column hold it"
-        elif _WHOLE_ROW.search(tree):
-            what = 'the whole row or a system column; name the columns, or "*" for all'
-        else:
-            functions = [int(number) for number in _FUNCTIONS.findall(tree)]
-            unstable = self._rows(_UNSTABLE, {"functions": functions})
-            if unstable:
-                what = (
-                    f"{unstable[0][0]}, whose result may change without a row; leave it out, have a column "
-                    "hold it, or, if it depends on its arguments alone, declare it IMMUTABLE"
-                )
-        if what is not None:
-            raise ConfigError(f"{where}: {_cut(text)!r} uses {what}")
+    def _faults(self, tree: str, *, window: bool) -> Iterator[str]:
+        """What makes a document depend on more than this table's rows, by what Postgres parsed."""
+        for sign, what in _FAULTS.items():
+            if sign in tree and not (window and sign == _WINDOW):
+                yield what
+        if window and _NO_FRAME not in tree:
+            yield "more than expressions to order by; write it as behind ORDER BY"
+        if _WHOLE_ROW.search(tree):
+            yield 'the whole row or a system column; name the columns, or "*" for all'
+        functions = [int(number) for number in _FUNCTIONS.findall(tree)]
+        for (name,) in self._rows(_UNSTABLE, {"functions": functions}):
+            yield (
+                f"{name}, whose result may change without a row; leave it out, have a column hold it, or "
+                "declare it IMMUTABLE, if it depends on its arguments alone"
+            )
 
     def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(query, parameters, prepare=False).fetchall()
@@ -259,5 +269,9 @@ def _without_name(target: str, name: str) -> str:
     return target
 
 
-def _cut(text: str) -> str:
-    return text.removesuffix("\n) AS e").removesuffix("\n) IS TRUE) AS e").removeprefix("(").removeprefix("(")
+def _own(text: str) -> str:
+    """What the file says of what we had parsed."""
+    for before, after in (("((", "\n) IS TRUE) AS e"), (_ORDER, "\n) AS e"), ("(", "\n) AS e")):
+        if text.startswith(before) and text.endswith(after):
+            return text[len(before) : -len(after)]
+    return text

@@ -58,6 +58,10 @@ class Group:
     is_relation: bool = False
     """Whether its values go through paths, be they keys of documents or not."""
 
+    def takes(self, column: str) -> bool:
+        """Whether it can be followed by this column."""
+        return not self.nodes or self.nodes[0].link_column.name == column
+
     @property
     def steps(self) -> list[list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]]:
         """What its paths read, for a digest: nothing that Postgres printed."""
@@ -72,27 +76,18 @@ def groups_of(root: Node) -> list[Group]:
     A tube follows a table by one column: values that are keys of documents touch them at once where the table
     is free, and go by a path, which leads nowhere else, where it is not.
     """
-    first = Group([root], [Path(None)])
-    own: dict[TableName, Group] = {root.table.name: first}
+    own: dict[TableName, Group] = {}
     relations: dict[tuple[TableName, str], Group] = {}
-    order = [first]
-    for node in list(nodes_of(root))[1:]:
-        path = path_of(node)
+    order = []
+    for node in nodes_of(root):
+        path = Path(None) if node is root else path_of(node)
         name, column = node.table.name, node.link_column.name
-        if path.sql is None:
-            group = own.get(name)
-            if group is None:
-                group = own[name] = Group()
-                order.append(group)
-            if group is first or (group.nodes and group.nodes[0].link_column.name != column):
-                group = None
+        if path.sql is None and own.setdefault(name, Group()).takes(column):
+            group = own[name]
         else:
-            group = None
-        if group is None:
-            group = relations.get((name, column))
-            if group is None:
-                group = relations[name, column] = Group(is_relation=True)
-                order.append(group)
+            group = relations.setdefault((name, column), Group(is_relation=True))
+        if not group.nodes:
+            order.append(group)
         group.nodes.append(node)
         group.paths.append(path)
     return order
@@ -104,7 +99,7 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
     column = node.link_column
     key_type = column.key_type
     assert key_type is not None
-    used = {name for one in group.nodes for name in one.used}
+    used = {stored for one in group.nodes for name in one.used for stored in _stored(one.table, name)}
     path = None
     if group.is_relation:
         keys = _KEYS[root_key_type(root)].format(f"pg_catalog.unnest({PARAMETER}::{_ARRAYS[key_type]})")
@@ -121,6 +116,11 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
         tuple(dict.fromkeys(one.path for one in group.nodes)),
         (sum(mean for mean, _ in fan_outs), sum(worst for _, worst in fan_outs)),
     )
+
+
+def _stored(table: Table, name: str) -> tuple[str, ...]:
+    """The columns whose change a trigger can see: of a virtual column those that it is computed of."""
+    return table.columns[name].computed_of or (name,)
 
 
 def missing_indexes(root: Node) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pytube.config.documents import ChildSection, DocumentSection, PartSection, TreeSection
 from pytube.config.names import table_name
 from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
-from pytube.documents.expressions import Expression, Expressions
+from pytube.documents.expressions import Expressions
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
 from pytube.model import KeyType
@@ -317,7 +317,7 @@ class _Builder:
         option, text = ("list", section.elements) if node.shape is Shape.LIST else ("value", section.value)
         assert text is not None
         path = f"{node.path}.{option}"
-        found = self._scalar_of(node, text, path)
+        found = self.expressions.expression(node.table, node.alias, text, path)
         node.fields.append(("", found.sql))
         node.used |= found.columns
         node.is_aggregate, node.is_array = found.is_aggregate, found.is_array
@@ -333,16 +333,11 @@ class _Builder:
                 f"{path}: {text!r} has a value for each of many rows; use an aggregate, limit = 1, or list"
             )
 
-    def _scalar_of(self, node: Node, text: str, path: str) -> Expression:
-        text = quoted(text) if text in node.table.columns else text
-        return self.expressions.expression(node.table, node.alias, text, path)
-
     def _order(self, node: Node, texts: Sequence[str]) -> None:
         """A total order: where equal rows change places, arrays differ without a change."""
         parts = []
         if texts:
-            written = [quoted(text) if text in node.table.columns else text for text in texts]
-            found = self.expressions.order(node.table, node.alias, written, f"{node.path}.order_by")
+            found = self.expressions.order(node.table, node.alias, texts, f"{node.path}.order_by")
             node.used |= found.columns
             parts.append(found.sql)
         if node.table.key:
@@ -370,8 +365,9 @@ def _link_of(node: Node) -> int:
     By one column of several the touched documents are a few more, never fewer.
     """
     parent = node.above
+    of = node.table.columns
     allowed = [
-        place for place, name in enumerate(node.columns) if node.table.columns[name].key_type is not None
+        place for place, name in enumerate(node.columns) if of[name].key_type and not of[name].computed_of
     ]
     if not allowed:
         types = ", ".join(f"{name} ({node.table.columns[name].type})" for name in node.columns)

@@ -1,8 +1,7 @@
 """Tables whose names and relations are as awkward as Postgres allows, a document over them, and it by hand.
 
-What the shop of `documents_shop` has not: names with capitals, spaces, quotes and percent signs, keys that are texts,
-join tables and references without foreign keys, a table that refers to the root by two columns, rows that are hidden
-by NULL in a condition.
+Names with capitals, spaces, quotes and percent signs, keys that are texts, join tables and references without
+foreign keys, a table that refers to the root by two columns, rows that are hidden by NULL in a condition.
 """
 
 from __future__ import annotations
@@ -26,12 +25,14 @@ CREATE TABLE "Customers" (no int PRIMARY KEY, "Full ""Name""" text, region_a int
 CREATE TABLE "Order" ("Id" text PRIMARY KEY, "Customer No" int REFERENCES "Customers", "user" text, x int,
     "50%" text, parent text REFERENCES "Order", deleted boolean);
 CREATE TABLE items (id uuid PRIMARY KEY, sku code UNIQUE NOT NULL, title text, tags text[]);
-CREATE TABLE lines (id bigint PRIMARY KEY, "order" text NOT NULL REFERENCES "Order", sku text, qty smallint, done boolean);
+CREATE TABLE lines (id bigint PRIMARY KEY, "order" text NOT NULL REFERENCES "Order", sku text, qty smallint,
+    done boolean);
 CREATE TABLE item_labels (item uuid, label code);
 CREATE TABLE labels (code text PRIMARY KEY, caption text);
-CREATE TABLE messages (id int PRIMARY KEY, "order" text REFERENCES "Order", reply_to int REFERENCES messages, body text);
-CREATE TABLE payments (id int PRIMARY KEY, "order" text REFERENCES "Order", backup_for text REFERENCES "Order",
-    amount numeric, at timestamp);
+CREATE TABLE messages (id int PRIMARY KEY, "order" text REFERENCES "Order", reply_to int REFERENCES messages,
+    body text);
+CREATE TABLE payments (id int PRIMARY KEY, "order" text REFERENCES "Order",
+    backup_for text REFERENCES "Order", amount numeric, at timestamp);
 CREATE TABLE log ("order" text, entry text, level int);
 RESET search_path;
 '''
