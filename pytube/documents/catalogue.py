@@ -243,7 +243,10 @@ class Catalogue:
                 f"{where}: other tables inherit from {name}, and their rows can't be followed; name them one "
                 "by one, or make it a partitioned table"
             )
-        columns = {one[0]: Column(*one[:-1], tuple(one[-1])) for one in self._rows(_COLUMNS, {"oid": oid})}
+        columns = {
+            column: Column(column, kind, base, collation, is_exact, tuple(computed_of))
+            for column, kind, base, collation, is_exact, computed_of in self._rows(_COLUMNS, {"oid": oid})
+        }
         indexes = [
             Index(primary, unique, tuple(names))
             for primary, unique, names in self._rows(_INDEXES, {"oid": oid})

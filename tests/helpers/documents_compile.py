@@ -13,6 +13,11 @@ from typing import Any
 
 import psycopg
 
+from pytube.config import parse
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.model import Document, Link
+
 Conn = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA = '''
@@ -305,3 +310,37 @@ class ByHand:
         replies = sorted(self._rows("messages", reply_to=message["id"]), key=lambda one: int(one["id"]))
         kept = [one for one in replies if one["body"] not in (None, "m3")]
         return {"body": message["body"], "replies": [self._message(one, depth - 1) for one in kept]}
+
+
+# --- compiled ---------------------------------------------------------------------------------------------
+
+_POSTGRES = '[postgres]\ndsn = "dbname=x"\n'
+
+
+def compiled(connection: Conn, text: str) -> Document:
+    """The only document that a text declares."""
+    config = parse(_POSTGRES + text)
+    ((name, section),) = config.documents.items()
+    return compile_document(name, section, Catalogue(connection))
+
+
+def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[Any, Any]:
+    """What the query gives for the ids, by id."""
+    rows = connection.execute(document.query.encode(), {"ids": ids}).fetchall()
+    found = {key: json.loads(json.dumps(body), parse_float=str) for key, body in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def touched(connection: Conn, link: Link, row: Row) -> set[Any]:
+    """The keys of documents that a change of the row touches."""
+    value = row[link.column]
+    if value is None:
+        return set()
+    if link.path is None:
+        return {value}
+    rows = connection.execute(link.path.encode(), {"keys": [value]}).fetchall()
+    found = {key for (key,) in rows}
+    assert None not in found
+    assert len(found) == len(rows)
+    return found
