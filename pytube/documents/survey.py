@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import psycopg
+from psycopg import errors
 
 from pytube.config import Config
+from pytube.db.errors import describe
 from pytube.documents.apply import Documents
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
@@ -88,3 +90,7 @@ def _one(config: Config, connection: psycopg.Connection, documents: Documents, n
         return documents.plan(compiled(config, name, connection), name)
     except (ConfigError, UsageError) as error:
         return Refused(name, str(error))
+    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+        if isinstance(error, errors.InsufficientPrivilege):
+            raise
+        return Refused(name, f"document.{name}: Postgres refused: {describe(error)}; correct it")

@@ -17,7 +17,7 @@ _LOOK = "look at `pytube plan`, then run `pytube apply`"
 
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """Drift: between the file and what was applied, and between that and what is followed; missing indexes."""
+    """Drift: from the file to what was applied, and from that to what is followed; missing indexes."""
     for one in survey(config, connection, Documents(connection, schema)):
         if isinstance(one, Refused):
             finding, _, remedy = one.problem.rpartition("; ")
