@@ -121,7 +121,7 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
             "digest": document.digest,
             "key_type": companion.key_type.value,
             "document_key_type": document.key_type.value,
-            "paths": {shard: link.path for shard, link in companion.relations.items()},
+            "paths": {str(shard): link.path for shard, link in companion.relations.items()},
             "timeout": timeout,
         },
     )
