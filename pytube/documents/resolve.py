@@ -120,7 +120,8 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
             "digest": document.digest,
             "key_type": companion.key_type.value,
             "document_key_type": document.key_type.value,
-            "paths": {shard: link.path for shard, link in companion.relations.items()},
+            # As in a file, where keys are texts.
+            "paths": {str(shard): link.path for shard, link in companion.relations.items()},
             "timeout": timeout,
         },
     )
