@@ -1,7 +1,7 @@
 """From a configuration with declared documents to one that a worker can use.
 
-A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only whether the
-same ones were applied. So nobody who may write to our tables can have it run what they like.
+A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only
+whether the same ones were applied. So nobody who may write to our tables can have it run what they like.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             translated(),
         ):
             catalogue = Catalogue(connection)
-            documents = [
-                compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)
-            ]
+            documents = [compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)]
             tubes = read_tubes(connection, postgres.schema_name)
     except psycopg.Error as error:
         raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
@@ -67,7 +65,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
 
 
 def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, TubeState]) -> Config:
-    """The configuration with these documents, where `tubes` are in the database; raises as `resolve` does."""
+    """The configuration with these documents; `tubes` are in the database. Raises as `resolve` does."""
     sections = dict(config.tubes)
     for document in documents:
         there = _refuse_another(document, tubes)
@@ -77,8 +75,9 @@ def with_documents(config: Config, documents: Collection[Document], tubes: Mappi
         for companion in there:
             if companion.name in config.tubes or companion.name in config.outboxes:
                 raise ConfigError(
-                    f"key {key_path(('tube', companion.name))}: the relations of document {document.name} are "
-                    "followed by a tube of that name; take the section out, or give it another name"
+                    f"key {key_path(('tube', companion.name))}: the relations of document "
+                    f"{document.name} are followed by a tube of that name; take the section out, or give it "
+                    "another name"
                 )
             sections[companion.name] = _section_of(config, document, companion)
     return config.model_copy(update={"tubes": sections})
@@ -121,6 +120,7 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
             "digest": document.digest,
             "key_type": companion.key_type.value,
             "document_key_type": document.key_type.value,
+            # As in a file, where keys are texts.
             "paths": {str(shard): link.path for shard, link in companion.relations.items()},
             "timeout": timeout,
         },

@@ -175,8 +175,8 @@ LIMIT = 5.0
 _TOTAL = 30.0
 """Seconds that all of them may take."""
 
-# Rows that do not belong to the tube may have the same ids: no document is made of them. Nor is one of what a companion
-# has for ids.
+# Rows that do not belong to the tube may have the same ids: no document is made of them. Nor is one made of
+# the links in a companion.
 _UNPROVEN = """
     SELECT DISTINCT n.nspname, c.relname,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS shown,

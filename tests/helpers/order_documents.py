@@ -46,8 +46,8 @@ SCHEMA = """
     INSERT INTO public.orders SELECT n, 1 + n % 3, CASE n % 2 WHEN 0 THEN 'bike' ELSE 'van' END, n
         FROM generate_series(1, 6) AS n;
     INSERT INTO public.order_items SELECT n, 1 + n % 6, 1 + n % 4 FROM generate_series(1, 12) AS n;
-    INSERT INTO public.comments VALUES (1, 1, NULL, 'first'), (2, NULL, 1, 'reply'), (3, NULL, 2, 'reply to that'),
-        (4, 3, NULL, 'second');
+    INSERT INTO public.comments VALUES
+        (1, 1, NULL, 'first'), (2, NULL, 1, 'reply'), (3, NULL, 2, 'reply to that'), (4, 3, NULL, 'second');
 """
 
 _QUERY = """
@@ -63,7 +63,8 @@ _QUERY = """
             FROM public.order_items AS i WHERE i.order_id = o.id ORDER BY i.id OFFSET 0) AS i) AS items,
         ARRAY(SELECT row_to_json(c) FROM (SELECT c.text,
             ARRAY(SELECT row_to_json(r) FROM (SELECT r.text,
-                ARRAY(SELECT s.text FROM public.comments AS s WHERE s.parent_id = r.id ORDER BY s.id) AS replies
+                ARRAY(SELECT s.text FROM public.comments AS s WHERE s.parent_id = r.id
+                    ORDER BY s.id) AS replies
                 FROM public.comments AS r WHERE r.parent_id = c.id ORDER BY r.id OFFSET 0) AS r) AS replies
             FROM public.comments AS c WHERE c.order_id = o.id ORDER BY c.id OFFSET 0) AS c) AS comments
     ) AS d

@@ -1,9 +1,9 @@
-"""A declared document in a worker: whatever changes, however far away, the copy equals the query in the end."""
+"""A declared document in a worker: whatever changes, however far away, the copy is right in the end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,9 @@ from pytube.model import Batch
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import order_documents
-from tests.helpers.database import Prepare, preparing
-from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
 from tests.helpers.armed import InjectedFault
+from tests.helpers.database import preparing
+from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
 from tests.helpers.waiting import LIMIT, wait_until_async
 
 Conn = psycopg.Connection[Any]
@@ -151,7 +151,8 @@ CHANGES = {
     "far": "UPDATE public.products SET name = 'newest' WHERE id = 1",
     "farther": "UPDATE public.categories SET name = 'newer' WHERE id = 1",
     "join row inserted": "INSERT INTO public.product_categories VALUES (4, 1), (3, 2), (1, 3)",
-    "join row moved": "UPDATE public.product_categories SET product_id = 4 WHERE product_id = 3 AND category_id = 3",
+    "join row moved": "UPDATE public.product_categories SET product_id = 4 "
+    "WHERE product_id = 3 AND category_id = 3",
     "join row deleted": "DELETE FROM public.product_categories WHERE category_id = 3",
     "cascade": "DELETE FROM public.categories WHERE id = 1",
     "tree, the top": "UPDATE public.comments SET text = 'new' WHERE id = 1",
@@ -218,7 +219,9 @@ async def test_a_worker_with_another_file_stops_and_goes_on(shop: Shop) -> None:
     del sent[:]
     shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
     shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
-    said = "document orders is not what was applied last (the database has {}, the file {}); run `pytube apply`, or"
+    said = (
+        "document orders is not what was applied last (the database has {}, the file {}); run `pytube apply`"
+    )
     said = said.format(ANOTHER.digest, ORDERS.digest)
     await wait_until_async(lambda: len(shop.sentences()) == 2, what="both tubes say why they stand still")
     assert all(sentence.startswith(said) for sentence in shop.sentences())
@@ -243,7 +246,7 @@ async def test_a_worker_with_the_new_file_goes_on(shop: Shop, tmp_path: Path) ->
 async def test_a_worker_without_the_document_sends_nothing(shop: Shop, tmp_path: Path) -> None:
     """It would send the rows as they are."""
     await shop.worker.stop()
-    with pytest.raises(ConfigError, match=r"has no \[document.orders\]; give this worker the file that was applied"):
+    with pytest.raises(ConfigError, match=r"has no \[document.orders\]; give this worker the file"):
         async with working(shop.conn, shop.dsn, load(tmp_path / "pytube.toml")):
             pass
 
@@ -350,14 +353,14 @@ async def test_no_fan_out_begins_while_many_documents_wait(shop: Shop, tmp_path:
     shop.conn.execute("SELECT tube_pause('orders', reason => 'the sink is slow')")
     waits = "SELECT coalesce(sum(cardinality(ids)), 0) FROM orders"
     left = "SELECT count(*) FROM orders_relations_2"
-    async with working(shop.conn, shop.dsn, config) as shop:
+    async with working(shop.conn, shop.dsn, config) as served:
         shop.conn.execute("UPDATE public.couriers SET name = 'new'")
         await wait_until_async(lambda: shop.conn.execute(left).fetchone() == (0,), what="the first fan-out")
         assert shop.conn.execute(waits).fetchone() == (6,)
         shop.conn.execute("UPDATE public.couriers SET name = 'newer'")
         await wait_until_async(
-            lambda: any("documents or more wait in tube orders" in str(event) for event in shop.events),
-            what=lambda: f"it is told: {shop.events}",
+            lambda: any("documents or more wait in tube orders" in str(event) for event in served.events),
+            what=lambda: f"it is told: {served.events}",
         )
         assert shop.conn.execute(waits).fetchone() == (6,)
         shop.conn.execute("SELECT tube_resume('orders')")

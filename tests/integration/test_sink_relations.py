@@ -63,9 +63,7 @@ def options(dsn: str, conn: Conn, more: Mapping[str, object] | None = None) -> d
 
 def batch(keys: Mapping[int, list[Id]], **more: Any) -> Batch:
     """Links by relation."""
-    documents = [
-        Document(shard, id_, b"null", Token(1, 1), 1) for shard, ids in keys.items() for id_ in ids
-    ]
+    documents = [Document(shard, id_, b"null", Token(1, 1), 1) for shard, ids in keys.items() for id_ in ids]
     return Batch("orders_relations", 0, Token(1, 1), documents, **more)
 
 
@@ -103,7 +101,10 @@ async def test_it_touches_what_links_lead_to(conn: Conn, make: Any) -> None:
     sink = await make()
     sent = batch({number["customers.id"]: [1, 77], number["categories.id"]: [3]})
     assert await sink.send(sent) == [OK, OK, OK]
-    by_hand = "SELECT id FROM public.orders WHERE customer_id = 1 UNION SELECT order_id FROM public.order_items WHERE product_id = 3"
+    by_hand = (
+        "SELECT id FROM public.orders WHERE customer_id = 1 "
+        "UNION SELECT order_id FROM public.order_items WHERE product_id = 3"
+    )
     assert touched(conn) == {"U": {row[0] for row in conn.execute(by_hand)}}
     again = touched(conn)
     assert await sink.send(sent) == [OK, OK, OK], "twice harms nobody"
@@ -163,7 +164,7 @@ async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
         await sink.send(sent)
     assert touched(conn) == {}
     conn.execute("SELECT tube_ensure_absent('orders')")
-    with pytest.raises(SinkUnavailable, match="relation \"tube.orders\" does not exist"):
+    with pytest.raises(SinkUnavailable, match='relation "tube.orders" does not exist'):
         await sink.send(sent)
 
 
@@ -254,7 +255,7 @@ async def test_policies_do_not_hide_rows_in_silence(conn: Conn, dsn: str, make: 
         with pytest.raises(SinkUnavailable, match="row-level security"):
             await sink.send(batch({shards(conn)["customers.id"]: [1]}))
         conn.execute("ALTER TABLE public.orders DISABLE ROW LEVEL SECURITY")
-        assert await sink.send(batch({shards(conn)["customers.id"]: [1]})) == [OK], "the worker's role is enough"
+        assert await sink.send(batch({shards(conn)["customers.id"]: [1]})) == [OK], "a worker's role will do"
     finally:
         conn.execute("DROP OWNED BY pytube_watched; DROP ROLE pytube_watched")
 
