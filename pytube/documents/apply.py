@@ -29,8 +29,8 @@ from pytube.tubes.tables import with_retries
 _log = Logger("pytube.documents")
 
 _LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
-# What an attachment was and is now, the plan has said.
-_QUIETLY: Final = "SET LOCAL client_min_messages = warning"
+# What Postgres says of an attachment by hand, the plan has said of this one, or a relation is made so.
+_SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
@@ -174,7 +174,6 @@ class Documents:
 
     def _transaction(self, run: _Run) -> Step | None:
         with self._connection.transaction():
-            self._connection.execute(_QUIETLY)
             self._connection.execute(_LOCK, {"text": f"{self._schema} document {run.plan.name}"})
             step = run.next(read_tubes(self._connection, self._schema), self._predicates())
             if step is not None:
@@ -216,6 +215,7 @@ class Documents:
 
     def _attach(self, step: Step) -> None:
         assert step.table is not None
+        self._connection.execute(_SAY, {"level": "error"})
         self._value(
             _ATTACH,
             tube=step.tube,
@@ -225,6 +225,7 @@ class Documents:
             column=step.column,
             columns=list(step.columns),
         )
+        self._connection.execute(_SAY, {"level": "warning"})
 
     def _backfill(self, document: Document) -> int:
         """Ask workers for a backfill of the root table; one that is under way began with other documents."""

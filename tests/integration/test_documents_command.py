@@ -35,6 +35,13 @@ CUSTOMER = """
 one = "shop.customers"
 fields = ["name"]
 """
+NOTES = """
+[document.orders.notes]
+many = "shop.notes"
+by = "order_id"
+fields = ["body"]
+tree = { by = "parent_id", as = "replies", depth = 2 }
+"""
 ITEMS = """
 [document.orders.items]
 many = "shop.order_items"
@@ -141,6 +148,15 @@ def test_a_monitor_plans_and_an_admin_who_is_no_owner_is_told(dsn: str, conn: Co
 
 
 # --- apply -------------------------------------------------------------------------------------------
+
+
+def test_a_tree_is_followed_without_a_word_of_postgres(dsn: str, conn: Conn, file: Path) -> None:
+    conn.execute("ALTER TABLE shop.notes ADD parent_id bigint REFERENCES shop.notes")
+    file.write_text(TUBE + ORDERS + NOTES)
+    done = run("apply", dsn=dsn, folder=file.parent)
+    assert "attach shop.notes to orders_relations by parent_id" in done.stdout
+    assert done.stderr == ""
+    assert "ids of " not in run("doctor", dsn=dsn, folder=file.parent).stdout, "links are not unique"
 
 
 def test_apply_again_and_with_a_backfill(dsn: str, conn: Conn, file: Path) -> None:
