@@ -1432,17 +1432,20 @@ BEGIN
             MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
             HINT = 'Attach the root table of the documents.';
     END IF;
+    -- Some 5000 ids an array: of texts, a slice is found by reading all that comes before it.
     EXECUTE format($sql$
         WITH pods AS (
             INSERT INTO %1$s (op, shard, ids)
             SELECT $1, g.shard, g.ids[c.first : c.first + 249]
             FROM (
-                SELECT %2$s AS shard, array_agg(t.id) AS ids FROM unnest($2::%3$s[]) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1
+                SELECT %2$s AS shard, array_agg(t.id) AS ids
+                FROM unnest($2::%3$s[]) WITH ORDINALITY AS t (id, place) WHERE t.id IS NOT NULL
+                GROUP BY 1, t.place / (5000 * %4$s::bigint)
                 OFFSET 0) AS g,
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
@@ -8313,6 +8316,38 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_relations_waiting(tube text, most integer DEFAULT 1000) RETURNS TABLE(companion text, pods bigint, links bigint, since timestamp with time zone, parked bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    there text;
+BEGIN
+    FOR companion IN SELECT c FROM tube_companions(tube) AS c LOOP
+        SELECT string_agg(format('(SELECT q.ids, q.ts FROM %s AS q WHERE %s'
+            ' AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY q.seq LIMIT $1)',
+            tube_private_qualify(companion), s.slice, c.class), ' UNION ALL ')
+        INTO there
+        FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p,
+            unnest((tube_private_slices(r.tube, r.partitions, p)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+        WHERE r.tube = companion;
+        EXECUTE format('SELECT count(*), sum(cardinality(u.ids)), min(u.ts) FROM (SELECT * FROM (%s) AS w LIMIT $1) AS u'
+            ' WHERE u.ids <> ''{}''', there) INTO pods, links, since USING most;
+        parked := coalesce((SELECT p.parked FROM tube_delivered_parked(companion) AS p), 0);
+        IF pods > 0 OR parked > 0 THEN
+            links := coalesce(links, 0);
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Counts what waits in the companions of a tube, which may change any of its documents.';
+
 CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -10665,6 +10700,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) TO tube_admin;

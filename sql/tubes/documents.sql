@@ -94,6 +94,43 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_companions IS 'Lists the companions of a tube.';
 
+-- tube_relations_waiting: what waits in the companions of a tube, or is parked there. Which documents it leads to is found
+-- out when it is its turn, so it may be any.
+--
+-- Arguments: tube; most: of each companion, at most so many pods are counted.
+-- Result: a row per companion in which something waits or is parked: the companion; pods: that wait; links: in them; since: the
+--   least time of a pod among them; parked: links that are parked, 1000 at most.
+-- Errors: TU102 unknown tube; TU111 it is an outbox.
+CREATE OR REPLACE FUNCTION :"schema".tube_relations_waiting(tube text, most integer = 1000) RETURNS TABLE (
+    companion text, pods bigint, links bigint, since timestamptz, parked bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off -- a queue's statistics are never right
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+DECLARE
+    there text;
+BEGIN
+    FOR companion IN SELECT c FROM tube_companions(tube) AS c LOOP
+        SELECT string_agg(format('(SELECT q.ids, q.ts FROM %s AS q WHERE %s'
+            ' AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY q.seq LIMIT $1)',
+            tube_private_qualify(companion), s.slice, c.class), ' UNION ALL ')
+        INTO there
+        FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p,
+            unnest((tube_private_slices(r.tube, r.partitions, p)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+        WHERE r.tube = companion;
+        EXECUTE format('SELECT count(*), sum(cardinality(u.ids)), min(u.ts) FROM (SELECT * FROM (%s) AS w LIMIT $1) AS u'
+            ' WHERE u.ids <> ''{}''', there) INTO pods, links, since USING most;
+        parked := coalesce((SELECT p.parked FROM tube_delivered_parked(companion) AS p), 0);
+        IF pods > 0 OR parked > 0 THEN
+            links := coalesce(links, 0);
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
+    'Counts what waits in the companions of a tube, which may change any of its documents.';
+
 -- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
 --
 -- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.
@@ -141,17 +178,20 @@ BEGIN
             MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
             HINT = 'Attach the root table of the documents.';
     END IF;
+    -- Some 5000 ids an array: of texts, a slice is found by reading all that comes before it.
     EXECUTE format($sql$
         WITH pods AS (
             INSERT INTO %1$s (op, shard, ids)
             SELECT $1, g.shard, g.ids[c.first : c.first + 249]
             FROM (
-                SELECT %2$s AS shard, array_agg(t.id) AS ids FROM unnest($2::%3$s[]) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1
+                SELECT %2$s AS shard, array_agg(t.id) AS ids
+                FROM unnest($2::%3$s[]) WITH ORDINALITY AS t (id, place) WHERE t.id IS NOT NULL
+                GROUP BY 1, t.place / (5000 * %4$s::bigint)
                 OFFSET 0) AS g,
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
