@@ -21,7 +21,7 @@ _DEEPEST = 20
 def _table(value: Any) -> Any:
     """A table as `schema.table`."""
     if not isinstance(value, str):
-        raise ValueError("expected the name of a table, a string")
+        raise ValueError("expected the name of a table, a string")  # noqa: TRY004 # pydantic's way
     table_name(value)
     return value
 
@@ -125,8 +125,10 @@ class PartSection(Section):
 
     @classmethod
     def _is_child(cls, key: str, value: Any) -> bool:
-        if not isinstance(value, dict) or key in {"on", "tree", CHILDREN, "children"}:
+        if not isinstance(value, dict) or key in {"on", "tree", CHILDREN}:
             return False
+        if key == "children" and any(isinstance(one, PartSection) for one in value.values()):
+            return False  # in Python, not in a file
         return "one" in value or "many" in value or key not in _options(cls)
 
 
@@ -233,7 +235,7 @@ def _misfits_of_scalars(section: ChildSection) -> Any:
     scalar = "list" if section.elements is not None else "value" if section.value is not None else None
     if scalar is not None:
         if section.fields or section.children or section.tree is not None:
-            yield f"fields, children and tree can't stand beside {scalar}, which is all there is; take them out"
+            yield f"fields, children and tree can't stand beside {scalar}; take them out"
     elif not section.fields and not section.children:
         yield 'fields is missing; name the columns, or "*" for all; or write list or value for a scalar'
 
@@ -242,13 +244,13 @@ def _misfits_of_joins(section: ChildSection) -> Any:
     if section.through is not None:
         if section.by is not None and len(section.by) != 2:
             yield (
-                "by needs two entries beside through: the columns of the join table that refer to the parent, "
-                "and those that refer to this table"
+                "by needs two entries beside through: the columns of the join table that refer to the "
+                "parent, and those that refer to this table"
             )
         if section.on is not None and len(section.on) != 2:
             yield (
-                "on needs two tables beside through: columns of the parent = of the join table, and columns of "
-                "the join table = of this table"
+                "on needs two tables beside through: columns of the parent = of the join table, and columns "
+                "of the join table = of this table"
             )
         if section.tree is not None:
             yield "tree and through can't stand side by side; a query can say it"

@@ -115,7 +115,7 @@ def _describe(fault: ErrorDetails) -> str:
 
 
 def _as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The sections of tables stand within `[tube.NAME.enrich]` itself, those of children within their parent."""
+    """The sections of tables stand within `[tube.NAME.enrich]` itself, children's in their parents."""
     if path[:1] == ("document",):
         return as_written(path)
     return path[:3] + path[4:] if path[2:4] == ("enrich", "schema.table") else path

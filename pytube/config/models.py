@@ -377,8 +377,8 @@ class Config(Section):
                 )
             if self.postgres.hosts:
                 raise ConfigError(
-                    f"key {section}: documents can't be declared while there are several hosts; write a query "
-                    f"in [{key_path(('tube', name, 'enrich'))}]"
+                    f"key {section}: documents can't be declared while there are several hosts; write a "
+                    f"query in [{key_path(('tube', name, 'enrich'))}]"
                 )
 
     def _check_outboxes(self) -> None:

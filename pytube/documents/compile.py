@@ -1,4 +1,4 @@
-"""A declared document, compiled: the declaration and the catalogue give the query, the links and their paths."""
+"""A declared document, compiled: the query, the links and their paths."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pytube.config.documents import DocumentSection, without_layout
 from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue
+from pytube.documents.expressions import Expressions
 from pytube.documents.links import Group, groups_of, link_of, missing_indexes
 from pytube.documents.model import Document, Link
 from pytube.documents.query import PARAMETER, document_query, with_placeholder
@@ -19,15 +20,19 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
     """The document that `[document.NAME]` declares, as the tables are now.
 
     Raises:
-        ConfigError: the declaration doesn't fit the tables, or this role can't find out; with the key and a remedy.
+        ConfigError: the declaration doesn't fit the tables, or this role can't find out.
     """
     path = key_path(("document", name))
     root = build_tree(path, section, catalogue)
     key_type = root_key_type(root)
     query = document_query(root, key_type.value)
-    catalogue.check_query(query.replace(PARAMETER, "NULL"), path)
     groups = groups_of(root)
     links = tuple(link_of(group, root, catalogue) for group in groups)
+    check = Expressions(catalogue.connection).check_query
+    check(query.replace(PARAMETER, "NULL"), path)
+    for link in links:
+        if link.path is not None:
+            check(link.path.replace("%(keys)s", "NULL").replace("%%", "%"), link.sections[0])
     return Document(
         name,
         key_type,

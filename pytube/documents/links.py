@@ -1,14 +1,17 @@
 """From the tree of a document to what is followed: links, and the paths from their values to documents.
 
-A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not be there any
-more. It goes up one table at a time, each in a subquery of its own, for the reasons that `query.py` has.
+A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not
+be there any more. It goes up one table at a time, each in a subquery of its own, for the reasons that
+`query.py` has.
 """
+
+# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytube.documents.catalogue import Catalogue, Column, Table, comparison, quoted
+from pytube.documents.catalogue import Catalogue, Column, Table, comparison, needed_collation, quoted
 from pytube.documents.model import Link, TableName
 from pytube.documents.query import PARAMETER, with_placeholder
 from pytube.documents.tree import Node, Shape, nodes_of, root_key_type
@@ -55,6 +58,10 @@ class Group:
     is_relation: bool = False
     """Whether its values go through paths, be they keys of documents or not."""
 
+    def takes(self, column: str) -> bool:
+        """Whether it can be followed by this column."""
+        return not self.nodes or self.nodes[0].link_column.name == column
+
     @property
     def steps(self) -> list[list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]]:
         """What its paths read, for a digest: nothing that Postgres printed."""
@@ -69,27 +76,18 @@ def groups_of(root: Node) -> list[Group]:
     A tube follows a table by one column: values that are keys of documents touch them at once where the table
     is free, and go by a path, which leads nowhere else, where it is not.
     """
-    first = Group([root], [Path(None)])
-    own: dict[TableName, Group] = {root.table.name: first}
+    own: dict[TableName, Group] = {}
     relations: dict[tuple[TableName, str], Group] = {}
-    order = [first]
-    for node in list(nodes_of(root))[1:]:
-        path = path_of(node)
+    order = []
+    for node in nodes_of(root):
+        path = Path(None) if node is root else path_of(node)
         name, column = node.table.name, node.link_column.name
-        if path.sql is None:
-            group = own.get(name)
-            if group is None:
-                group = own[name] = Group()
-                order.append(group)
-            if group is first or group.nodes and group.nodes[0].link_column.name != column:
-                group = None
+        if path.sql is None and own.setdefault(name, Group()).takes(column):
+            group = own[name]
         else:
-            group = None
-        if group is None:
-            group = relations.get((name, column))
-            if group is None:
-                group = relations[name, column] = Group(is_relation=True)
-                order.append(group)
+            group = relations.setdefault((name, column), Group(is_relation=True))
+        if not group.nodes:
+            order.append(group)
         group.nodes.append(node)
         group.paths.append(path)
     return order
@@ -101,14 +99,14 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
     column = node.link_column
     key_type = column.key_type
     assert key_type is not None
-    used = {name for one in group.nodes for name in one.used}
+    used = {stored for one in group.nodes for name in one.used for stored in _stored(one.table, name)}
     path = None
     if group.is_relation:
         keys = _KEYS[root_key_type(root)].format(f"pg_catalog.unnest({PARAMETER}::{_ARRAYS[key_type]})")
         at_once = f"SELECT DISTINCT {keys} AS key"
         texts = dict.fromkeys(at_once if one.sql is None else one.sql for one in group.paths)
         path = with_placeholder(" UNION ".join(texts), "keys")
-    fan_outs = [_fan_out(one, catalogue) for one in {one.steps: one for one in group.paths}.values()]
+    fan_outs = [_fan_out(one, catalogue) for one in {one.sql: one for one in group.paths}.values()]
     return Link(
         node.table.name,
         column.name,
@@ -118,6 +116,11 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
         tuple(dict.fromkeys(one.path for one in group.nodes)),
         (sum(mean for mean, _ in fan_outs), sum(worst for _, worst in fan_outs)),
     )
+
+
+def _stored(table: Table, name: str) -> tuple[str, ...]:
+    """The columns whose change a trigger can see: of a virtual column those that it is computed of."""
+    return table.columns[name].computed_of or (name,)
 
 
 def missing_indexes(root: Node) -> tuple[str, ...]:
@@ -143,7 +146,8 @@ def path_of(node: Node) -> Path:
     column = node.link_column
     assert column.key_type is not None
     values = _Values(f"{PARAMETER}::{_ARRAYS[column.key_type]}", (column,), is_array=True)
-    parent, by = node.above, (node.parent_columns[node.link],)
+    parent = node.above
+    by: tuple[str, ...] = (node.parent_columns[node.link],)
     steps: list[Step] = []
     while True:
         # A row between that is joined by the very columns by which it joins its own parent adds nothing.
@@ -194,9 +198,11 @@ def _read(node: Node, by: tuple[str, ...], values: _Values, gives: tuple[str, ..
     if len(by) == 1:
         source = values.sql if values.is_array else f"ARRAY({values.sql})"
         column, origin = table.columns[by[0]], values.columns[0]
-        if None not in {column.collation, origin.collation} and column.collation != origin.collation:
-            source = f"({source}) COLLATE {column.collation}"
-        text = f"SELECT DISTINCT r.* FROM ({rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0) AS r"
+        collation = needed_collation(column, origin)
+        if collation is not None:
+            source = f"({source}) COLLATE {collation}"
+        found = f"{rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0"
+        text = f"SELECT DISTINCT r.* FROM ({found}) AS r"
     else:
         on = " AND ".join(
             comparison(

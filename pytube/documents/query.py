@@ -1,9 +1,12 @@
 """From the tree of a document to the query that reads it.
 
-One table for each subquery, and no joins of several rows: there is no order of joins to choose, so no statistics can
-make it a bad one. `OFFSET 0` keeps what is within from being planned together with what is around it: an index that
-gives the order of ORDER BY, or the greatest value, would tempt the planner into reading all of the index.
+One table for each subquery, and no joins of several rows: there is no order of joins to choose, so no
+statistics can make it a bad one. `OFFSET 0` keeps what is within from being planned together with what is
+around it: an index that gives the order of ORDER BY, or the greatest value, would tempt the planner into
+reading all of it.
 """
+
+# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def _object_rows(node: Node) -> str:
 
 
 def _first(node: Node, joins: str) -> str:
-    """The only row, or the first one. A LIMIT has its price, so it stands where no unique index says as much."""
+    """The only row, or the first one. A LIMIT has its price: it stands where no unique index says as much."""
     if node.is_one:
         return _from(node, joins, ordered=False)
     return _from(node, joins, ordered=True) + ("" if node.limit else " LIMIT 1")

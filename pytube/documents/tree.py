@@ -1,7 +1,7 @@
-"""A declared document as a tree: a node for each table that it reads, with the columns by which it joins the one above.
+"""A declared document as a tree: a node for each table that it reads, with how it joins the one above.
 
-A join table is a node of its own, between the nodes that it relates. So each node joins its parent by columns of both,
-and has one condition, its own.
+A join table is a node of its own, between the nodes that it relates. So each node joins its parent by columns
+of both, and has one condition, its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from pytube.config.documents import ChildSection, DocumentSection, PartSection, TreeSection
 from pytube.config.names import table_name
-from pytube.documents.catalogue import Catalogue, Column, Expression, ForeignKey, Table, quoted
+from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
+from pytube.documents.expressions import Expressions
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
 from pytube.model import KeyType
@@ -112,12 +113,13 @@ def build_tree(path: str, section: DocumentSection, catalogue: Catalogue) -> Nod
     Raises:
         ConfigError: the declaration doesn't fit the tables; with the key and a remedy.
     """
-    return _Builder(catalogue).root(path, section)
+    return _Builder(catalogue, Expressions(catalogue.connection)).root(path, section)
 
 
 @dataclass(slots=True)
 class _Builder:
     catalogue: Catalogue
+    expressions: Expressions
     count: int = 0
 
     def root(self, path: str, section: DocumentSection) -> Node:
@@ -136,8 +138,8 @@ class _Builder:
         key = table.columns[table.key[0]]
         if key.key_type is None:
             raise ConfigError(
-                f"{path}: the primary key {key.name} of {table.name} is of type {key.type}, and documents are named "
-                "by integers, uuids and texts (text, varchar); give the table such a key"
+                f"{path}: the primary key {key.name} of {table.name} is of type {key.type}, and documents "
+                "are named by integers, uuids and texts (text, varchar); give the table such a key"
             )
         node.link = 0
         node.columns = table.key
@@ -174,15 +176,16 @@ class _Builder:
         self.count += 1
         if self.count > _MOST_NODES:
             raise ConfigError(
-                f"{path}: the document has more than {_MOST_NODES} tables, each level of a tree counted; lower depth"
+                f"{path}: the document has more than {_MOST_NODES} tables, each level of a tree counted; "
+                "lower depth"
             )
         return Node(path, table, f"n{self.count}", shape, used=set(table.key))
 
     def _refuse_hidden_rows(self, table: Table, path: str) -> None:
         if table.hides_rows:
             raise ConfigError(
-                f"{path}: row security of {table.name} may hide rows from this role, and changes would not find "
-                "their documents; give the role BYPASSRLS"
+                f"{path}: row security of {table.name} may hide rows from this role, and changes would not "
+                "find their documents; give the role BYPASSRLS"
             )
 
     def _join_table(self, path: str, section: ChildSection, parent: Node) -> Node:
@@ -260,7 +263,7 @@ class _Builder:
                         f"{path}.on: {owner.name} has no column {name}; it has {', '.join(owner.columns)}"
                     )
         for here, there in on.items():
-            self.catalogue.check_join(parent, here, table, there, f"{path}.on")
+            self.expressions.check_join(parent, here, table, there, f"{path}.on")
         return tuple(on.keys()), tuple(on.values())
 
     def _join(
@@ -273,8 +276,8 @@ class _Builder:
             above, below = parent.table.columns[here], node.table.columns[there]
             if above.collation != below.collation and not (above.is_exact and below.is_exact):
                 raise ConfigError(
-                    f"{node.path}: {parent.table.name}.{here} and {node.table.name}.{there} have different collations, "
-                    "by one of which different texts are equal; give them the same one"
+                    f"{node.path}: {parent.table.name}.{here} and {node.table.name}.{there} have different "
+                    "collations, by one of which different texts are equal; give them the same one"
                 )
         node.link = _link_of(node)
 
@@ -282,7 +285,7 @@ class _Builder:
 
     def _fill(self, node: Node, section: PartSection) -> None:
         if section.where is not None:
-            found = self.catalogue.condition(node.table, node.alias, section.where, f"{node.path}.where")
+            found = self.expressions.condition(node.table, node.alias, section.where, f"{node.path}.where")
             node.condition = found.sql
             node.used |= found.columns
         if isinstance(section, ChildSection) and node.shape in {Shape.LIST, Shape.VALUE}:
@@ -304,7 +307,7 @@ class _Builder:
                 node.fields.append((name, f"{node.alias}.{quoted(name)}"))
                 node.used.add(name)
             return
-        found = self.catalogue.field(table, node.alias, text, path)
+        found = self.expressions.field(table, node.alias, text, path)
         if found.is_aggregate:
             raise ConfigError(f"{path}: {text!r} is an aggregate; make it the value of a child section")
         node.fields.append((found.name, found.sql))
@@ -314,7 +317,7 @@ class _Builder:
         option, text = ("list", section.elements) if node.shape is Shape.LIST else ("value", section.value)
         assert text is not None
         path = f"{node.path}.{option}"
-        found = self._scalar_of(node, text, path)
+        found = self.expressions.expression(node.table, node.alias, text, path)
         node.fields.append(("", found.sql))
         node.used |= found.columns
         node.is_aggregate, node.is_array = found.is_aggregate, found.is_array
@@ -322,24 +325,19 @@ class _Builder:
             raise ConfigError(f"{path}: {text!r} is an aggregate, one for all rows; write it as value")
         if node.is_aggregate and (section.order_by or section.limit):
             raise ConfigError(
-                f"{path}: {text!r} is one for all rows, so order_by and limit mean nothing; put the order into the "
-                "aggregate, as string_agg(name, ',' ORDER BY name)"
+                f"{path}: {text!r} is one for all rows, so order_by and limit mean nothing; put the order "
+                "into the aggregate, as string_agg(name, ',' ORDER BY name)"
             )
         if option == "value" and not node.is_aggregate and section.one is None and section.limit != 1:
             raise ConfigError(
                 f"{path}: {text!r} has a value for each of many rows; use an aggregate, limit = 1, or list"
             )
 
-    def _scalar_of(self, node: Node, text: str, path: str) -> Expression:
-        text = quoted(text) if text in node.table.columns else text
-        return self.catalogue.expression(node.table, node.alias, text, path)
-
     def _order(self, node: Node, texts: Sequence[str]) -> None:
         """A total order: where equal rows change places, arrays differ without a change."""
         parts = []
         if texts:
-            written = [quoted(text) if text in node.table.columns else text for text in texts]
-            found = self.catalogue.order(node.table, node.alias, written, f"{node.path}.order_by")
+            found = self.expressions.order(node.table, node.alias, texts, f"{node.path}.order_by")
             node.used |= found.columns
             parts.append(found.sql)
         if node.table.key:
@@ -367,14 +365,15 @@ def _link_of(node: Node) -> int:
     By one column of several the touched documents are a few more, never fewer.
     """
     parent = node.above
+    of = node.table.columns
     allowed = [
-        place for place, name in enumerate(node.columns) if node.table.columns[name].key_type is not None
+        place for place, name in enumerate(node.columns) if of[name].key_type and not of[name].computed_of
     ]
     if not allowed:
         types = ", ".join(f"{name} ({node.table.columns[name].type})" for name in node.columns)
         raise ConfigError(
-            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, and a table is followed by "
-            "integers, uuids and texts (text, varchar); join them by such a column"
+            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, and a table is followed "
+            "by integers, uuids and texts (text, varchar); join them by such a column"
         )
     if parent.shape is Shape.ROOT:
         for place in allowed:
@@ -413,8 +412,8 @@ def _not_one_key(
         return f"there are {len(found)} foreign keys {between}, by {choices}; choose one with by"
     if kind == "one" and down and not up:
         return (
-            f"the foreign key is in {table.name}, by {choices}, which is not unique there, so there may be many; "
-            "write many, or make it unique"
+            f"the foreign key is in {table.name}, by {choices}, which is not unique there, so there may be "
+            "many; write many, or make it unique"
         )
     if by is not None and choices:
         return f"there is no foreign key {between} by {', '.join(by)}; choose one of: {choices}"

@@ -1,0 +1,277 @@
+"""Expressions of a declaration, parsed by Postgres, never by us: each as a view over its one table.
+
+So a name can't mean a column of another table, today or after DDL, and the columns that an expression reads
+are those that Postgres found. The view is taken back. It needs the right to create temporary objects, and
+none to read the tables.
+"""
+
+# ruff: noqa: S608 -- names are quoted, and expressions are the file's own
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import errors
+
+from pytube.documents.catalogue import Table, comparison, quoted
+from pytube.documents.model import TableName
+from pytube.errors import ConfigError
+
+_VIEW = """
+    SELECT pg_catalog.pg_get_viewdef(r.ev_class), r.ev_action::text,
+        ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
+              WHERE a.attrelid = r.ev_class AND a.attnum > 0 ORDER BY a.attnum),
+        (SELECT t.typcategory::text
+         FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+         WHERE a.attrelid = r.ev_class AND a.attnum = 1),
+        ARRAY(SELECT DISTINCT a.attname::text
+              FROM pg_catalog.pg_depend AS d
+              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+              WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
+                  AND d.refclassid = 'pg_catalog.pg_class'::regclass
+                  AND d.refobjid = %(oid)s AND d.refobjsubid > 0
+              ORDER BY 1)
+    FROM pg_catalog.pg_rewrite AS r
+    WHERE r.ev_class = 'pg_temp._pytube_expression'::regclass
+"""
+"""Of the view: its text and its tree, its columns, the kind of the first, and what columns it reads."""
+
+_UNSTABLE = """
+    SELECT p.oid::regprocedure::text
+    FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE p.oid = ANY (%(functions)s::pg_catalog.oid[]) AND (
+        p.provolatile = 'v'
+        OR p.provolatile = 's' AND (
+            n.nspname <> 'pg_catalog'
+            OR p.proname = 'age' AND p.pronargs = 1
+            OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'version')
+            OR p.proname ~ '^(pg|has|current|session|inet|txid|row_security|col|obj|shobj|query|table)_'
+        )
+    )
+    ORDER BY 1
+    LIMIT 1
+"""
+"""The first function whose result may change without a row.
+
+Of Postgres' own stable ones those are meant that tell the time or look at the server. The others depend on
+settings, as to_char and the text of a timestamp do, and so does JSON itself.
+"""
+
+_FUNCTIONS = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+_WHOLE_ROW = re.compile(r"\{VAR :varno \d+ :varattno (0|-\d+) ")
+_ALIAS = re.compile(r"\bn\d+\.")
+_TRUNCATED = "42622"
+"""The SQLSTATE of the notice that a name is too long."""
+
+_ORDER = "pg_catalog.row_number() OVER (ORDER BY "
+_WINDOW = ":hasWindowFuncs true"
+_NO_FRAME = ":frameOptions 1058 "
+"""Of a window with an order and nothing else."""
+_FAULTS = {
+    ":hasSubLinks true": "a subquery, which may read other rows; declare them as a child section",
+    _WINDOW: "a window function, which reads other rows; write a query",
+    ":hasTargetSRFs true": "a function that returns several rows; write a query",
+    ":distinctClause (": "DISTINCT, which is no expression; take it out",
+    "{SQLVALUEFUNCTION": (
+        "the time or the user, which change without a row; leave it out, or have a column hold it"
+    ),
+}
+"""Signs in the tree, and what they are signs of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What Postgres made of an expression."""
+
+    sql: str
+    """In full: all names with what they belong to."""
+    columns: frozenset[str]
+    """That it reads."""
+    name: str
+    """Of the column that it would be in a SELECT list."""
+    is_aggregate: bool
+    is_array: bool
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Has Postgres parse the expressions of one declaration. Everything is rolled back."""
+
+    connection: psycopg.Connection[Any]
+    _frames: dict[tuple[TableName, str], tuple[str, str]] = field(default_factory=dict)
+
+    def field(self, table: Table, alias: str, text: str, where: str) -> Expression:
+        """An entry of a SELECT list over the one table."""
+        with self._taken_back(repr(text), where) as notices:
+            found = self._parse(table, alias, text, where)
+        if _TRUNCATED in notices:
+            raise ConfigError(
+                f"{where}: {text!r}: the name is longer than 63 bytes; give a shorter one with AS"
+            )
+        if found.name == "?column?":
+            raise ConfigError(f"{where}: {text!r} has no name; give it one with AS")
+        return found
+
+    def expression(self, table: Table, alias: str, text: str, where: str) -> Expression:
+        """An expression over the one table; may be an aggregate."""
+        with self._taken_back(repr(text), where):
+            text = quoted(text) if text in table.columns else text
+            return self._parse(table, alias, f"({text}\n) AS e", where)
+
+    def condition(self, table: Table, alias: str, text: str, where: str) -> Expression:
+        """A condition over the one table, true or false and nothing else."""
+        with self._taken_back(repr(text), where):
+            found = self._parse(table, alias, f"(({text}\n) IS TRUE) AS e", where)
+        if found.is_aggregate:
+            raise ConfigError(
+                f"{where}: {text!r}: it is an aggregate, and a condition is on one row; take it out"
+            )
+        return found
+
+    def order(self, table: Table, alias: str, texts: Sequence[str], where: str) -> Expression:
+        """What stands behind ORDER BY, over the one table."""
+        text = ", ".join(texts)
+        parts = ", ".join(quoted(one) if one in table.columns else one for one in texts)
+        with self._taken_back(repr(text), where):
+            found = self._parse(table, alias, f"{_ORDER}{parts}\n) AS e", where, window=True)
+        match = re.fullmatch(r".*?\bOVER \(ORDER BY (.*)\)", found.sql, re.DOTALL)
+        if match is None or found.is_aggregate:
+            raise ConfigError(
+                f"{where}: {text!r} is no list of expressions to order by; write it as behind ORDER BY"
+            )
+        return Expression(match[1], found.columns, "", is_aggregate=False, is_array=False)
+
+    def check_join(self, parent: Table, here: str, table: Table, there: str, where: str) -> None:
+        """Refuse columns that don't compare."""
+        left, right = parent.columns[here], table.columns[there]
+        text = comparison(f"b.{quoted(there)}", right, f"a.{quoted(here)}", left)
+        try:
+            self.check_query(f"SELECT FROM {parent.sql} AS a, {table.sql} AS b WHERE {text}", where)
+        except ConfigError:
+            raise ConfigError(
+                f"{where}: {parent.name}.{here} is of type {left.type} and {table.name}.{there} of type "
+                f"{right.type}, which don't compare; join by columns of one type"
+            ) from None
+
+    def check_query(self, text: str, where: str) -> None:
+        """Have Postgres parse a whole query, which reads many tables."""
+        with self._taken_back("what the section amounts to", where):
+            self.connection.execute(f"CREATE TEMP VIEW _pytube_expression AS {text}".encode())
+
+    @contextmanager
+    def _taken_back(self, what: str, where: str) -> Iterator[list[str]]:
+        """A transaction that is rolled back; gives Postgres' notices, and turns its errors into ours."""
+        notices: list[str] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            notices.append(diagnostic.sqlstate or "")
+
+        self.connection.add_notice_handler(note)
+        try:
+            with self.connection.transaction(force_rollback=True):
+                self.connection.execute("SET LOCAL client_min_messages = notice")
+                yield notices
+        except errors.InsufficientPrivilege as error:
+            raise ConfigError(f"{where}: {self._missing_right(error)}") from None
+        except errors.ReadOnlySqlTransaction:
+            raise ConfigError(
+                f"{where}: expressions are parsed in temporary views, which a standby or a read-only session "
+                "can't make; connect to the primary"
+            ) from None
+        except psycopg.OperationalError:  # no fault of the text
+            raise
+        except psycopg.DatabaseError as error:
+            hint = _ALIAS.sub("", error.diag.message_hint or "")
+            reason = f"{error.diag.message_primary or error}" + (f" ({hint})" if hint else "")
+            raise ConfigError(f"{where}: {what}: {reason}; correct it") from None
+        finally:
+            self.connection.remove_notice_handler(note)
+
+    def _missing_right(self, error: psycopg.Error) -> str:
+        row = self._rows(
+            "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP'), "
+            "pg_catalog.quote_ident(pg_catalog.current_database()), pg_catalog.quote_ident(current_user)"
+        )[0]
+        if row[0]:
+            return f"{error.diag.message_primary}; grant {row[2]} what is missing"
+        return (
+            f"the role {row[2]} may not make temporary views, in which expressions are parsed; "
+            f"GRANT TEMP ON DATABASE {row[1]} TO {row[2]}"
+        )
+
+    def _parse(self, table: Table, alias: str, text: str, where: str, *, window: bool = False) -> Expression:
+        prefix, suffix = self._frame(table, alias)
+        self._make_view(table, alias, text)
+        definition, tree, names, category, columns = self._rows(_VIEW, {"oid": table.oid})[0]
+        is_framed = definition.startswith(prefix) and definition.endswith(suffix)
+        if not is_framed or len(names) != 1:
+            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each by itself")
+        reason = next(self._faults(tree, window=window), None)
+        if reason is not None:
+            raise ConfigError(f"{where}: {_own(text)!r} uses {reason}")
+        return Expression(
+            _without_name(definition[len(prefix) : -len(suffix)].strip(), names[0]),
+            frozenset(columns),
+            names[0],
+            is_aggregate=":hasAggs true" in tree,
+            is_array=category == "A",
+        )
+
+    def _frame(self, table: Table, alias: str) -> tuple[str, str]:
+        """What Postgres prints before and behind the one expression of a view."""
+        known = self._frames.get((table.name, alias))
+        if known is None:
+            with self.connection.transaction(force_rollback=True):
+                self._make_view(table, alias, "0 AS e")
+                definition = str(self._rows(_VIEW, {"oid": table.oid})[0][0])
+            prefix, _, suffix = definition.partition(" 0 AS e")
+            known = self._frames[table.name, alias] = prefix, suffix
+        return known
+
+    def _make_view(self, table: Table, alias: str, text: str) -> None:
+        # Beside a second relation, be it without columns, Postgres prints columns with their table's alias.
+        self.connection.execute(
+            f"CREATE TEMP VIEW _pytube_expression AS SELECT {text}\n "
+            f"FROM {table.sql} AS {alias}, (SELECT) AS _nothing".encode()
+        )
+        self.connection.execute("SET LOCAL search_path = ''")
+
+    def _faults(self, tree: str, *, window: bool) -> Iterator[str]:
+        """What makes a document depend on more than this table's rows, by what Postgres parsed."""
+        for sign, what in _FAULTS.items():
+            if sign in tree and not (window and sign == _WINDOW):
+                yield what
+        if window and _NO_FRAME not in tree:
+            yield "more than expressions to order by; write it as behind ORDER BY"
+        if _WHOLE_ROW.search(tree):
+            yield 'the whole row or a system column; name the columns, or "*" for all'
+        functions = [int(number) for number in _FUNCTIONS.findall(tree)]
+        for (name,) in self._rows(_UNSTABLE, {"functions": functions}):
+            yield (
+                f"{name}, whose result may change without a row; leave it out, have a column hold it, or "
+                "declare it IMMUTABLE, if it depends on its arguments alone"
+            )
+
+    def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query, parameters, prepare=False).fetchall()
+
+
+def _without_name(target: str, name: str) -> str:
+    """An entry of a SELECT list as Postgres prints it, without its AS."""
+    for written in (name, quoted(name)):
+        if target.endswith(f" AS {written}"):
+            return target.removesuffix(f" AS {written}")
+    return target
+
+
+def _own(text: str) -> str:
+    """What the file says of what we had parsed."""
+    for before, after in (("((", "\n) IS TRUE) AS e"), (_ORDER, "\n) AS e"), ("(", "\n) AS e")):
+        if text.startswith(before) and text.endswith(after):
+            return text[len(before) : -len(after)]
+    return text

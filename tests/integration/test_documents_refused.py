@@ -1,0 +1,296 @@
+"""What can't be declared as a document: each is refused with the key in the file, and with what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from pytube.errors import ConfigError
+from tests.helpers.documents_compile import Conn, compiled, documents_of
+
+PLAIN = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.addresses (id int PRIMARY KEY, city text);
+CREATE TABLE shop.orders (id int PRIMARY KEY, status text, at timestamptz, place point,
+    billing int REFERENCES shop.addresses, shipping int REFERENCES shop.addresses,
+    code text COLLATE "C", note text);
+CREATE TABLE shop.items (id int PRIMARY KEY, "order" int REFERENCES shop.orders, price numeric,
+    at date, sku text);
+CREATE TABLE shop.tags (item int, tag text);
+CREATE TABLE shop.moments (at timestamptz PRIMARY KEY, name text);
+CREATE TABLE shop.keyless (id int);
+CREATE TABLE shop.wide (a int, b int, PRIMARY KEY (a, b));
+CREATE VIEW shop.seen AS SELECT id FROM shop.orders;
+CREATE MATERIALIZED VIEW shop.kept AS SELECT id FROM shop.orders;
+CREATE TABLE shop.above (id int PRIMARY KEY);
+CREATE TABLE shop.below (more int) INHERITS (shop.above);
+CREATE FUNCTION shop.looks(text) RETURNS text LANGUAGE sql STABLE AS 'SELECT max(note) FROM shop.orders';
+CREATE FUNCTION shop.own(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)';
+"""
+
+
+@pytest.fixture
+def plain(any_bare_dsn: str) -> Iterator[Conn]:
+    with psycopg.connect(any_bare_dsn, autocommit=True) as connection:
+        connection.execute(PLAIN.encode())
+        yield connection
+
+
+def order_with(text: str, fields: str = '["id"]') -> str:
+    """A document of orders with more in it, which may be a section of a child."""
+    sink = '[tube.orders.sink]\ntype = "jsonl"\n'
+    return f'[document.orders]\ntable = "shop.orders"\nfields = {fields}\n{text}\n{sink}'
+
+
+ITEMS = '[document.orders.items]\nmany = "shop.items"\n'
+
+
+def items_with(text: str) -> str:
+    return order_with(ITEMS + text)
+
+
+REFUSED = {
+    "no table": (
+        '[document.d]\ntable = "shop.nothing"\nfields = ["*"]',
+        r"^document\.d: there is no table shop\.nothing; correct the name",
+    ),
+    "a view": (
+        '[document.d]\ntable = "shop.seen"\nfields = ["*"]',
+        r"^document\.d: shop\.seen is a view.*write a query",
+    ),
+    "a materialized view as a child": (
+        order_with('[document.orders.x]\nmany = "shop.kept"\non = {id="id"}\nfields = ["id"]'),
+        r"^document\.orders\.x: shop\.kept is a materialized view",
+    ),
+    "a parent of others": (
+        '[document.d]\ntable = "shop.above"\nfields = ["*"]',
+        r"^document\.d: other tables inherit from shop\.above.*partitioned",
+    ),
+    "a table of Postgres": (
+        '[document.d]\ntable = "pg_catalog.pg_class"\nfields = ["*"]',
+        r"^document\.d: pg_catalog\.pg_class is temporary or Postgres' own",
+    ),
+    "no primary key": (
+        '[document.d]\ntable = "shop.keyless"\nfields = ["*"]',
+        r"^document\.d: shop\.keyless has no primary key.*write a query",
+    ),
+    "a primary key of two columns": (
+        '[document.d]\ntable = "shop.wide"\nfields = ["*"]',
+        r"^document\.d: shop\.wide has a primary key of several columns, a, b,",
+    ),
+    "a key of another type": (
+        '[document.d]\ntable = "shop.moments"\nfields = ["*"]',
+        r"^document\.d: the primary key at of shop\.moments is of type timestamp with time zone",
+    ),
+    "no such column": (
+        order_with("", '["statuss"]'),
+        r'^document\.orders\.fields: \'statuss\': column "statuss" does not exist',
+    ),
+    "a hint names the column alone": (
+        order_with("", '["statu"]'),
+        r'Perhaps you meant to reference the column "status"',
+    ),
+    "two foreign keys": (
+        order_with('[document.orders.address]\none = "shop.addresses"\nfields = ["city"]'),
+        (
+            r"^document\.orders\.address: there are 2 foreign keys between shop\.orders and shop\.addresses, "
+            r"by billing; shipping; choose one with by"
+        ),
+    ),
+    "by names none": (
+        order_with('[document.orders.address]\none = "shop.addresses"\nby = "home"\nfields = ["city"]'),
+        r"^document\.orders\.address: there is no foreign key .* by home; choose one of: billing; shipping",
+    ),
+    "no foreign key": (
+        order_with('[document.orders.tags]\nmany = "shop.tags"\nfields = ["tag"]'),
+        r"^document\.orders\.tags: there is no foreign key between shop\.orders and shop\.tags; say on = \{",
+    ),
+    "one where there are many": (
+        order_with('[document.orders.item]\none = "shop.items"\nfields = ["id"]'),
+        r"^document\.orders\.item: the foreign key is in shop\.items, by order, which is not u.*write many",
+    ),
+    "many where there is one": (
+        items_with('fields = ["id"]\n[document.orders.items.orders]\nmany = "shop.orders"\nfields = ["id"]'),
+        r"^document\.orders\.items\.orders: the foreign key is in shop\.items.*write one",
+    ),
+    "on without such a column": (
+        order_with('[document.orders.tags]\nmany = "shop.tags"\non = { id = "itme" }\nfields = ["tag"]'),
+        r"^document\.orders\.tags\.on: shop\.tags has no column itme; it has item, tag",
+    ),
+    "on of types that don't compare": (
+        order_with('[document.orders.tags]\nmany = "shop.tags"\non = { id = "tag" }\nfields = ["tag"]'),
+        (
+            r"^document\.orders\.tags\.on: shop\.orders\.id is of type integer and shop\.tags\.tag of type "
+            "text, which don't compare"
+        ),
+    ),
+    "a link of another type": (
+        order_with('[document.orders.m]\none = "shop.moments"\non = { at = "at" }\nfields = ["name"]'),
+        r"^document\.orders\.m: shop\.moments joins shop\.orders by at \(timestamp with time zone\)",
+    ),
+    "a long name": (
+        order_with("", f'["status AS {"x" * 64}"]'),
+        r"^document\.orders\.fields: .* longer than 63 bytes",
+    ),
+    "a long name of a child": (
+        order_with(f'[document.orders.{"x" * 64}]\nmany = "shop.items"\nfields = ["id"]'),
+        r"at most 63 bytes",
+    ),
+    "a name twice": (
+        order_with("", '["status", "note AS status"]'),
+        r"^document\.orders: the field 'status' stands there twice",
+    ),
+    "a name of a field and a child": (
+        order_with(ITEMS + 'fields = ["id"]', '["id", "note AS items"]'),
+        r"^document\.orders: the field 'items' stands there twice",
+    ),
+    "a name of a field and a flattened one": (
+        order_with(
+            '[document.orders.address]\none = "shop.addresses"\nby = "billing"\nfields = ["id"]\nflatten = '
+            "true"
+        ),
+        r"^document\.orders: the field 'id' stands there twice",
+    ),
+    "no name": (order_with("", '["1 + id"]'), r"^document\.orders\.fields: '1 \+ id' has no name; .* AS"),
+    "two in one": (
+        order_with("", '["id, status"]'),
+        r"^document\.orders\.fields: 'id, status' is more than one expression",
+    ),
+    "more than an expression": (
+        order_with("", '["id AS x FROM shop.orders AS n1, (SELECT) AS _nothing --"]'),
+        r"^document\.orders\.fields: .* syntax error",
+    ),
+    "now": (order_with("", '["now() AS n"]'), r"^document\.orders\.fields: .* uses now\(\), whose result"),
+    "the time": (order_with("", '["current_date AS n"]'), r"^document\.orders\.fields: .* uses the time"),
+    "age": (order_with("", '["age(at) AS n"]'), r"^document\.orders\.fields: .* uses age\("),
+    "random in where": (
+        items_with('fields = ["id"]\nwhere = "random() < 0.5"'),
+        r"^document\.orders\.items\.where: 'random\(\) < 0.5' uses random\(\)",
+    ),
+    "random in order_by": (
+        items_with('fields = ["id"]\norder_by = "random()"'),
+        r"^document\.orders\.items\.order_by: 'random\(\)' uses random\(\)",
+    ),
+    "a stable function of one's own": (
+        order_with("", '["shop.looks(note) AS n"]'),
+        r"^document\.orders\.fields: .* uses shop\.looks\(text\).*IMMUTABLE",
+    ),
+    "a subquery": (
+        order_with("", '["(SELECT max(price) FROM shop.items) AS n"]'),
+        r"^document\.orders\.fields: .* uses a subquery",
+    ),
+    "a window function": (
+        order_with("", '["row_number() OVER () AS n"]'),
+        r"^document\.orders\.fields: .* uses a window function",
+    ),
+    "several rows": (
+        order_with("", '["generate_series(1, id) AS n"]'),
+        r"^document\.orders\.fields: .* uses a function that returns several rows",
+    ),
+    "the whole row": (order_with("", '["n1 AS n"]'), r"^document\.orders\.fields: .* uses the whole row"),
+    "a system column": (order_with("", '["xmin AS n"]'), r"^document\.orders\.fields: .* a system column"),
+    "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
+    "an aggregate as a field": (
+        order_with("", '["max(id) AS n"]'),
+        r"^document\.orders\.fields: 'max\(id\) AS n' is an aggregate",
+    ),
+    "an aggregate in where": (
+        items_with('fields = ["id"]\nwhere = "max(id) > 1"'),
+        r"^document\.orders\.items\.where: 'max\(id\) > 1': it is an aggregate",
+    ),
+    "an aggregate in order_by": (
+        items_with('fields = ["id"]\norder_by = "max(id)"'),
+        r"^document\.orders\.items\.order_by: ",
+    ),
+    "an aggregate as a list": (
+        items_with('list = "max(id)"'),
+        r"^document\.orders\.items\.list: 'max\(id\)' is an aggregate",
+    ),
+    "a value of many rows": (
+        items_with('value = "price"'),
+        r"^document\.orders\.items\.value: 'price' has a value for each of many rows; use an aggregate",
+    ),
+    "an aggregate with a limit": (
+        items_with('value = "max(price)"\nlimit = 2'),
+        r"^document\.orders\.items\.value: 'max\(price\)' is one for all rows, so order_by and limit",
+    ),
+    "a condition that is none": (
+        items_with('fields = ["id"]\nwhere = "price"'),
+        r"^document\.orders\.items\.where: 'price': argument of IS TRUE must be type boolean",
+    ),
+    "a name of the table above": (
+        items_with('fields = ["status"]'),
+        r'^document\.orders\.items\.fields: \'status\': column "status" does not exist',
+    ),
+    "an order that is none": (
+        items_with('fields = ["id"]\norder_by = "id ROWS 1 PRECEDING"'),
+        r"^document\.orders\.items\.order_by: 'id ROWS 1 PRECEDING' uses more than expressions to order by",
+    ),
+    "no order of such a type": (
+        items_with(
+            'fields = ["id"]\n[document.orders.items.orders]\none = "shop.orders"\norder_by = '
+            '"place"\nfields = ["id"]'
+        ),
+        r"^document\.orders\.items\.orders\.order_by: 'place': could not identify an ordering operator",
+    ),
+    "a tree of too many tables": (
+        order_with(
+            "".join(
+                f'[document.orders.{name}]\nmany = "shop.orders"\non = {{ id = "billing" }}\nfields = '
+                f'["status"]\ntree = {{ on = {{ id = "billing" }}, as = "below", depth = 20 }}\n'
+                f'[document.orders.{name}.items]\nmany = "shop.items"\nfields = ["id"]\n'
+                for name in (f"t{number}" for number in range(13))
+            )
+        ),
+        r"more than 500 tables",
+    ),
+}
+
+
+@pytest.mark.every_server
+def test_what_can_not_be_declared_is_refused_with_its_key(plain: Conn) -> None:
+    wrong = {}
+    for case, (text, message) in REFUSED.items():
+        try:
+            compiled(plain, text if "[tube." in text else f'{text}\n[tube.d.sink]\ntype = "jsonl"\n')
+        except ConfigError as error:
+            if re.search(message, str(error)) is None or ";" not in str(error):  # the remedy
+                wrong[case] = str(error)
+        else:
+            wrong[case] = "is taken"
+    assert wrong == {}
+    left = plain.execute("SELECT count(*) FROM pg_class WHERE relname = '_pytube_expression'").fetchone()
+    assert left == (0,)
+
+
+ALLOWED = (
+    "upper(note) AS n",
+    "to_char(at, 'YYYY') AS n",
+    "at::date AS n",
+    "at + interval '1 day' AS n",
+    "concat(note, status) AS n",
+    "shop.own(note) AS n",
+    "CASE WHEN id > 3 THEN 'a -- b' ELSE 'c'';' END AS n",
+    "coalesce(note, status) -- a comment\n AS n",
+    "place AS n",
+    "to_jsonb(note) || to_jsonb(ARRAY[1, 2]) AS n",
+    "ARRAY[id, billing] AS n",
+    'id % 3 AS "n%"',
+    'length(note COLLATE "C") AS n',
+)
+
+
+@pytest.mark.every_server
+def test_what_depends_on_the_row_alone_may_be_a_field(plain: Conn) -> None:
+    plain.execute("INSERT INTO shop.orders (id, note, at) VALUES (7, 'x', '2020-01-02')")
+    for field in ALLOWED:
+        document = compiled(plain, order_with("", json.dumps(["id", field])))
+        row = plain.execute(
+            f"SELECT to_json(q)::text FROM (SELECT id, {field} FROM shop.orders) AS q".encode()
+        ).fetchone()
+        assert row is not None
+        assert documents_of(plain, document, [7]) == {7: json.loads(row[0], parse_float=str)}, field
