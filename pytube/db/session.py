@@ -36,9 +36,10 @@ STEADY_PLANS: Mapping[str, str] = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-"""Settings for statements that find all they read by an index. Planned while a table was nearly empty, they would read
-the whole of it for each key once it has filled, until the next ANALYZE; and a plan for each single key costs more
-than the read. Before 18 a scan that is switched off counts as so dear that each statement would be compiled."""
+"""Settings for statements that find all they read by an index. Planned while a table was nearly empty, they
+would read the whole of it for each key once it has filled, until the next ANALYZE; and a plan for each single
+key costs more than the read. Before 18 a scan that is switched off counts as so dear that each statement
+would be compiled."""
 
 _AS_OPENED: Mapping[str, str] = {}
 
@@ -108,7 +109,7 @@ class Session(Queries):
         return cls(connection, answer_timeout)
 
     async def switch(self, settings: Mapping[str, str]) -> None:
-        """Have these settings, and no other that an earlier call has set; asks nothing where that is so already.
+        """Have these settings, and none that an earlier call has set; no round trip if that is so already.
 
         None of them may be one that the session was opened with.
         """
@@ -273,7 +274,7 @@ class SessionPool(Queries):
     async def session(
         self, use: Use = Use.STATEMENT, reader: str = "", settings: Mapping[str, str] = _AS_OPENED
     ) -> AsyncIterator[Session]:
-        """Borrow a session; `reader`: the tube whose rows are read; `settings`: those that it has, see `switch`.
+        """Borrow a session; `reader`: the tube whose rows are read; `settings`: as of `switch`.
 
         Raises:
             DatabaseUnavailable: there is none to be had.
@@ -367,7 +368,7 @@ class SessionPool(Queries):
 
     async def _take(self, settings: Mapping[str, str]) -> Session:
         while self._idle:
-            # The one used last, so that those in excess grow old; of those that need not be switched, if there is one.
+            # The one used last, so that those in excess grow old: of those that need not be switched, if any.
             fitting = (one for one in reversed(self._idle) if one.settings == settings)
             session = next(fitting, self._idle[-1])
             self._idle.remove(session)

@@ -1,4 +1,4 @@
-"""What a configuration has of declared documents: whether they are compiled, and are those that were applied last."""
+"""What a configuration has of declared documents: are they compiled, and those that were applied last?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From a configuration with declared documents to one that a worker can use.
 
-A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only whether the
-same ones were applied. So nobody who may write to our tables can have it run what they like.
+A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only
+whether the same ones were applied. So nobody who may write to our tables can have it run what they like.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import psycopg
-from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, TubeConfig
@@ -17,7 +16,6 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.documents.companions import Companion, TubeState, companions_of, read_tubes
-from pytube.documents.compile import Catalogue, compile_document
 from pytube.documents.declared import RELATIONS, not_applied, unresolved, why_not_applied
 from pytube.documents.model import Document
 from pytube.errors import ConfigError, StatementFailed
@@ -48,6 +46,10 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             f"{_section(min(wanted))}: documents can't be declared yet where there are several hosts; write "
             "their queries, or a file for each host"
         )
+    # Imported late: who declares no document needs no compiler.
+    from pytube.documents.catalogue import Catalogue
+    from pytube.documents.compile import compile_document
+
     postgres = config.postgres
     try:
         with (
@@ -55,9 +57,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
             translated(),
         ):
             catalogue = Catalogue(connection)
-            documents = [
-                compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)
-            ]
+            documents = [compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)]
             tubes = read_tubes(connection, postgres.schema_name)
     except psycopg.Error as error:
         raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
@@ -65,7 +65,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
 
 
 def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, TubeState]) -> Config:
-    """The configuration with these documents, where `tubes` are in the database; raises as `resolve` does."""
+    """The configuration with these documents; `tubes` are in the database. Raises as `resolve` does."""
     sections = dict(config.tubes)
     for document in documents:
         there = _refuse_another(document, tubes)
@@ -75,8 +75,9 @@ def with_documents(config: Config, documents: Collection[Document], tubes: Mappi
         for companion in there:
             if companion.name in config.tubes or companion.name in config.outboxes:
                 raise ConfigError(
-                    f"key {key_path(('tube', companion.name))}: the relations of document {document.name} are "
-                    "followed by a tube of that name; take the section out, or give it another name"
+                    f"key {key_path(('tube', companion.name))}: the relations of document "
+                    f"{document.name} are followed by a tube of that name; take the section out, or give it "
+                    "another name"
                 )
             sections[companion.name] = _section_of(config, document, companion)
     return config.model_copy(update={"tubes": sections})

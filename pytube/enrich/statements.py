@@ -21,7 +21,8 @@ STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
 """Tells whether the registry is the one that is known: the version, and of which tube of that name it is."""
 
 ROOTS = f"""
-    SELECT {STATE}, r.key_type::text, r.predicate, r.declared, n.nspname, c.relname, a.id_col, a.shard, a.shards
+    SELECT {STATE}, r.key_type::text, r.predicate, r.declared,
+        n.nspname, c.relname, a.id_col, a.shard, a.shards
     FROM tube_registry r
     LEFT JOIN tube_attachment a ON a.tube = r.tube
     LEFT JOIN pg_catalog.pg_class c ON c.oid = a.tbl

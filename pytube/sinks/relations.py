@@ -1,18 +1,21 @@
-"""The sink `relations`: what a companion tube holds becomes touches of documents. `pytube.documents.resolve` makes it.
+"""The sink `relations`: what a companion tube holds becomes touches of documents.
 
-The keys of such a tube are the values of links; see `pytube.documents.model`. For each relation, which is a shard,
-its path finds the documents that rows with these values lead to, and they are touched in the document's own tube.
-No document that changed is missed, under three conditions:
+`pytube.documents.resolve` configures it.
 
-1. Paths are read after the pods were marked: in a later snapshot, and on the primary. So they see what the writers
-   of the pods have done, and all that was committed before. Where the chain of rows from a link to a document is
-   broken by then, whoever broke it has touched a value nearer to the document, in the same transaction.
+The keys of such a tube are the values of links; see `pytube.documents.model`. For each relation, which is a
+shard, its path finds the documents that rows with these values lead to, and they are touched in the
+document's own tube. No document that changed is missed, under three conditions:
+
+1. Paths are read after the pods were marked: in a later snapshot, and on the primary. So they see what the
+   writers of the pods have done, and all that was committed before. Where the chain of rows from a link to a
+   document is broken by then, whoever broke it has touched a value nearer to the document, in the same
+   transaction.
 2. Documents are read after paths: their touches are inserted after the path was read, and marked after that.
 3. The columns of a `where` count as links: a row that leaves a document by one is touched as if it had moved.
 
-No document is written here, so a send that comes late, or twice, harms nobody: documents are read once more. Hence
-the sink has no use for tokens. Nor need touches be on disk before they are answered: the pods are purged later, in
-the same database, so a crash that undoes the touches undoes the purge.
+No document is written here, so a send that comes late, or twice, harms nobody: documents are read once more.
+Hence the sink has no use for tokens. Nor need touches be on disk before they are answered: the pods are
+purged later, in the same database, so a crash that undoes the touches undoes the purge.
 
 Nothing is rejected. A relation that was parked would be documents that stay wrong.
 """
@@ -46,9 +49,11 @@ _AGAIN = 0.5
 _LEAST_PAUSE, _MOST_PAUSE = 0.2, 1.0
 """Seconds until it is looked again whether fewer documents wait."""
 _CANCEL_LIMIT = 2.0
-"""Seconds that the server may take to end a statement that is not wanted any more; then the session is cut off."""
+"""Seconds that the server may take to end a statement that is not wanted any more; then the session is cut
+off."""
 _SHARE_OF_TIME = 0.9
-"""Of `timeout`: the server ends a statement before the worker gives it up, so that it is known not to have worked."""
+"""Of `timeout`: the server ends a statement before the worker gives it up, so that it is known not to have
+worked."""
 _PODS_LOOKED_AT = 1000
 """Of each class, to tell how many documents wait."""
 
@@ -69,12 +74,13 @@ class RelationsOptions(SinkOptions):
     most_waiting: int = Field(default=100_000, ge=1, description="a number of documents")
 
 
-# The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each, the
-# newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only while there
-# is none, or relations would wait for as long as that.
+# The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each,
+# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only
+# while there is none, or relations would wait for as long as that.
 _TOUCH = """
     SELECT r.declared, r.partitions, w.waiting,
-        CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND w.waiting <= {most_waiting} THEN (
+        CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions}
+                AND w.waiting <= {most_waiting} THEN (
             SELECT tube_document_touch(%(tube)s, CASE WHEN count(*) > {backfill_above} THEN 'B' ELSE 'U' END,
                 array_agg(p.key::{key_type}))
             FROM ({path}
@@ -207,7 +213,7 @@ class RelationsSink:
                         return await _pass_over(session.connection, tube, shard)
                     return await self._retried(session.connection, path, ids)
                 except psycopg.Error as error:
-                    raise self._failure(error, path, single=len(ids) == 1) from error
+                    raise self._failure(error, single=len(ids) == 1) from error
                 finally:
                     work.connection = None
         except DatabaseUnavailable as error:
@@ -242,13 +248,13 @@ class RelationsSink:
                 return self._put_off(waiting)
 
     def _put_off(self, waiting: int) -> Retry:
-        """Of a row that changes all the time, whoever went on would insert touches faster than any sink takes them."""
+        """Of a row that changes all the time, touches would come faster than any sink takes documents."""
         most = self._options.most_waiting
         pause = min(_MOST_PAUSE, _LEAST_PAUSE * waiting / most)
         return Retry(
             pause,
-            f"{waiting} documents or more wait in tube {self._options.tube}; those that changed relations lead "
-            f"to are looked for when {most} or fewer do",
+            f"{waiting} documents or more wait in tube {self._options.tube}; those that changed relations "
+            f"lead to are looked for when {most} or fewer do",
         )
 
     def _statement(self, path: str, partitions: int) -> sql.Composed:
@@ -265,7 +271,7 @@ class RelationsSink:
             ),
         )
 
-    def _failure(self, error: psycopg.Error, path: str | None, *, single: bool) -> SinkError:
+    def _failure(self, error: psycopg.Error, *, single: bool) -> SinkError:
         text = describe(error)
         if is_connection_lost(error):
             return SinkTimeout(f'sink "relations": {text}')
@@ -274,8 +280,8 @@ class RelationsSink:
                 return SinkTimeout(f'sink "relations": {text}')
             return _unavailable(
                 f"to find the documents that one changed row leads to takes longer than "
-                f"{self._options.timeout * _SHARE_OF_TIME:g} s: {text}; see `pytube plan` for missing indexes, "
-                "or raise worker.session_timeout"
+                f"{self._options.timeout * _SHARE_OF_TIME:g} s: {text}; see `pytube plan` for missing "
+                "indexes, or raise worker.session_timeout"
             )
         return _unavailable(
             f"the documents of tube {self._options.tube} that changed rows lead to can't be looked up: {text}"

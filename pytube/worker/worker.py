@@ -46,8 +46,8 @@ class Worker:
         takes_up: bool = False,
     ) -> None:
         """Args:
-            config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents are
-                declared.
+            config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents
+                are declared.
             tubes: names of configured tubes. Those of documents are served with their companions.
             on_event: receives every event, in order; see `EventCallback`.
             outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is

@@ -1,0 +1,367 @@
+"""A declared document in a worker: whatever changes, however far away, the copy is right in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube import faults
+from pytube.config import Config, load
+from pytube.delivered import wait_async
+from pytube.documents.companions import companions_of, read_tubes
+from pytube.documents.model import Document
+from pytube.documents.resolve import with_documents
+from pytube.errors import ConfigError
+from pytube.events import Event
+from pytube.faults import Point
+from pytube.model import Batch
+from pytube.worker import Worker
+from tests.conftest import Connect
+from tests.helpers import order_documents
+from tests.helpers.armed import InjectedFault
+from tests.helpers.database import preparing
+from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
+from tests.helpers.waiting import LIMIT, wait_until_async
+
+Conn = psycopg.Connection[Any]
+
+CONFIG = """
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+[tube.orders.sink]
+type = "callable"
+target = "{module}:deliver"
+"""
+
+held: dict[int, Any] = {}
+"""The copy."""
+sent: list[int] = []
+"""The ids that were sent, in order."""
+
+
+async def deliver(batch: Batch) -> None:
+    """The sink of the orders."""
+    for document in batch:
+        sent.append(int(document.id))
+        if document.is_delete:
+            held.pop(int(document.id), None)
+        else:
+            held[int(document.id)] = document.value()
+
+
+def _prepared(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as conn:
+        conn.execute(order_documents.SCHEMA.encode())
+        apply(conn, ORDERS)
+        conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+
+
+prepare = preparing(_prepared, "conn")
+
+
+@dataclass
+class Shop:
+    """A worker, and the database."""
+
+    conn: Conn
+    dsn: str
+    worker: Worker
+    events: list[Event]
+
+    async def settle(self) -> None:
+        """Wait until what was committed is delivered, and see that the copy is right."""
+        await wait_async("orders", dsn=self.dsn)
+        assert held == documents_of(self.conn)
+
+    def sentences(self) -> list[str]:
+        """What `pytube status` says of sinks and sources that are down."""
+        rows = self.conn.execute(
+            "SELECT DISTINCT d.tube, coalesce(l.sink_down, l.source_down) FROM tube_documents() AS d "
+            "CROSS JOIN LATERAL tube_leaders(d.tube) AS l"
+        ).fetchall()
+        return [row[1] for row in rows if row[1] is not None]
+
+
+def config_of(dsn: str, folder: Path, conn: Conn, document: Document = ORDERS) -> Config:
+    """What `resolve` makes of the file."""
+    file = folder / "pytube.toml"
+    file.write_text(CONFIG.format(dsn=dsn, module=__name__))
+    return with_documents(load(file), [document], read_tubes(conn, "tube"))
+
+
+def with_options(config: Config, **options: object) -> Config:
+    """The configuration with other options of the sinks of companions."""
+    tubes = dict(config.tubes)
+    for name, tube in config.tubes.items():
+        if tube.sink.type == "relations":
+            sink = tube.sink.model_copy(update={"options": {**tube.sink.options, **options}})
+            tubes[name] = tube.model_copy(update={"sink": sink})
+    return config.model_copy(update={"tubes": tubes})
+
+
+@asynccontextmanager
+async def working(conn: Conn, dsn: str, config: Config) -> AsyncIterator[Shop]:
+    """A worker that serves the document."""
+    events: list[Event] = []
+    worker = Worker(config, on_event=events.append)
+    await worker.start()
+    try:
+        yield Shop(conn, dsn, worker, events)
+    finally:
+        await worker.stop()
+
+
+@pytest.fixture
+async def shop(dsn: str, conn: Conn, tmp_path: Path) -> AsyncIterator[Shop]:
+    held.clear()
+    sent.clear()
+    async with working(conn, dsn, config_of(dsn, tmp_path, conn)) as shop:
+        await shop.settle()
+        assert len(held) == 6
+        yield shop
+
+
+CHANGES = {
+    "an item is given another product, and both change": "BEGIN;"
+    "UPDATE public.products SET name = 'new' WHERE id IN (1, 2);"
+    "UPDATE public.order_items SET product_id = 1 WHERE product_id = 2 AND id < 6; COMMIT",
+    "both ends of a join deleted": "BEGIN; UPDATE public.categories SET name = 'new' WHERE id = 2;"
+    "DELETE FROM public.product_categories WHERE category_id = 2 AND product_id = 1; COMMIT",
+    "far change, then the middle row deleted": "UPDATE public.products SET name = 'newer' WHERE id = 2;"
+    "DELETE FROM public.order_items WHERE product_id = 2 AND id < 10",
+    "root": "UPDATE public.orders SET total = 100 WHERE id = 1",
+    "root inserted": "INSERT INTO public.orders (id, customer_id) VALUES (7, 1)",
+    "root deleted": "DELETE FROM public.orders WHERE id = 2",
+    "own child": "UPDATE public.order_items SET amount = 9 WHERE id = 3",
+    "own child moved": "UPDATE public.order_items SET order_id = 1 WHERE id = 3",
+    "own child deleted": "DELETE FROM public.order_items WHERE id = 3",
+    "to one": "UPDATE public.customers SET name = 'new' WHERE id = 2",
+    "to one, by a text": "UPDATE public.couriers SET name = 'on foot' WHERE code = 'bike'",
+    "to one, deleted": "DELETE FROM public.customers WHERE id = 2",
+    "to one, renumbered": "UPDATE public.customers SET id = 20 WHERE id = 3",
+    "far": "UPDATE public.products SET name = 'newest' WHERE id = 1",
+    "farther": "UPDATE public.categories SET name = 'newer' WHERE id = 1",
+    "join row inserted": "INSERT INTO public.product_categories VALUES (4, 1), (3, 2), (1, 3)",
+    "join row moved": "UPDATE public.product_categories SET product_id = 4 "
+    "WHERE product_id = 3 AND category_id = 3",
+    "join row deleted": "DELETE FROM public.product_categories WHERE category_id = 3",
+    "cascade": "DELETE FROM public.categories WHERE id = 1",
+    "tree, the top": "UPDATE public.comments SET text = 'new' WHERE id = 1",
+    "tree, a leaf": "UPDATE public.comments SET text = 'new' WHERE id = 3",
+    "tree, a reply deleted": "DELETE FROM public.comments WHERE id = 3",
+    "tree, a branch moved": "UPDATE public.comments SET parent_id = 4 WHERE id = 2",
+    "tree, a branch cut": "DELETE FROM public.comments WHERE id = 2",
+    "truncated join table": "TRUNCATE public.product_categories",
+    "truncated far table": "TRUNCATE public.customers",
+    "truncated own table": "TRUNCATE public.order_items",
+    "everything truncated": "TRUNCATE public.orders, public.order_items, public.comments",
+}
+
+
+async def test_each_kind_of_change_arrives(shop: Shop) -> None:
+    for what, statements in CHANGES.items():
+        before = dict(held)
+        shop.conn.execute(statements.encode())
+        await wait_async("orders", dsn=shop.dsn)
+        assert held == documents_of(shop.conn), what
+        assert held != before, f"{what}: nothing changed, so nothing was tested"
+
+
+async def test_what_no_document_shows_touches_none(shop: Shop) -> None:
+    del sent[:]
+    shop.conn.execute("UPDATE public.orders SET secret = 'new'")
+    await shop.settle()
+    assert sent == []
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_a_middle_row_that_nobody_sees_yet(shop: Shop, connect: Connect, isolation: str) -> None:
+    """The far change is delivered while the row that leads to it is uncommitted: that row brings it along."""
+    writer = connect()
+    writer.execute(f"BEGIN ISOLATION LEVEL {isolation}".encode())
+    writer.execute("INSERT INTO public.order_items VALUES (100, 1, 4)")
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 4")
+    await shop.settle()
+    assert 100 not in [item["id"] for item in held[1]["items"]]
+    writer.execute("COMMIT")
+    await shop.settle()
+    assert {"id": 100, "amount": 1, "product": "new", "categories": []} in held[1]["items"]
+
+
+async def test_a_far_change_that_nobody_sees_yet(shop: Shop, connect: Connect) -> None:
+    """The row that leads to it is delivered while it is uncommitted."""
+    writer = connect()
+    writer.execute("BEGIN")
+    writer.execute("UPDATE public.products SET name = 'new' WHERE id = 4")
+    shop.conn.execute("INSERT INTO public.order_items VALUES (100, 1, 4)")
+    await shop.settle()
+    writer.execute("COMMIT")
+    await shop.settle()
+    assert held[1]["items"][-1]["product"] == "new"
+
+
+# --- another file -----------------------------------------------------------------------------------
+
+ANOTHER = changed(ORDERS, ORDERS.query.replace("o.id, o.total,", "o.id, o.total AS sum,"))
+
+
+async def test_a_worker_with_another_file_stops_and_goes_on(shop: Shop) -> None:
+    apply(shop.conn, ANOTHER)
+    del sent[:]
+    shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
+    said = (
+        "document orders is not what was applied last (the database has {}, the file {}); run `pytube apply`"
+    )
+    said = said.format(ANOTHER.digest, ORDERS.digest)
+    await wait_until_async(lambda: len(shop.sentences()) == 2, what="both tubes say why they stand still")
+    assert all(sentence.startswith(said) for sentence in shop.sentences())
+    assert sent == []
+    apply(shop.conn, ORDERS)
+    await shop.settle()
+    await wait_until_async(lambda: shop.sentences() == [], what="nothing is down")
+
+
+async def test_a_worker_with_the_new_file_goes_on(shop: Shop, tmp_path: Path) -> None:
+    await shop.worker.stop()
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
+    apply(shop.conn, ANOTHER)
+    with pytest.raises(ConfigError, match="is not what was applied last"):
+        config_of(shop.dsn, tmp_path, shop.conn)
+    shop.conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+    async with working(shop.conn, shop.dsn, config_of(shop.dsn, tmp_path, shop.conn, ANOTHER)):
+        await wait_async("orders", dsn=shop.dsn)
+        assert held == documents_of(shop.conn, ANOTHER)
+
+
+async def test_a_worker_without_the_document_sends_nothing(shop: Shop, tmp_path: Path) -> None:
+    """It would send the rows as they are."""
+    await shop.worker.stop()
+    with pytest.raises(ConfigError, match=r"has no \[document.orders\]; give this worker the file"):
+        async with working(shop.conn, shop.dsn, load(tmp_path / "pytube.toml")):
+            pass
+
+
+async def test_a_relation_that_is_followed_by_no_tube(shop: Shop, tmp_path: Path) -> None:
+    shop.conn.execute("SELECT tube_table_ensure_detached('orders_relations', 'public.products')")
+    said = r"\(public.products.id is followed by no tube of it\); run `pytube apply`"
+    with pytest.raises(ConfigError, match=said):
+        config_of(shop.dsn, tmp_path, shop.conn)
+
+
+async def test_a_tube_that_has_the_name_of_a_companion(shop: Shop, tmp_path: Path) -> None:
+    config = config_of(shop.dsn, tmp_path, shop.conn)
+    with pytest.raises(ConfigError, match="key tube.orders_relations: the relations of document orders"):
+        with_documents(config, [ORDERS], read_tubes(shop.conn, "tube"))
+
+
+async def test_a_companion_without_a_relation_is_emptied(shop: Shop, tmp_path: Path) -> None:
+    """Its last relation was taken out of the document; nobody is to wait for what is left."""
+    await shop.worker.stop()
+    shop.conn.execute("UPDATE public.couriers SET name = 'new'")
+    fewer = changed(ORDERS, ORDERS.query, [one for one in ORDERS.links if one.table.table != "couriers"])
+    apply(shop.conn, fewer)
+    shop.conn.execute("SELECT tube_table_ensure_detached('orders_relations_2', 'public.couriers')")
+    async with working(shop.conn, shop.dsn, config_of(shop.dsn, tmp_path, shop.conn, fewer)):
+        await wait_async("orders", dsn=shop.dsn)
+
+
+async def test_companions_are_served_with_their_tube(shop: Shop, tmp_path: Path) -> None:
+    await shop.worker.stop()
+    worker = Worker(config_of(shop.dsn, tmp_path, shop.conn), ["orders"])
+    await worker.start()
+    try:
+        shop.conn.execute("UPDATE public.couriers SET name = 'new'")
+        await shop.settle()
+    finally:
+        await worker.stop()
+
+
+# --- what fails -------------------------------------------------------------------------------------
+
+
+async def test_a_used_column_is_renamed_while_it_runs(shop: Shop) -> None:
+    shop.conn.execute("ALTER TABLE public.order_items RENAME product_id TO article_id")
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
+    shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
+    await wait_until_async(
+        lambda: len([one for one in shop.sentences() if "i.product_id does not exist" in one]) == 2,
+        what=lambda: f"both tubes say why: {shop.sentences()}",
+    )
+    shop.conn.execute("ALTER TABLE public.order_items RENAME article_id TO product_id")
+    await shop.settle()
+    assert shop.conn.execute("SELECT FROM tube_delivered_parked('orders_relations')").fetchall() == []
+
+
+async def test_a_relation_that_fails_does_not_keep_others_waiting(shop: Shop) -> None:
+    shop.conn.execute("ALTER TABLE public.orders RENAME customer_id TO buyer_id")
+    shop.conn.execute("SELECT tube_pause('orders', reason => 'the query fails, too')")
+    shop.conn.execute("UPDATE public.customers SET name = 'new'")
+    shop.conn.execute("UPDATE public.categories SET name = 'new'")
+    waiting = "SELECT count(*) FROM orders_relations WHERE shard <> %s"
+    (shard,) = [
+        shard
+        for shard, link in companions_of(ORDERS, read_tubes(shop.conn, "tube"))[0].relations.items()
+        if link.table.table == "customers"
+    ]
+    await wait_until_async(
+        lambda: shop.conn.execute(waiting, (shard,)).fetchone() == (0,), what="the others are touched"
+    )
+    shop.conn.execute("ALTER TABLE public.orders RENAME buyer_id TO customer_id")
+    shop.conn.execute("SELECT tube_resume('orders')")
+    await shop.settle()
+
+
+async def test_what_is_killed_between_touch_and_purge_is_done_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The touches are there, and the pods of the relation as well."""
+    reached = asyncio.Event()
+
+    async def die(point: Point) -> None:
+        if point is Point.AFTER_SEND and not reached.is_set():
+            reached.set()
+            raise InjectedFault("between touch and purge")
+
+    shop.conn.execute("SELECT tube_pause('orders', reason => 'so that the touches can be seen')")
+    monkeypatch.setattr(faults, "handler", die)
+    shop.conn.execute("UPDATE public.couriers SET name = 'new'")
+    await asyncio.wait_for(reached.wait(), LIMIT)
+    assert shop.conn.execute("SELECT sum(cardinality(ids)) FROM orders").fetchone() == (6,)
+    left = "SELECT count(*) FROM orders_relations_2"
+    assert shop.conn.execute(left).fetchone() != (0,)
+    shop.conn.execute("SELECT tube_resume('orders')")
+    await shop.settle()
+
+
+# --- many documents ---------------------------------------------------------------------------------
+
+
+async def test_no_fan_out_begins_while_many_documents_wait(shop: Shop, tmp_path: Path) -> None:
+    """Of a row that changes all the time, touches would come faster than any sink takes them."""
+    await shop.worker.stop()
+    config = with_options(config_of(shop.dsn, tmp_path, shop.conn), most_waiting=5)
+    shop.conn.execute("SELECT tube_pause('orders', reason => 'the sink is slow')")
+    waits = "SELECT coalesce(sum(cardinality(ids)), 0) FROM orders"
+    left = "SELECT count(*) FROM orders_relations_2"
+    async with working(shop.conn, shop.dsn, config) as served:
+        shop.conn.execute("UPDATE public.couriers SET name = 'new'")
+        await wait_until_async(lambda: shop.conn.execute(left).fetchone() == (0,), what="the first fan-out")
+        assert shop.conn.execute(waits).fetchone() == (6,)
+        shop.conn.execute("UPDATE public.couriers SET name = 'newer'")
+        await wait_until_async(
+            lambda: any("documents or more wait in tube orders" in str(event) for event in served.events),
+            what=lambda: f"it is told: {served.events}",
+        )
+        assert shop.conn.execute(waits).fetchone() == (6,)
+        shop.conn.execute("SELECT tube_resume('orders')")
+        await shop.settle()
