@@ -10,8 +10,9 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,19 +21,50 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from pytube import delivered, faults
-from pytube.config import Config
+from pytube.config import Config, parse
 from pytube.db import connect
+from pytube.documents.apply import Documents as Applying
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.declared import RELATIONS
+from pytube.documents.model import Document
+from pytube.documents.resolve import with_documents
 from pytube.faults import Point
 from pytube.sinks import Sink, registry
 from pytube.testing.memory import Faults, MemorySink, MemoryStore
 from pytube.worker import Worker, shared_sink
-from tests.helpers.documents_shop import Conn, Documents, Statements, documents_by_hand, from_json
+from tests.helpers.documents_shop import (
+    DOCUMENTS,
+    NAMES,
+    SCHEMA,
+    TABLES,
+    Conn,
+    Documents,
+    Statements,
+    documents_by_hand,
+    from_json,
+)
 from tests.helpers.waiting import LIMIT, wait_until
 
 MEMORY = "memory"
 """The type of sink, in the configuration, that keeps documents in this process."""
 STEPS = 20
 """A round has half as many on average."""
+_CONFIG = """
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+installation = "{installation}"
+receive_deadline = 0.5
+session_timeout = 1.5
+"""
+_TUBE = """
+[tube.{name}.sink]
+type = "{memory}"
+of = "{name}"
+request_timeout = 0.5
+"""
 _PLACES = (
     Point.AFTER_MARK,
     Point.BEFORE_ENRICH,
@@ -50,6 +82,44 @@ _LOCKS = """
     SELECT EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock')
 """
 _IS_BUSY = "SELECT EXISTS (SELECT FROM tube.tube_backfill_list() WHERE ended_at IS NULL)"
+
+
+# --- documents that are followed -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is wrong, in which of the places."""
+
+    name: str
+    change: Callable[[Document], Document] = lambda document: document
+    """Of a document that was compiled."""
+    before: Callable[[Conn], None] = lambda _: None
+    """Of our SQL, before tables are attached."""
+    after: Callable[[Conn, Sequence[Document]], None] = lambda _session, _documents: None
+    """Of the database, when documents are applied; gets them as they were compiled."""
+    patch: Callable[[pytest.MonkeyPatch, str], None] = lambda _patch, _dsn: None
+    """Of the worker; gets the DSN of the database."""
+
+
+NO_BUG = Bug("none")
+
+
+def apply_documents(dsn: str, bug: Bug = NO_BUG) -> Config:
+    """Make the shop's tables in a database with our SQL, and apply its documents; what a worker is given."""
+    sinks = "".join(_TUBE.format(name=name, memory=MEMORY) for name in NAMES)
+    installation = dsn.rpartition("/")[2]
+    config = parse(_CONFIG.format(dsn=dsn, installation=installation) + DOCUMENTS + sinks, environment={})
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as session:
+        session.execute(SCHEMA)
+        bug.before(session)
+        catalogue, admin = Catalogue(session), Applying(session)
+        compiled = [compile_document(name, config.documents[name], catalogue) for name in NAMES]
+        documents = list(map(bug.change, compiled))
+        for document in documents:
+            admin.apply(admin.plan(document, document.name))
+        bug.after(session, compiled)
+        return with_documents(config, documents, admin.tubes())
 
 
 # --- a worker that can be stopped as by SIGKILL ----------------------------------------------------
@@ -132,7 +202,7 @@ class Running:
         with psycopg.connect(self._dsn, autocommit=True) as session:
             session.execute(
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND application_name LIKE 'pytube worker%'"
+                " WHERE datname = current_database() AND application_name LIKE 'pytube%'"
             )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connect.Connection, "connect", _refuse)
@@ -166,21 +236,25 @@ class Differs(AssertionError):
 class Rounds:
     """Sessions that write, the worker, and the comparison."""
 
-    def __init__(self, dsn: str, config: Config, tubes: Sequence[str], seed: int) -> None:
-        """`tubes`: those whose documents are compared; each is a name of `documents_by_hand`."""
+    def __init__(self, dsn: str, config: Config, seed: int) -> None:
+        """`config`: as `apply_documents` gives it."""
         self._draw = random.Random(seed)
-        self._dsn, self._config, self._tubes, self._seed = dsn, config, tuple(tubes), seed
+        self._dsn, self._config, self._seed = dsn, config, seed
         self._statements = Statements(self._draw)
         self._writers = [_Writer(number, self._connect(), self._draw) for number in range(3)]
         self._reader = self._connect()
         self._gate = Gate()
-        self._stores = {tube: MemoryStore() for tube in tubes}
+        self._stores = {tube: MemoryStore() for tube in NAMES}
         self._worker: Running | None = None
         self.done = {"statements": 0, "failed": 0, "comparisons": 0, "kills": 0, "held": 0}
         """How often each has happened."""
 
     def __enter__(self) -> Self:
         faults.handler = self._gate.passed
+        tables = ", ".join(f"shop.{table}" for table in TABLES)
+        self._reader.execute(
+            f"SET session_replication_role = replica; TRUNCATE {tables}; RESET session_replication_role"
+        )
         self._start()
         return self
 
@@ -211,7 +285,7 @@ class Rounds:
         """
         for _ in range(self._draw.randrange(STEPS)):
             (step,) = self._draw.choices(
-                (self._write_one, self._hold, self._go_on, self._kill), (16, 2, 1, 0.25)
+                (self._write_one, self._hold, self._go_on, self._kill), (16, 2, 1, 0.15)
             )
             step()
         self.settle()
@@ -229,7 +303,7 @@ class Rounds:
                 writer.end()
         if any(writer.asked_for_all for writer in self._writers):
             self._finish_backfills()
-        delivered.wait(self._tubes, dsn=self._dsn, timeout=LIMIT)
+        self._wait()
         assert self._worker is not None
         self._worker.check()
         self._compare()
@@ -242,14 +316,13 @@ class Rounds:
         self._write(self._draw.choice(self._writers))
 
     def _write(self, writer: _Writer) -> None:
-        """Begin a transaction, end one, or change rows."""
-        if not writer.is_open and self._draw.random() < 0.6:
-            writer.begin()
-        elif writer.is_open and self._draw.random() < 0.2:
+        """Change rows, perhaps in a transaction that begins, or is open; perhaps one ends before."""
+        if writer.is_open and self._draw.random() < 0.2:
             writer.end()
-        else:
-            self.done["statements"] += 1
-            self.done["failed"] += not writer.write(self._statements.next())
+        elif not writer.is_open and self._draw.random() < 0.6:
+            writer.begin()
+        self.done["statements"] += 1
+        self.done["failed"] += not writer.write(self._statements.next())
 
     def _hold(self) -> None:
         """Hold the worker at some place, until the next of these."""
@@ -284,10 +357,15 @@ class Rounds:
         """A TRUNCATE at REPEATABLE READ asks for a backfill, which waits for those who write."""
         for writer in self._writers:
             writer.end()
-        delivered.wait(self._tubes, dsn=self._dsn, timeout=LIMIT)
+        self._wait()
         wait_until(
             lambda: self._reader.execute(_IS_BUSY).fetchone() == (False,), what="the backfills are done"
         )
+
+    def _wait(self) -> None:
+        companions = [name for name, tube in self._config.tubes.items() if tube.sink.type == RELATIONS]
+        delivered.wait(companions, dsn=self._dsn, timeout=LIMIT)
+        delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
 
     def _compare(self) -> None:
         """Nobody writes meanwhile: this thread does, and the worker has nothing left to do."""
@@ -297,7 +375,7 @@ class Rounds:
             for tube, store in self._stores.items()
         }
         self.done["comparisons"] += 1
-        for tube in self._tubes:
+        for tube in NAMES:
             for key in sorted({*wanted[tube], *have[tube]}, key=str):
                 if wanted[tube].get(key) != have[tube].get(key):
                     raise Differs(self._told(tube, key, wanted[tube].get(key), have[tube].get(key)))

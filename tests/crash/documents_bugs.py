@@ -1,0 +1,222 @@
+"""Bugs of declared documents, each planted in one place; the random test has to find every one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from pytube.db.arrays import array_of
+from pytube.documents.model import Document, Link
+from pytube.faults import Point
+from pytube.model import OK, Batch, Id, KeyType, Pod, Result
+from pytube.pipeline import inflight
+from pytube.sinks.relations import RelationsSink
+from pytube.testing.memory import MemorySink
+from tests.crash.documents_rounds import Bug, Gate
+from tests.helpers.documents_shop import Conn
+
+_DELAY = 0.05
+"""Seconds until that comes which is too late."""
+
+
+# --- what was compiled -----------------------------------------------------------------------------
+
+
+def _leave_out(document: Document) -> Document:
+    """The relation of categories is followed by nobody."""
+    links = tuple(link for link in document.links if link.path is None or link.table.table != "categories")
+    return replace(document, links=links)
+
+
+_BY_OWN_ID = """
+    SELECT DISTINCT i.order_id AS key
+    FROM shop.product_categories AS j JOIN shop.order_items AS i ON i.product_id = j.product_id
+    WHERE j.id = ANY (%(keys)s::bigint[])
+"""
+
+
+def _by_own_id(document: Document) -> Document:
+    """A row of the join table touches its own id, which leads nowhere once the row is gone."""
+
+    def changed(link: Link) -> Link:
+        if link.path is None or link.table.table != "product_categories":
+            return link
+        return replace(link, column="id", path=_BY_OWN_ID, key_type=KeyType.BIGINT)
+
+    return replace(document, links=tuple(map(changed, document.links)))
+
+
+def _without_where(document: Document) -> Document:
+    """Columns of conditions do not count."""
+    forgotten = {"cancelled", "deleted_at", "owner_type"}
+
+    def changed(link: Link) -> Link:
+        return replace(link, columns=tuple(name for name in link.columns if name not in forgotten))
+
+    return replace(document, links=tuple(map(changed, document.links)))
+
+
+def _own_links_only(document: Document) -> Document:
+    """Relations are left to the writers."""
+    return replace(document, links=document.own)
+
+
+# --- our SQL ---------------------------------------------------------------------------------------
+
+
+def _sql(old: str, new: str) -> Callable[[Conn], None]:
+    """Have the text of what follows a table changed."""
+
+    def change(session: Conn) -> None:
+        found = session.execute(
+            "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'tube_private_capture_body'"
+        ).fetchone()
+        assert found is not None
+        assert old in found[0], "the text has changed: bring this bug up to date"
+        session.execute(found[0].replace(old, new).encode())
+
+    return change
+
+
+_IN_WRITER = """
+CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        PERFORM tube.tube_document_touch('{tube}', 'U', ARRAY(SELECT id FROM {root}));
+        RETURN NULL;
+    END IF;
+    PERFORM tube.tube_document_touch('{tube}', 'U', ARRAY({path}));
+    RETURN NULL;
+END
+$f$;
+CREATE TRIGGER resolve_{number} AFTER INSERT OR UPDATE OR DELETE ON {table}
+    FOR EACH ROW EXECUTE FUNCTION {function}();
+CREATE TRIGGER resolve_{number}_all BEFORE TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION {function}();
+"""
+
+
+def _resolve_in_writers(session: Conn, documents: Sequence[Document]) -> None:
+    """Who changes a relation touches the documents that it sees."""
+    relations = [(document, link) for document in documents for link in document.relations]
+    for number, (document, link) in enumerate(relations):
+        links = (
+            f"array_remove(ARRAY[CASE WHEN TG_OP <> 'INSERT' THEN OLD.{link.column} END,"
+            f" CASE WHEN TG_OP <> 'DELETE' THEN NEW.{link.column} END], NULL)"
+        )
+        assert link.path is not None
+        statement = _IN_WRITER.format(
+            function=f"shop.resolve_{number}",
+            number=number,
+            tube=document.name,
+            root=document.root.table,
+            table=link.table,
+            path=link.path.replace("%(keys)s", links).replace("%%", "%"),
+        )
+        session.execute(statement.encode())
+
+
+# --- the worker ------------------------------------------------------------------------------------
+
+
+def _purge_before_insert(patch: pytest.MonkeyPatch, _dsn: str) -> None:
+    """A relation is answered at once, and its documents are touched later, if the worker lives so long."""
+    send = RelationsSink.send
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def send_later(sink: RelationsSink, batch: Batch) -> None:
+        await asyncio.sleep(_DELAY)
+        await send(sink, batch)
+
+    async def answer(sink: RelationsSink, batch: Batch) -> Sequence[Result]:
+        task = asyncio.create_task(send_later(sink, batch))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return [OK] * len(batch)
+
+    patch.setattr(RelationsSink, "send", answer)
+
+
+def _older_snapshot(patch: pytest.MonkeyPatch, dsn: str) -> None:
+    """Paths are read as of the time when the one before was, as on a standby that lags."""
+    session = psycopg.connect(dsn, options="-c lock_timeout=1s")
+    session.isolation_level = IsolationLevel.REPEATABLE_READ
+    session.execute("SELECT 1")
+
+    async def touch(
+        sink: RelationsSink, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]
+    ) -> Result:
+        options = sink._options
+        try:
+            keys = [
+                row[0] for row in session.execute(path.encode(), {"keys": array_of(options.key_type, ids)})
+            ]
+        finally:
+            session.rollback()
+            session.execute("SELECT 1")
+        statement = f"SELECT tube_document_touch(%s, 'U', %s::{options.document_key_type}[])"
+        await connection.execute(statement.encode(), (options.tube, keys))
+        return OK
+
+    patch.setattr(RelationsSink, "_touch", touch)
+
+
+def _purge_newer_touches(patch: pytest.MonkeyPatch, dsn: str) -> None:
+    """With the pods whose documents were sent, those go whose keys are among them, whenever they came."""
+    sent: list[tuple[str, list[Id]]] = []
+    send, passed = MemorySink.send, Gate.passed
+
+    async def note(sink: MemorySink, batch: Batch) -> Sequence[Result]:
+        results = await send(sink, batch)
+        sent.append((batch.tube, [document.id for document in batch]))
+        return results
+
+    async def purge(gate: Gate, point: Point) -> None:
+        await passed(gate, point)
+        if point is Point.BEFORE_PURGE and sent:
+            with psycopg.connect(dsn, autocommit=True) as session:
+                while sent:
+                    tube, ids = sent.pop()
+                    session.execute(
+                        f"DELETE FROM tube.{tube} WHERE ids <> '{{}}' AND ids::text[] <@ %s".encode(),
+                        (list(map(str, ids)),),
+                    )
+
+    patch.setattr(MemorySink, "send", note)
+    patch.setattr(Gate, "passed", purge)
+
+
+def _read_before_mark(patch: pytest.MonkeyPatch, _dsn: str) -> None:
+    """A touch counts as delivered with a document that was read before it."""
+
+    def add(machine: inflight.InFlight, shard: Any, pod: Pod) -> None:
+        keys = dict.fromkeys(pod.ids)
+        machine._left[pod.seq] = len(keys)
+        for key in keys:
+            flight = next((one for one in shard.flights if key in one), None)
+            if flight is None:
+                machine._wait(shard, key, pod.seq)
+            else:
+                flight[key] = inflight._join(flight[key], pod.seq)
+
+    patch.setattr(inflight.InFlight, "_add_overlapping", add)
+
+
+BUGS = (
+    Bug("left-out relation", change=_leave_out),
+    Bug("old side forgotten", before=_sql("(VALUES (o.id, 1), (n.id, 2))", "(VALUES (n.id, 2))")),
+    Bug("own id instead of link values", change=_by_own_id),
+    Bug("columns of where forgotten", change=_without_where),
+    Bug("TRUNCATE forgotten", before=_sql("PERFORM <put>('D', ", "PERFORM ('D', ")),
+    Bug("purge before insert", patch=_purge_before_insert),
+    Bug("resolved with an older snapshot", patch=_older_snapshot),
+    Bug("resolved in the writer", change=_own_links_only, after=_resolve_in_writers),
+    Bug("purge of newer touches", patch=_purge_newer_touches),
+    Bug("read before mark", patch=_read_before_mark),
+)
