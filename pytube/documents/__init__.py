@@ -1,1 +1,1 @@
-"""Declared documents: `[document.NAME]` becomes a query, tables to follow, and paths back to the documents."""
+"""Declared documents: `[document.NAME]` as a query, tables to follow, and paths back to documents."""

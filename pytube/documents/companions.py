@@ -1,8 +1,9 @@
 """Which companion tube, and which shard of it, has the touches of each relation.
 
-A companion tube holds the values of links in place of ids, all of one type. Each shard is one relation. A tube
-follows a table by one column, so a table that is followed by two has its second one in a second companion. What is
-attached stays where it is: pods may wait there, and the shard alone tells what their values are.
+A companion tube holds the values of links in place of ids, all of one type. Each shard is one relation. A
+tube follows a table by one column, so a table that is followed by two has its second one in a second
+companion. What is attached stays where it is: pods may wait there, and the shard alone tells what their
+values are.
 """
 
 from __future__ import annotations

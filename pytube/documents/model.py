@@ -1,9 +1,10 @@
 """A declared document, once the catalogue has been asked: what its tubes follow, and what is sent.
 
-The words: a *link* is the column by which a row joins its parent in the document. A change of a row touches the
-link's values, old and new, never the row's own id: a row that is gone can't be looked up, and its link is all that
-leads back to the document. Where the link holds keys of the document, that touches the document. Any other link is
-a *relation*: its values are touched in a companion tube, and the *path* leads from them to the keys of the documents.
+The words: a *link* is the column by which a row joins its parent in the document. A change of a row touches
+the link's values, old and new, never the row's own id: a row that is gone can't be looked up, and its link
+is all that leads back to the document. Where the link holds keys of the document, that touches the
+document. Any other link is a *relation*: its values are touched in a companion tube, and the *path* leads
+from them to the keys of the documents.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Link:
     columns: tuple[str, ...]
     """An UPDATE that changes none of these changes no document. Sorted; has `column` and the primary key."""
     path: str | None
-    """A SELECT of the keys of documents, in one column and each once, that rows lead to whose link has one of the
-    values `%(keys)s`, an array of `key_type`. None: the values are keys of documents."""
+    """A SELECT of the keys of documents, in one column and each once, that rows lead to whose link has one of
+    the values `%(keys)s`, an array of `key_type`. None: the values are keys of documents."""
     sections: tuple[str, ...]
     """Where the file names the table, e.g. `document.orders.items`."""
     documents: tuple[float, float] = (1.0, 1.0)
