@@ -191,27 +191,29 @@ class _Values:
 
 def _read(node: Node, by: tuple[str, ...], values: _Values, gives: tuple[str, ...]) -> _Values:
     """The columns `gives` of the rows of a node that have the values in the columns `by`."""
-    alias, table = node.alias, node.table
+    alias, columns = node.alias, node.table.columns
     outs = ", ".join(f"{alias}.{quoted(name)} AS c{place}" for place, name in enumerate(gives, 1))
     condition = f" AND {node.condition}" if node.condition else ""
-    rows = f"SELECT {outs} FROM {table.sql} AS {alias} WHERE "
+    rows = f"SELECT {outs} FROM {node.table.sql} AS {alias} WHERE"
     if len(by) == 1:
-        source = values.sql if values.is_array else f"ARRAY({values.sql})"
-        column, origin = table.columns[by[0]], values.columns[0]
-        collation = needed_collation(column, origin)
-        if collation is not None:
-            source = f"({source}) COLLATE {collation}"
-        found = f"{rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0"
-        text = f"SELECT DISTINCT r.* FROM ({found}) AS r"
+        on = _is_among(alias, columns[by[0]], values)
+        text = f"SELECT DISTINCT r.* FROM ({rows} {on}{condition} OFFSET 0) AS r"
     else:
         on = " AND ".join(
-            comparison(
-                f"{alias}.{quoted(name)}", table.columns[name], f"v.c{place}", values.columns[place - 1]
-            )
+            comparison(f"{alias}.{quoted(name)}", columns[name], f"v.c{place}", values.columns[place - 1])
             for place, name in enumerate(by, 1)
         )
-        text = f"SELECT DISTINCT r.* FROM ({values.sql}) AS v, LATERAL ({rows}{on}{condition} OFFSET 0) AS r"
-    return _Values(text, tuple(table.columns[name] for name in gives))
+        lateral = f"LATERAL ({rows} {on}{condition} OFFSET 0) AS r"
+        text = f"SELECT DISTINCT r.* FROM ({values.sql}) AS v, {lateral}"
+    return _Values(text, tuple(columns[name] for name in gives))
+
+
+def _is_among(alias: str, column: Column, values: _Values) -> str:
+    source = values.sql if values.is_array else f"ARRAY({values.sql})"
+    collation = needed_collation(column, values.columns[0])
+    if collation is not None:
+        source = f"({source}) COLLATE {collation}"
+    return f"{alias}.{quoted(column.name)} = ANY ({source})"
 
 
 def _fan_out(path: Path, catalogue: Catalogue) -> tuple[float, float]:
