@@ -287,7 +287,7 @@ class _Builder:
     def _fill(self, node: Node, section: PartSection) -> None:
         if section.where is not None:
             found = self.expressions.condition(node.table, node.alias, section.where, f"{node.path}.where")
-            node.condition = found.sql
+            node.condition = f"({found.sql})"
             node.used |= found.columns
         if isinstance(section, ChildSection) and node.shape in {Shape.LIST, Shape.VALUE}:
             self._scalar(node, section)

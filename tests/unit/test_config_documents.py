@@ -102,15 +102,15 @@ def test_what_is_shown_is_what_could_be_written() -> None:
         (
             _ORDERS + _ITEMS + 'fields = ["x"]\ntre = { by = "x", as = "y", depth = 2 }',
             (
-                "key document.orders.items.tre: is a section of a child, which names its table by one or many; "
-                "did you mean tree?"
+                "key document.orders.items.tre: is a section of a child, which names its table by one or "
+                "many; did you mean tree?"
             ),
         ),
         (
             _ORDERS + '[document.orders.items]\nmny = "shop.items"\nfields = ["x"]',
             (
-                "key document.orders.items: is a section of a child, which names its table by one or many, not "
-                "by mny"
+                "key document.orders.items: is a section of a child, which names its table by one or many, "
+                "not by mny"
             ),
         ),
         (
@@ -125,8 +125,8 @@ def test_what_is_shown_is_what_could_be_written() -> None:
         (
             '[document.orders]\ntable = "orders"\nfields = ["id"]',
             (
-                "key document.orders.table: 'orders' does not name a table; expected schema.table, quoted as in "
-                "SQL"
+                "key document.orders.table: 'orders' does not name a table; expected schema.table, quoted as "
+                "in SQL"
             ),
         ),
         (
@@ -138,7 +138,8 @@ def test_what_is_shown_is_what_could_be_written() -> None:
         (
             _ORDERS + _ITEMS,
             (
-                'key document.orders.items: fields is missing; name the columns, or "*" for all; or write list '
+                'key document.orders.items: fields is missing; name the columns, or "*" for all; or write '
+                "list "
                 "or "
                 "value for a scalar"
             ),
@@ -154,8 +155,8 @@ def test_what_is_shown_is_what_could_be_written() -> None:
         (
             _ORDERS + _ITEMS + 'fields = ["x"]\nflatten = true',
             (
-                "key document.orders.items: flatten goes with one: an array has no fields that the parent could "
-                "take"
+                "key document.orders.items: flatten goes with one: an array has no fields that the parent "
+                "could take"
             ),
         ),
         (
@@ -209,8 +210,8 @@ def test_what_is_shown_is_what_could_be_written() -> None:
         (
             _ORDERS + '[tube.orders.enrich]\nmode = "row"',
             (
-                "key tube.orders.enrich: stands beside [document.orders], which says what is sent; take one of "
-                "them out"
+                "key tube.orders.enrich: stands beside [document.orders], which says what is sent; take one "
+                "of them out"
             ),
         ),
         (
