@@ -257,7 +257,10 @@ async def test_a_session_with_another_server(conn: Conn, make: Any) -> None:
     sink = await make()
     ask = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pytube relations'"
     before = conn.execute(ask).fetchall()
-    sent = batch({shards(conn)["customers.id"]: [1]}, Token(5, 1))
+    number = shards(conn)["customers.id"]
+    assert await sink.send(batch({number: [1]})) == [OK]
+    conn.execute("DELETE FROM orders")
+    sent = batch({number: [1]}, Token(5, 1))
     with pytest.raises(
         SinkUnavailable, match="knows term 0 of orders_relations, not 5; another one is opened"
     ):

@@ -370,6 +370,7 @@ async def test_who_wanted_a_session_before_a_discard_gets_none() -> None:
     await turn_over()
     opener.pool.discard()
     first.let_go()
+    second.let_go()
     with pytest.raises(DatabaseUnavailable, match="another server now, or was restarted"):
         await second.task
     await first.task
