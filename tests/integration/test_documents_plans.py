@@ -1,4 +1,7 @@
-"""Plans of declared documents do not depend on statistics: each table is read by what leads to its rows."""
+"""Plans of declared documents do not depend on statistics: each table is read by what leads to its rows.
+
+Only among indexes that have one column in several places a table of one page leaves nothing to choose by.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ CREATE TABLE shop.products (id bigint PRIMARY KEY, name text);
 CREATE TABLE shop.items (id bigint PRIMARY KEY, order_id bigint REFERENCES shop.orders,
     product_id bigint REFERENCES shop.products, price numeric);
 CREATE TABLE shop.categories (id bigint PRIMARY KEY, name text);
-CREATE TABLE shop.product_categories (product_id bigint REFERENCES shop.products,
-    category_id bigint REFERENCES shop.categories, PRIMARY KEY (product_id, category_id));
+CREATE TABLE shop.product_categories (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    product_id bigint REFERENCES shop.products, category_id bigint REFERENCES shop.categories);
 CREATE INDEX ON shop.items (price);
-CREATE INDEX ON shop.categories (name, id);
+CREATE INDEX ON shop.categories (name);
 """
 DECLARATION = """
 [document.orders]
@@ -86,17 +89,30 @@ def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def unled(connection: Conn, statement: str, parameter: str) -> list[str]:
     """The tables and indexes that the statement's generic plan reads as a whole."""
     text = statement.replace(f"%({parameter})s", "$1").replace("%%", "%")
-    connection.execute("DEALLOCATE ALL")
-    connection.execute(f"PREPARE documents (bigint[]) AS {text}".encode())
-    row = connection.execute("EXPLAIN (FORMAT JSON) EXECUTE documents ('{1}')").fetchone()
+    connection.execute("DEALLOCATE ALL", prepare=False)
+    connection.execute(f"PREPARE documents (bigint[]) AS {text}".encode(), prepare=False)
+    row = connection.execute("EXPLAIN (FORMAT JSON) EXECUTE documents ('{1}')", prepare=False).fetchone()
     assert row is not None
     found = list(scans(row[0][0]["Plan"]))
     assert found
     return [
-        str(scan.get("Index Name", scan.get("Relation Name")))
+        f"{scan.get('Index Name', scan.get('Relation Name'))} {scan.get('Index Cond', 'as a whole')}"
         for scan in found
-        if "Index Cond" not in scan and scan["Node Type"] != "Bitmap Heap Scan"
+        if not is_led(connection, scan)
     ]
+
+
+def is_led(connection: Conn, scan: dict[str, Any]) -> bool:
+    """Whether a scan begins with a value of its index' first column; by others all of it is read, too."""
+    if scan["Node Type"] == "Bitmap Heap Scan":
+        return True  # the scan of its index is below it
+    if "Index Cond" not in scan:
+        return False
+    row = connection.execute(
+        "SELECT pg_get_indexdef(%s::regclass, 1, true)", [f"shop.{scan['Index Name']}"], prepare=False
+    ).fetchone()
+    assert row is not None
+    return f"({row[0]} = " in scan["Index Cond"]
 
 
 @pytest.mark.every_server
@@ -109,7 +125,7 @@ def test_no_table_is_read_as_a_whole_whatever_the_statistics_say(session: Conn, 
         ("products", "g, 'p'"),
         ("items", "g, g, g, g"),
         ("categories", "g, 'k' || g"),
-        ("product_categories", "g, g"),
+        ("product_categories (product_id, category_id)", "g, g"),
     ):
         session.execute(
             f"INSERT INTO shop.{table} SELECT {values} FROM generate_series(1, {rows}) g".encode()
