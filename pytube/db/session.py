@@ -279,11 +279,14 @@ class SessionPool(Queries):
         Raises:
             DatabaseUnavailable: there is none to be had.
         """
+        came = time.monotonic()
         await self._wait_for_turn(use, reader)
         try:
             session = await self._take(settings)
             session.used_at = time.monotonic()
             try:
+                if came <= self._discarded_at:
+                    raise DatabaseUnavailable("Postgres is another server now, or was restarted")
                 await session.switch(settings)
                 yield session
             finally:
@@ -314,7 +317,11 @@ class SessionPool(Queries):
         return self.size - self._free
 
     def discard(self) -> None:
-        """Use none of the sessions that are open now again: they may be with a server that is left."""
+        """Use none of the sessions that are open now again: they may be with a server that is left.
+
+        Who wanted one before gets none either. What he would purge may have been done at that server, by a
+        sink that writes to the same database.
+        """
         self._discarded_at = time.monotonic()
         for session in self._idle:
             session.cut_off()

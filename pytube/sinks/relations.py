@@ -14,8 +14,9 @@ document's own tube. No document that changed is missed, under three conditions:
 3. The columns of a `where` count as links: a row that leaves a document by one is touched as if it had moved.
 
 No document is written here, so a send that comes late, or twice, harms nobody: documents are read once more.
-Hence the sink has no use for tokens. Nor need touches be on disk before they are answered: the pods are
-purged later, in the same database, so a crash that undoes the touches undoes the purge.
+Hence the sink has no use for tokens. But touches have to be where the pods are purged then. They are on disk
+when they are answered. And a session that has stayed with another server, as after a failover that left it
+open, does not know the term: the statement looks for it.
 
 Nothing is rejected. A relation that was parked would be documents that stay wrong.
 """
@@ -78,8 +79,8 @@ class RelationsOptions(SinkOptions):
 # the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only
 # while there is none, or relations would wait for as long as that.
 _TOUCH = """
-    SELECT r.declared, r.partitions, w.waiting,
-        CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions}
+    SELECT r.declared, r.partitions, l.epoch, w.waiting,
+        CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND l.epoch = %(epoch)s
                 AND w.waiting <= {most_waiting} THEN (
             SELECT tube_document_touch(%(tube)s, CASE WHEN count(*) > {backfill_above} THEN 'B' ELSE 'U' END,
                 array_agg(p.key::{key_type}))
@@ -87,6 +88,10 @@ _TOUCH = """
             ) AS p (key)
         ) END
     FROM tube_registry AS r
+    CROSS JOIN LATERAL (
+        SELECT tube_leader_epoch(c.tube, c.partitions, %(partition)s)
+        FROM tube_registry AS c WHERE c.tube = %(companion)s
+    ) AS l (epoch)
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(cardinality(n.ids)), 0)::bigint AS waiting
         FROM (VALUES (0), (1)) AS c (class)
@@ -192,7 +197,7 @@ class RelationsSink:
             if work.is_given_up or isinstance(failure, SinkTimeout) or pool is not self._pool:
                 break
             try:
-                answers[shard] = await self._resolve(work, pool, batch.tube, shard, ids)
+                answers[shard] = await self._resolve(work, pool, batch, shard, ids)
             except SinkError as error:
                 failure = error
         if failure is not None and not answers:
@@ -201,7 +206,7 @@ class RelationsSink:
         return [answers.get(document.shard, others) for document in batch]
 
     async def _resolve(
-        self, work: _Work, pool: SessionPool, tube: str, shard: int, ids: Sequence[Id]
+        self, work: _Work, pool: SessionPool, batch: Batch, shard: int, ids: Sequence[Id]
     ) -> Result:
         """Touch the documents that links of one relation lead to."""
         path = self._options.paths.get(shard)
@@ -210,8 +215,8 @@ class RelationsSink:
                 work.connection = session.connection
                 try:
                     if path is None:
-                        return await _pass_over(session.connection, tube, shard)
-                    return await self._retried(session.connection, path, ids)
+                        return await _pass_over(session.connection, batch.tube, shard)
+                    return await self._retried(session.connection, batch, path, ids)
                 except psycopg.Error as error:
                     raise self._failure(error, single=len(ids) == 1) from error
                 finally:
@@ -219,17 +224,24 @@ class RelationsSink:
         except DatabaseUnavailable as error:
             raise _unavailable(error) from error
 
-    async def _retried(self, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]) -> Result:
+    async def _retried(
+        self, connection: psycopg.AsyncConnection, batch: Batch, path: str, ids: Sequence[Id]
+    ) -> Result:
         for _ in range(_TRIES - 1):
             with suppress(*TRANSIENT):
-                return await self._touch(connection, path, ids)
-        return await self._touch(connection, path, ids)
+                return await self._touch(connection, batch, path, ids)
+        return await self._touch(connection, batch, path, ids)
 
-    async def _touch(self, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]) -> Result:
+    async def _touch(
+        self, connection: psycopg.AsyncConnection, batch: Batch, path: str, ids: Sequence[Id]
+    ) -> Result:
         options = self._options
         arguments = {
             "tube": options.tube,
             "digest": options.digest,
+            "companion": batch.tube,
+            "partition": batch.partition,
+            "epoch": batch.token.epoch,
             "keys": array_of(options.key_type, ids),
         }
         while True:
@@ -238,12 +250,18 @@ class RelationsSink:
             row = await cursor.fetchone()
             if row is None:
                 raise _unavailable(f"the tube {options.tube!r} is gone")
-            declared, self._partitions, waiting, touched = row
+            declared, self._partitions, epoch, waiting, touched = row
             reason = why_not_applied(options.tube, applied=declared, own=options.digest)
             if reason is not None:
                 raise SinkUnavailable(reason)
             if touched is not None:
                 return OK
+            if epoch != batch.token.epoch:
+                shut_down(connection)
+                raise _unavailable(
+                    f"its session was with a server that knows term {epoch} of {batch.tube}, not "
+                    f"{batch.token.epoch}; another one is opened"
+                )
             if self._partitions == assumed:
                 return self._put_off(waiting)
 
@@ -297,7 +315,7 @@ class RelationsSink:
             settings={
                 # A document that a policy hides would not be touched, in silence; this makes it an error.
                 "row_security": "off",
-                "synchronous_commit": "off",
+                "synchronous_commit": "on",
                 "statement_timeout": f"{int(options.timeout * _SHARE_OF_TIME * 1000)}ms",
             },
         )

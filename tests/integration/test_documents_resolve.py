@@ -1,4 +1,4 @@
-"""A configuration with declared documents: who reads or sends compiles them, and refuses what was not applied."""
+"""A configuration with declared documents: compiled where it is used, and refused if it was not applied."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
 from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, DatabaseUnavailable
+from pytube.web.parked import _explained as explained_in_browser
 from pytube.worker import Worker
 from tests.helpers import cli, order_documents
 from tests.helpers.database import preparing
@@ -29,9 +30,12 @@ CONFIG = """
 dsn = "{dsn}"
 [worker]
 election = "lease"
+receive_deadline = 1.0
+session_timeout = 3.0
 [tube.orders.sink]
 type = "jsonl"
 path = "{folder}/copy.jsonl"
+request_timeout = 2.0
 
 [document.orders]
 table = "public.orders"
@@ -69,11 +73,11 @@ def _prepared(dsn: str) -> None:
         conn.execute(order_documents.SCHEMA.encode())
 
 
-prepare = preparing(_prepared, "conn")
+prepare = preparing(_prepared, "folder")
 
 
 @pytest.fixture
-def folder(dsn: str, conn: Conn, tmp_path: Path) -> Path:
+def folder(dsn: str, tmp_path: Path) -> Path:
     """Where the configuration is; it was not applied."""
     (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=dsn, folder=tmp_path))
     return tmp_path
@@ -98,7 +102,7 @@ def change_file(folder: Path) -> None:
     file.write_text(file.read_text().replace('["id", "total"]', '["id", "total", "secret"]'))
 
 
-def test_documents_become_tubes(folder: Path, conn: Conn, applied: Document, dsn: str) -> None:
+def test_documents_become_tubes(folder: Path, applied: Document, dsn: str) -> None:
     config = resolve(load(folder / "pytube.toml"))
     enrich = config.tubes["orders"].enrich
     assert isinstance(enrich, DeclaredEnrich)
@@ -111,7 +115,8 @@ def test_documents_become_tubes(folder: Path, conn: Conn, applied: Document, dsn
     assert resolve(config) is config, "there is nothing left to resolve"
 
 
-def test_only_those_that_are_wanted(folder: Path, applied: Document) -> None:
+@pytest.mark.usefixtures("applied")
+def test_only_those_that_are_wanted(folder: Path) -> None:
     config = load(folder / "pytube.toml")
     assert resolve(config, ["others"]) is config
     assert "orders_relations" in resolve(config, ["orders"]).tubes
@@ -137,15 +142,22 @@ def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(load(folder / "pytube.toml"))
     assert str(caught.value) == said
-    for command in (["worker"], ["verify", "--tube", "orders"], ["explain", "--tube", "orders", "--key", "1"]):
+    for command in (
+        ["worker"],
+        ["verify", "--tube", "orders"],
+        ["explain", "--tube", "orders", "--key", "1"],
+    ):
         assert said in cli.run(*command, folder=folder, code=2).output, command
     apply(conn, compiled(conn, folder))
     change_file(folder)
-    with pytest.raises(ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"):
+    with pytest.raises(
+        ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"
+    ):
         resolve(load(folder / "pytube.toml"))
 
 
-def test_a_worker_asks_for_what_is_resolved(folder: Path, applied: Document) -> None:
+@pytest.mark.usefixtures("applied")
+def test_a_worker_asks_for_what_is_resolved(folder: Path) -> None:
     config = load(folder / "pytube.toml")
     with pytest.raises(ConfigError, match=r"call pytube\.documents\.resolve\.resolve\(config\)"):
         Worker(config)
@@ -154,7 +166,7 @@ def test_a_worker_asks_for_what_is_resolved(folder: Path, applied: Document) -> 
 
 
 @pytest.fixture
-def worker(folder: Path, applied: Document, conn: Conn) -> Iterator[None]:
+def worker(folder: Path, conn: Conn) -> Iterator[None]:
     """`pytube worker` that has delivered all orders."""
     conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
     process = cli.start("worker", "--tube", "orders", config=folder / "pytube.toml")
@@ -167,7 +179,8 @@ def worker(folder: Path, applied: Document, conn: Conn) -> Iterator[None]:
     assert process.returncode == 0, out + err
 
 
-def test_commands_know_the_document(folder: Path, conn: Conn, worker: None) -> None:
+@pytest.mark.usefixtures("applied", "worker")
+def test_commands_know_the_document(folder: Path, conn: Conn) -> None:
     conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
     conn.execute("UPDATE public.couriers SET name = 'new'")
     cli.run("wait", "--tube", "orders", folder=folder)
@@ -175,6 +188,9 @@ def test_commands_know_the_document(folder: Path, conn: Conn, worker: None) -> N
     said = cli.run_json("explain", "--tube", "orders", "--key", "1", folder=folder)
     assert said["source"]["document"]["courier"] == "new"
     assert said["source"]["document"] == said["sink"]["document"]
+    _, in_browser = explained_in_browser(load(folder / "pytube.toml"), "orders", 1, "1")
+    assert in_browser is not None
+    assert in_browser.source.document == said["source"]["document"]
     found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder)}
     assert "documents" not in found, "nothing is wrong with them"
     assert {found[f"sink of {tube}"]["level"] for tube in ("orders", "orders_relations")} == {"ok"}
@@ -182,7 +198,8 @@ def test_commands_know_the_document(folder: Path, conn: Conn, worker: None) -> N
     assert "orders_relations_2" in cli.run("status", folder=folder).output
 
 
-def test_the_doctor_says_that_a_file_was_not_applied(folder: Path, applied: Document) -> None:
+@pytest.mark.usefixtures("applied")
+def test_the_doctor_says_that_a_file_was_not_applied(folder: Path) -> None:
     change_file(folder)
     found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder, code=1)}
     assert found["documents"]["level"] == "fail"
@@ -192,9 +209,8 @@ def test_the_doctor_says_that_a_file_was_not_applied(folder: Path, applied: Docu
     assert found["tube orders"]["level"] == "ok"
 
 
-def test_a_worker_killed_between_touch_and_purge_loses_nothing(
-    folder: Path, applied: Document, conn: Conn
-) -> None:
+@pytest.mark.usefixtures("applied")
+def test_a_worker_killed_between_touch_and_purge_loses_nothing(folder: Path, conn: Conn) -> None:
     conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
     config = folder / "pytube.toml"
     first = cli.start("worker", config=config)

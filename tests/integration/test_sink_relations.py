@@ -61,10 +61,14 @@ def options(dsn: str, conn: Conn, more: Mapping[str, object] | None = None) -> d
     }
 
 
-def batch(keys: Mapping[int, list[Id]], **more: Any) -> Batch:
+TERM = Token(0, 1)
+"""That of a companion that nobody has led."""
+
+
+def batch(keys: Mapping[int, list[Id]], token: Token = TERM, **more: Any) -> Batch:
     """Links by relation."""
-    documents = [Document(shard, id_, b"null", Token(1, 1), 1) for shard, ids in keys.items() for id_ in ids]
-    return Batch("orders_relations", 0, Token(1, 1), documents, **more)
+    documents = [Document(shard, id_, b"null", TERM, 1) for shard, ids in keys.items() for id_ in ids]
+    return Batch("orders_relations", 0, token, documents, **more)
 
 
 def touched(conn: Conn) -> dict[str, set[int]]:
@@ -159,6 +163,8 @@ async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any)
 async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
     sink = await make()
     sent = batch({shards(conn)["customers.id"]: [1]})
+    assert await sink.send(sent) == [OK]
+    conn.execute("DELETE FROM orders")
     conn.execute("SELECT tube_document_declare('orders', 'another')")
     with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
         await sink.send(sent)
@@ -244,6 +250,25 @@ async def test_a_lost_session(conn: Conn, make: Any) -> None:
     with pytest.raises(SinkTimeout):
         await sending
     assert await sink.send(batch({number["products.id"]: [1]})) == [OK], "by another session"
+
+
+async def test_a_session_with_another_server(conn: Conn, make: Any) -> None:
+    """After a failover that left it open, what it touches is lost, and the pods would be purged."""
+    sink = await make()
+    ask = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pytube relations'"
+    before = conn.execute(ask).fetchall()
+    number = shards(conn)["customers.id"]
+    assert await sink.send(batch({number: [1]})) == [OK]
+    conn.execute("DELETE FROM orders")
+    sent = batch({number: [1]}, Token(5, 1))
+    with pytest.raises(
+        SinkUnavailable, match="knows term 0 of orders_relations, not 5; another one is opened"
+    ):
+        await sink.send(sent)
+    assert touched(conn) == {}
+    conn.execute("UPDATE tube_leader SET epoch = 5 WHERE tube = 'orders_relations'")
+    assert await sink.send(sent) == [OK]
+    assert not set(before) & set(conn.execute(ask).fetchall())
 
 
 async def test_policies_do_not_hide_rows_in_silence(conn: Conn, dsn: str, make: Any) -> None:

@@ -361,6 +361,24 @@ async def test_after_a_discard_no_session_of_before_is_used_again() -> None:
     assert [session.number for session in opener.open_ones] == [2]
 
 
+async def test_who_wanted_a_session_before_a_discard_gets_none() -> None:
+    """Not of those that are opened after it either: what they are for may have begun at the other server."""
+    opener = Opener(1)
+    first = Borrower(opener)
+    await turn_over()
+    second = Borrower(opener)
+    await turn_over()
+    opener.pool.discard()
+    first.let_go()
+    second.let_go()
+    with pytest.raises(DatabaseUnavailable, match="another server now, or was restarted"):
+        await second.task
+    await first.task
+    assert await opener.pool.rows("SELECT 1") == [(1, "SELECT 1")], (
+        "the session is kept for those who come now"
+    )
+
+
 # --- any order of what can happen ------------------------------------------------------------------
 
 
