@@ -1,6 +1,10 @@
 """Waits until what was committed is at the sinks: "read your writes" for those who read the copy.
 
 How the tube tells, and why nothing is missed, stands in sql/pods/wait.sql.
+
+A change may wait in a companion of the tube (sql/tubes/documents.sql), until a worker has touched in the tube
+what it leads to. These touches have later numbers. So the companions are waited for first, and the tube up to
+a number that is read then.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
@@ -40,6 +44,7 @@ WRITTEN: LiteralString = """
     SELECT pg_catalog.pg_current_wal_insert_lsn() >= %(lsn)s::pg_lsn,
         pg_catalog.pg_current_wal_insert_lsn()::text
 """
+COMPANIONS: LiteralString = "SELECT c FROM tube_companions(%(tube)s) AS c"
 HOLDERS: LiteralString = "SELECT tube_settle_holders(%(tube)s)"
 ARE_GONE: LiteralString = "SELECT tube_settle_left(%(tube)s, %(holders)s)"
 LEFT: LiteralString = "SELECT partition, partitions, least_seq FROM tube_undelivered(%(tube)s, %(seq)s)"
@@ -58,9 +63,10 @@ class Delivered:
 
     tubes: tuple[str, ...]
     seq: int
-    """All touches up to it have left the tubes."""
+    """All touches up to it have left the tubes and their companions, and so have those that they led to."""
     parked: int
-    """Keys that are parked in these tubes, so that their documents are not at the sink; 1000 at most."""
+    """Keys that are parked in these tubes or their companions, so that documents are not at the sink; at most
+    1000 of each."""
     seconds: float
 
 
@@ -149,6 +155,8 @@ async def wait_async(
 class _Behind:
     """What is left of one tube."""
 
+    up_to: int
+    """The seq that is waited for."""
     partitions: int
     seqs: dict[int, int] = field(default_factory=dict)
     """The least seq of each partition that is behind."""
@@ -161,6 +169,8 @@ class Waiter:
         """`connection` has our schema in its search path."""
         self._connection = connection
         self._tubes = tubes
+        self._companions: dict[str, str] = {}
+        """By their names, the tubes that they belong to."""
         self._of_channel: dict[str, str] = {}
         self._behind: dict[str, _Behind] = {}
 
@@ -168,6 +178,9 @@ class Waiter:
         """The seq to wait for. Both None: that of all that was committed before this call."""
         if await self._value(IS_STANDBY):
             raise UsageError("this server is a standby, where deliveries show late; connect to the primary")
+        for tube in self._tubes:
+            for (companion,) in await self._rows(COMPANIONS, {"tube": tube}):
+                self._companions[companion] = tube
         drawn = int(await self._value(DRAWN))
         if seq is None and lsn is None:
             return drawn
@@ -185,35 +198,46 @@ class Waiter:
         return drawn if seq is None else seq
 
     async def wait_for(self, seq: int, ends: float) -> None:
-        """Return when no touch up to `seq` is left; `WaitTimeout` at `ends`, of `time.monotonic()`."""
-        await self._look(self._tubes, seq)
+        """Return when no touch up to `seq` is left, nor one that it led to; `begin` was called before.
+
+        Raises:
+            WaitTimeout: at `ends`, of `time.monotonic()`.
+        """
+        targets = dict.fromkeys(self._tubes, seq)
+        if self._companions:
+            await self._drained(dict.fromkeys(self._companions, seq), ends)
+            # What was purged there had committed its touches before.
+            targets |= dict.fromkeys(self._companions.values(), int(await self._value(DRAWN)))
+        await self._drained(targets, ends)
+
+    async def _drained(self, targets: Mapping[str, int], ends: float) -> None:
+        """Return when each of some tubes has no touch left up to its seq."""
+        await self._look(targets)
         if self._behind:
-            await self._watch()
-            await self._look(self._tubes, seq)
+            await self._watch(targets)
+            await self._look(targets)
         pause = _FIRST_PAUSE
         while self._behind:
             left = ends - time.monotonic()
             if left <= 0:
-                raise WaitTimeout(await self._why(seq))
+                raise WaitTimeout(await self._why())
             asked = time.monotonic()
-            if await self._notified(seq, min(pause, left)):
-                pause = _FIRST_PAUSE
-            else:
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            told = await self._notified(min(pause, left))
+            pause = _FIRST_PAUSE if told else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(max(0.0, _LEAST_PAUSE - (time.monotonic() - asked)))
-            await self._look(list(self._behind), seq)
+            await self._look({tube: targets[tube] for tube in self._behind})
 
     async def parked(self) -> list[tuple[str, int, int, str]]:
-        """Of each tube that has parked keys: its name, how many, and shard and id of one."""
+        """Of each tube and companion that has parked keys: its name, how many, and shard and id of one."""
         found = []
-        for tube in self._tubes:
+        for tube in dict.fromkeys([*self._tubes, *self._companions]):
             for count, shard, key in await self._rows(PARKED, {"tube": tube}):
                 found.append((tube, count, shard, key))
         return found
 
     async def _settle(self, ends: float) -> None:
         """Wait until everyone who may have drawn a number so far has committed or rolled back."""
-        for tube in self._tubes:
+        for tube in dict.fromkeys([*self._tubes, *self._companions]):
             holders = await self._value(HOLDERS, {"tube": tube})
             while holders and not await self._value(ARE_GONE, {"tube": tube, "holders": holders}):
                 if time.monotonic() >= ends:
@@ -223,9 +247,9 @@ class Waiter:
                     )
                 await asyncio.sleep(_SETTLE_PAUSE)
 
-    async def _watch(self) -> None:
+    async def _watch(self, tubes: Iterable[str]) -> None:
         """Have purges notify us."""
-        for tube in self._tubes:
+        for tube in tubes:
             channel = str(await self._value(CHANNEL, {"tube": tube}))
             self._of_channel[channel] = tube
             try:
@@ -234,27 +258,27 @@ class Waiter:
             except psycopg.errors.LockNotAvailable:
                 continue  # a purge hangs; then we look now and then
 
-    async def _look(self, tubes: Sequence[str], seq: int) -> None:
-        for tube in tubes:
+    async def _look(self, targets: Mapping[str, int]) -> None:
+        for tube, seq in targets.items():
             rows = await self._rows(LEFT, {"tube": tube, "seq": seq})
             self._behind.pop(tube, None)
             if rows:
-                self._behind[tube] = _Behind(rows[0][1], {row[0]: row[2] for row in rows})
+                self._behind[tube] = _Behind(seq, rows[0][1], {row[0]: row[2] for row in rows})
 
-    async def _notified(self, seq: int, pause: float) -> bool:
+    async def _notified(self, pause: float) -> bool:
         """Wait for a notification by which a tube may be done, for `pause` seconds at most."""
         deadline = time.monotonic() + pause
         while (left := deadline - time.monotonic()) > 0:
             heard = False
             async for notification in self._connection.notifies(timeout=left, stop_after=1):
                 heard = True
-                if self._may_be_done(notification, seq):
+                if self._may_be_done(notification):
                     return True
             if not heard:
                 return False
         return False
 
-    def _may_be_done(self, notification: psycopg.Notify, seq: int) -> bool:
+    def _may_be_done(self, notification: psycopg.Notify) -> bool:
         """Note what a purge says of its partition; whether its tube is worth a look."""
         behind = self._behind.get(self._of_channel.get(notification.channel, ""))
         numbers = notification.payload.split()
@@ -263,13 +287,13 @@ class Waiter:
         partitions, partition, least = map(int, numbers)
         if partitions != behind.partitions:
             return True  # the tube was repartitioned
-        if least and least <= seq:
+        if least and least <= behind.up_to:
             behind.seqs[partition] = least
         else:
             behind.seqs.pop(partition, None)
         return not behind.seqs
 
-    async def _why(self, seq: int) -> str:
+    async def _why(self) -> str:
         """One sentence for each tube that is behind."""
         sentences = []
         for tube, behind in self._behind.items():
@@ -283,9 +307,11 @@ class Waiter:
             except psycopg.errors.InsufficientPrivilege:  # a writer's role
                 parts = [str(partition) for partition in sorted(behind.seqs)]
             least, count = min(behind.seqs.values()), behind.partitions
+            main = self._companions.get(tube)
+            whose = "" if main is None else f", a companion of tube {main!r},"
             sentences.append(
-                f"tube {tube!r} still holds touches up to seq {seq}, the first with seq {least}, "
-                f"in {len(parts)} of {count} partitions: {'; '.join(parts[:5])}"
+                f"tube {tube!r}{whose} still holds touches up to seq {behind.up_to}, "
+                f"the first with seq {least}, in {len(parts)} of {count} partitions: {'; '.join(parts[:5])}"
                 + ("; …" if len(parts) > 5 else "")
             )
         return ". ".join(sentences)

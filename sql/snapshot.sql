@@ -8316,6 +8316,38 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_relations_waiting(tube text, most integer DEFAULT 1000) RETURNS TABLE(companion text, pods bigint, links bigint, since timestamp with time zone, parked bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_indexscan TO 'on'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    there text;
+BEGIN
+    FOR companion IN SELECT c FROM tube_companions(tube) AS c LOOP
+        SELECT string_agg(format('(SELECT q.ids, q.ts FROM %s AS q WHERE %s'
+            ' AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY q.seq LIMIT $1)',
+            tube_private_qualify(companion), s.slice, c.class), ' UNION ALL ')
+        INTO there
+        FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p,
+            unnest((tube_private_slices(r.tube, r.partitions, p)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+        WHERE r.tube = companion;
+        EXECUTE format('SELECT count(*), sum(cardinality(u.ids)), min(u.ts) FROM (SELECT * FROM (%s) AS w LIMIT $1) AS u'
+            ' WHERE u.ids <> ''{}''', there) INTO pods, links, since USING most;
+        parked := coalesce((SELECT p.parked FROM tube_delivered_parked(companion) AS p), 0);
+        IF pods > 0 OR parked > 0 THEN
+            links := coalesce(links, 0);
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Counts what waits in the companions of a tube, which may change any of its documents.';
+
 CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -10668,6 +10700,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) 
 REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_relations_waiting(tube text, most integer) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_resume(tube text, in_partition integer) TO tube_admin;

@@ -2,7 +2,7 @@
 
 A key may differ only because its change is on the way. So a key that differs is looked at again:
 
-1. wait until no pod committed so far holds it; read the sink (S1), then the source (D1);
+1. wait until no pod committed so far holds it, nor may lead to it; read the sink (S1), then the source (D1);
 2. wait again, which covers whatever D1 shows; read the sink (S2), and the source (D2).
 
 If S2 equals D1, the key was on the way. If S1 and S2 are the same write and D1 and D2 the same document, the
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytube.comparison import Difference, decode, equal
@@ -27,12 +27,17 @@ from pytube.verify.sides import Now, Source
 _ROUNDS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two looks at what waits."""
+_UNRESOLVED = """
+    SELECT EXISTS (SELECT FROM tube_companions(%(tube)s) AS c, tube_undelivered(c, %(seq)s))
+"""
 _WAITING = "SELECT shard, id FROM tube_keys_waiting(%(tube)s, %(seq)s, %(shards)s, %(ids)s)"
 _SINK_TRIES = 4
 _SINK_PAUSE = 0.5
 """Seconds before the sink is read again that did not answer, doubled each time."""
 
 _Answers = Mapping[Key, Stored]
+_Told = tuple[int, str]
+"""A key as the database tells it."""
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class Judged:
 
     differing: dict[Key, Difference] = field(default_factory=dict)
     waiting: list[Key] = field(default_factory=list)
-    """Those that wait in the tube, and were not delivered in time."""
+    """Those that wait in the tube, or may do so in a companion of it, and were not delivered in time."""
     changing: list[Key] = field(default_factory=list)
     """Those that were other ones each time."""
     skipped: list[Key] = field(default_factory=list)
@@ -156,29 +161,41 @@ class Comparer:
         """Wait until no touch of these keys waits that was committed before; without those that still do.
 
         Only for these: others may wait for hours in a long queue, and the touches of a repair are among them.
+        But what waits in a companion of the tube may lead to any key.
         """
         if not keys:
             return []
         ends = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
-        drawn = int(await self._source.pool.value(DRAWN))
-        while True:
-            shards, ids = zip(*keys, strict=True)
-            arguments = {
-                "tube": self._source.tube,
-                "seq": drawn,
-                "shards": list(shards),
-                "ids": [str(key) for key in ids],
-            }
-            waiting = {(row[0], row[1]) for row in await self._source.pool.rows(_WAITING, arguments)}
-            if not waiting or time.monotonic() >= ends:
-                break
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        waiting = await self._waiting(keys, ends)
         if waiting:
             self._patience = 0.0
             judged.waiting += [key for key in keys if (key[0], str(key[1])) in waiting]
         return [key for key in keys if (key[0], str(key[1])) not in waiting]
+
+    async def _waiting(self, keys: Sequence[Key], ends: float) -> set[_Told]:
+        """Those that wait; asked again until it is none, or until `ends`."""
+        shards = [shard for shard, _ in keys]
+        ids = [str(key) for _, key in keys]
+
+        async def unresolved(drawn: int) -> set[_Told]:
+            there = await self._source.pool.value(_UNRESOLVED, {"tube": self._source.tube, "seq": drawn})
+            return set(zip(shards, ids, strict=True)) if there else set()
+
+        async def undelivered(drawn: int) -> set[_Told]:
+            arguments = {"tube": self._source.tube, "seq": drawn, "shards": shards, "ids": ids}
+            return {(row[0], row[1]) for row in await self._source.pool.rows(_WAITING, arguments)}
+
+        # What the companions led to has later numbers than what waited there.
+        return await self._ask(unresolved, ends) or await self._ask(undelivered, ends)
+
+    async def _ask(self, look: Callable[[int], Awaitable[set[_Told]]], ends: float) -> set[_Told]:
+        """What is found with the number that is the last one now; again until nothing is, or until `ends`."""
+        pause = _FIRST_PAUSE
+        drawn = int(await self._source.pool.value(DRAWN))
+        while (found := await look(drawn)) and time.monotonic() < ends:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return found
 
 
 def difference(body: bytes | None, stored: Stored) -> Difference | None:

@@ -94,6 +94,43 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_companions IS 'Lists the companions of a tube.';
 
+-- tube_relations_waiting: what waits in the companions of a tube, or is parked there. Which documents it leads to is found
+-- out when it is its turn, so it may be any.
+--
+-- Arguments: tube; most: of each companion, at most so many pods are counted.
+-- Result: a row per companion in which something waits or is parked: the companion; pods: that wait; links: in them; since: the
+--   least time of a pod among them; parked: links that are parked, 1000 at most.
+-- Errors: TU102 unknown tube; TU111 it is an outbox.
+CREATE OR REPLACE FUNCTION :"schema".tube_relations_waiting(tube text, most integer = 1000) RETURNS TABLE (
+    companion text, pods bigint, links bigint, since timestamptz, parked bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
+SET enable_seqscan = off -- a queue's statistics are never right
+SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off AS $$
+DECLARE
+    there text;
+BEGIN
+    FOR companion IN SELECT c FROM tube_companions(tube) AS c LOOP
+        SELECT string_agg(format('(SELECT q.ids, q.ts FROM %s AS q WHERE %s'
+            ' AND (CASE WHEN q.op = ''B'' THEN 1 ELSE 0 END) = %s ORDER BY q.seq LIMIT $1)',
+            tube_private_qualify(companion), s.slice, c.class), ' UNION ALL ')
+        INTO there
+        FROM tube_registry AS r, generate_series(0, r.partitions - 1) AS p,
+            unnest((tube_private_slices(r.tube, r.partitions, p)).slices) AS s (slice), generate_series(0, 1) AS c (class)
+        WHERE r.tube = companion;
+        EXECUTE format('SELECT count(*), sum(cardinality(u.ids)), min(u.ts) FROM (SELECT * FROM (%s) AS w LIMIT $1) AS u'
+            ' WHERE u.ids <> ''{}''', there) INTO pods, links, since USING most;
+        parked := coalesce((SELECT p.parked FROM tube_delivered_parked(companion) AS p), 0);
+        IF pods > 0 OR parked > 0 THEN
+            links := coalesce(links, 0);
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
+    'Counts what waits in the companions of a tube, which may change any of its documents.';
+
 -- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
 --
 -- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.

@@ -112,6 +112,59 @@ def test_it_differs_and_nothing_is_on_its_way(conn: Conn, config: Config) -> Non
     assert "The two differ, in n, and nothing is on its way: touch the key" in found.sentences[-1]
 
 
+@pytest.fixture
+def companion(conn: Conn, config: Config) -> str:
+    """Of the tube, in which nothing waits; the sink holds an old document."""
+    conn.execute("SELECT tube_companion_ensure('t', 't_relations', 'text')")
+    write(config, {"name": "Ada", "n": 0, "id": 42}, (lead(conn).epoch, 7))
+    conn.execute("DELETE FROM t")
+    return "t_relations"
+
+
+def test_what_waits_in_a_companion_may_lead_to_it(conn: Conn, config: Config, companion: str) -> None:
+    assert ask(config).sentences[-1].startswith("The two differ, in n, and nothing is on its way")
+    conn.execute("SELECT t_relations_touch(3, '{a,b}', 'U'), t_relations_touch(4, '{c}', 'B')")
+    found = ask(config)
+    assert [(one.companion, one.pods, one.links, one.parked) for one in found.relations] == [
+        (companion, 2, 3, 0)
+    ]
+    assert found.sentences[0] == "No touch of it waits in the tube."
+    assert found.sentences[1].startswith("In t_relations, 3 changed links of relations are waiting, for ")
+    assert found.sentences[-1] == (
+        "The two differ, in n; the change may be on its way, by what waits or is parked in t_relations."
+    )
+    write(config, {"name": "Ada", "n": 1, "id": 42}, (found.epoch or 0, 8))
+    found = ask(config)
+    assert not found.is_settled
+    assert found.sentences[-1] == (
+        "The sink holds what the source would send now. What waits brings nothing new."
+    )
+
+
+def test_what_is_parked_in_a_companion_may_lead_to_it(conn: Conn, config: Config, companion: str) -> None:
+    park(conn, acquire(conn, Claim(tube=companion)), park_item(7, shard=3))
+    found = ask(config)
+    assert [(one.companion, one.pods, one.waits, one.parked) for one in found.relations] == [
+        (companion, 0, None, 1)
+    ]
+    assert found.sentences[1] == (
+        "In t_relations, 1 changed link of relations is parked, and may lead to this key "
+        "(`pytube park list --tube t_relations`)."
+    )
+    assert "the change may be on its way" in found.sentences[-1]
+
+
+@pytest.mark.usefixtures("companion")
+def test_no_more_of_a_companion_is_counted_than_it_has_to(
+    conn: Conn, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[explain.__module__], "MOST_RELATIONS", 2)
+    monkeypatch.setattr(sys.modules[Explanation.__module__], "MOST_RELATIONS", 2)
+    for shard in range(3):
+        conn.execute("SELECT t_relations_touch(%s, '{a,b}', 'U')", [shard])
+    assert ask(config).sentences[1].startswith("In t_relations, at least 4 changed links of relations")
+
+
 def test_it_is_parked(conn: Conn, config: Config) -> None:
     park(conn, lead(conn), park_item(42, shard=1))
     conn.execute("DELETE FROM t")

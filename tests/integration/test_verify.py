@@ -140,6 +140,35 @@ def test_what_waits_without_a_worker_is_neither_equal_nor_different(copy: Copy) 
     assert report.not_checked[0].startswith("keys that seem to differ and were not delivered in time: 1 wait")
 
 
+async def test_what_waits_in_a_companion_may_lead_to_any_key(copy: Copy) -> None:
+    """So it is waited for first, and then for what it led to, which has later numbers."""
+    await asyncio.to_thread(copy.deliver)
+    copy.conn.execute("SELECT tube_companion_ensure('t', 't_relations', 'bigint')")
+    copy.conn.execute("SELECT t_relations_touch(3, '{1}', 'U')")
+    await asyncio.to_thread(copy.deliver, {5: {"id": 5, "n": 0}}, counter=2)
+    report = await check(copy, patience=0.05)
+    assert (report.different, report.examples) == (0, {"waiting": [(0, 5)]})
+
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+
+    def has_asked(function: str) -> bool:
+        row = copy.conn.execute(asked, [f"%{function}(%"]).fetchone()
+        return row is not None and row[0] > 0
+
+    task = asyncio.create_task(check(copy, patience=60))
+    await wait_until_async(lambda: task.done() or has_asked("tube_companions"))
+    assert not task.done()
+    with copy.conn.transaction():  # as a worker does, only that it commits twice
+        copy.conn.execute("SELECT tube_document_touch('t', 'U', ARRAY[5]::bigint[])")
+        copy.conn.execute("DELETE FROM t_relations")
+    await wait_until_async(lambda: task.done() or has_asked("tube_keys_waiting"))
+    done, _ = await asyncio.wait({task}, timeout=0.1)
+    assert not done
+    await asyncio.to_thread(copy.deliver, counter=3)
+    copy.conn.execute("DELETE FROM t")
+    assert (await task).is_equal
+
+
 async def test_no_false_alarm_while_rows_change_and_a_worker_delivers(copy: Copy) -> None:
     """And what really differs is found all the same."""
     await asyncio.to_thread(copy.deliver)

@@ -20,6 +20,7 @@ from tests.helpers.terms import (
     TUBE,
     Claim,
     Conn,
+    Term,
     acquire,
     make_tube,
     mark,
@@ -136,6 +137,90 @@ async def test_several_tubes(dsn: str, conn: Conn) -> None:
     touch(conn, tube="other")
     with pytest.raises(WaitTimeout, match="tube 'other' still holds touches"):
         await wait_async([TUBE, "other"], dsn=dsn, timeout=0.01)
+
+
+COMPANION = f"{TUBE}_relations"
+
+
+@pytest.fixture
+def related(conn: Conn) -> Conn:
+    """A session; the tube follows a table, and has a companion, both with one partition."""
+    make_tube(conn)
+    conn.execute("CREATE TABLE public.item (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached(%s, 'public.item', 0)", [TUBE])
+    conn.execute("SELECT tube_companion_ensure(%s, %s, 'bigint')", (TUBE, COMPANION))
+    return conn
+
+
+def resolve(conn: Conn, *ids: int) -> tuple[Term, list[int]]:
+    """Touch documents as a worker does with what waits in the companion; how to purge that."""
+    term = acquire(conn, Claim(tube=COMPANION))
+    marked = [pod.seq for pod in mark(conn, term)]
+    conn.execute("SELECT tube_document_touch(%s, 'U', %s::bigint[])", (TUBE, list(ids)))
+    return term, marked
+
+
+async def test_a_change_waits_in_a_companion_and_then_as_touches_of_documents(
+    dsn: str, related: Conn
+) -> None:
+    touch(related, tube=COMPANION)
+    seq = scalar(related, "SELECT tube_settle_seq()")
+    async with waiting(dsn, related) as task:
+        term = acquire(related)
+        touch(related)
+        purge(related, term, [pod.seq for pod in mark(related, term)])  # the tube is empty
+        done, _ = await asyncio.wait({task}, timeout=0.05)
+        assert not done
+        purge(related, *resolve(related, 1, 2))
+        await wait_until_async(lambda: task.done() or scalar(related, WATCHERS) >= 32)
+        assert not task.done()
+        touch(related)  # later: not waited for
+        first = mark(related, term)[0].seq
+        purge(related, term, [first])
+        result = await task
+    assert (result.seq, result.tubes) == (seq, (TUBE,))
+
+
+async def test_only_a_tube_with_companions_is_waited_for_longer(dsn: str, related: Conn) -> None:
+    """What comes to another one meanwhile is not waited for."""
+    make_tube(related, "other")
+    touch(related, tube=COMPANION)
+    task = asyncio.create_task(wait_async([TUBE, "other"], dsn=dsn))
+    await wait_until_async(lambda: task.done() or scalar(related, WATCHERS) >= 16)
+    touch(related, tube="other")
+    purge(related, *resolve(related))
+    assert (await task).tubes == (TUBE, "other")
+
+
+async def test_a_seq_waits_for_writers_of_a_companion(dsn: str, related: Conn, connect: Connect) -> None:
+    late = connect()
+    late.execute("BEGIN")
+    touch(late, tube=COMPANION)
+    seq = scalar(related, "SELECT tube_settle_seq()")
+    with pytest.raises(WaitTimeout, match=f"1 transaction that wrote to tube '{COMPANION}' is still open"):
+        await wait_async(TUBE, dsn=dsn, seq=seq, timeout=0)
+    task = asyncio.create_task(wait_async(TUBE, dsn=dsn, seq=seq))
+    late.execute("COMMIT")
+    await wait_until_async(lambda: task.done() or scalar(related, WATCHERS) >= 16)
+    assert not task.done()
+    purge(related, *resolve(related))
+    assert (await task).seq == seq
+
+
+@pytest.mark.parametrize("role", ["postgres", "tube_writer"])
+async def test_the_timeout_says_that_a_companion_is_behind(dsn: str, related: Conn, role: str) -> None:
+    touch(related, tube=COMPANION)
+    login = psycopg.conninfo.make_conninfo(dsn, options=f"-c role={role}")
+    says = f"tube '{COMPANION}', a companion of tube '{TUBE}', still holds touches up to seq 1, .* partition"
+    with pytest.raises(WaitTimeout, match=says):
+        await wait_async(TUBE, dsn=login, timeout=0)
+
+
+async def test_what_is_parked_in_a_companion_is_not_at_the_sink(dsn: str, related: Conn) -> None:
+    park(related, acquire(related, Claim(tube=COMPANION)), park_item(7, shard=4))
+    with pytest.raises(KeysParked, match=f"1 in tube '{COMPANION}', as shard 4 id 7"):
+        await wait_async(TUBE, dsn=dsn)
+    assert (await wait_async(TUBE, dsn=dsn, ignore_parked=True)).parked == 1
 
 
 async def test_parked_keys_are_not_at_the_sink(dsn: str, conn: Conn) -> None:

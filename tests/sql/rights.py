@@ -138,6 +138,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_pods_reset": SERVES,
     "tube_pods_sql": SERVES,
     "tube_pods_unpark": SERVES,
+    "tube_relations_waiting": LOOKS_ON,
     "tube_seq_advance": ADMINISTERS,
     "tube_settle_done": SERVES,
     "tube_settle_holders": {*LOOKS_ON, WRITER},
