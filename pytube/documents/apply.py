@@ -34,6 +34,7 @@ _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, tr
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
+_OUTBOX: Final = "SELECT o.outbox FROM {s}.outbox_list() AS o WHERE o.outbox = %(name)s"
 _OID: Final = """
     SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
@@ -91,7 +92,11 @@ class Documents:
 
     def plan(self, document: Document | None, name: str, *, stays: bool = False) -> Plan:
         """As `plan`, of what is there now."""
-        return plan(document, name, self.tubes(), predicates=self._predicates(), stays=stays)
+        with explained(), translated():
+            if self._rows(_OUTBOX, name=name):
+                raise UsageError(f"document.{name}: {name} is an outbox; give the document another name")
+            predicates = self._predicates()
+        return plan(document, name, self.tubes(), predicates=predicates, stays=stays)
 
     def check_rights(self, plans: Sequence[Plan]) -> None:
         """Refuse to begin what this role can't end: who attaches a table needs the rights of its owner.
@@ -261,8 +266,10 @@ class Documents:
         return int(row[0])
 
     def _predicates(self) -> dict[str, str]:
-        with explained(), translated():
-            return dict(self._connection.execute(within(_PREDICATES, self._schema)).fetchall())
+        return dict(self._rows(_PREDICATES))
+
+    def _rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(within(query, self._schema), arguments).fetchall()
 
     def _value(self, query: LiteralString, **arguments: Any) -> None:
         self._connection.execute(within(query, self._schema), arguments)

@@ -269,11 +269,12 @@ def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mappi
         UsageError: any other reason.
     """
     name = document.name
-    if len(name.encode()) > _LONGEST:
-        raise UsageError(
-            f"document.{name}: its name has {len(name.encode())} bytes, and a tube's name has at most "
-            f"{_LONGEST}; give it a shorter one"
-        )
+    for one in (name, *(companion.name for companion in companions_of(document, tubes))):
+        if len(one.encode()) > _LONGEST:
+            raise UsageError(
+                f"document.{name}: its tube {one} would have a name of {len(one.encode())} bytes, and "
+                f"{_LONGEST} are the most; give it a shorter one"
+            )
     tube = tubes.get(name)
     if tube is None:
         return
