@@ -156,6 +156,38 @@ def test_cut_after_any_step_it_goes_on(dsn: str, conn: Conn, before: Document | 
         assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest), f"after {number} steps"
 
 
+def test_each_change_is_captured_between_all_steps(dsn: str, conn: Conn) -> None:
+    """A column of the document that is declared at the moment, in each of its tables."""
+    old = {"orders": "status", "order_items": "quantity", "customers": "name", "products": "name"}
+    new = {
+        "orders": "status",
+        "order_items": "quantity",
+        "customers": "tier",
+        "products": "sku",
+        "notes": "body",
+    }
+    used = {document().digest: old, NEW.digest: new}
+    conn.execute("INSERT INTO shop.notes (id, order_id, body) VALUES (1, 1, '1')")
+    checked = []
+
+    def told(step: Step) -> None:
+        declared = digest(conn)
+        assert declared is not None
+        for number, (table, column) in enumerate(used[declared].items()):
+            before = waiting(conn, "orders") + waiting(conn, "orders_relations")
+            value = f"9{len(checked)}{number}"
+            conn.execute(f"UPDATE shop.{table} SET {column} = '{value}' WHERE id = 1".encode())
+            after = waiting(conn, "orders") + waiting(conn, "orders_relations")
+            assert after > before, f"{table}.{column} after: {step.text}"
+        checked.append(declared)
+
+    apply(dsn, document())
+    with session(dsn) as documents:
+        documents.apply(documents.plan(NEW, "orders"), told=told)
+    assert set(checked) == set(used)
+    assert len(checked) > 5
+
+
 @pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
 def test_two_at_once(dsn: str, conn: Conn, before: Document | None) -> None:
     if before is not None:
