@@ -24,7 +24,7 @@ from pytube.logs import Logger
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
-from pytube.tubes.tables import with_retries
+from pytube.tubes.tables import LockBusy, with_retries
 
 _log = Logger("pytube.documents")
 
@@ -34,6 +34,7 @@ _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, tr
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
+_OUTBOX: Final = "SELECT o.outbox FROM {s}.outbox_list() AS o WHERE o.outbox = %(name)s"
 _OID: Final = """
     SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
@@ -91,7 +92,11 @@ class Documents:
 
     def plan(self, document: Document | None, name: str, *, stays: bool = False) -> Plan:
         """As `plan`, of what is there now."""
-        return plan(document, name, self.tubes(), predicates=self._predicates(), stays=stays)
+        with explained(), translated():
+            if self._rows(_OUTBOX, name=name):
+                raise UsageError(f"document.{name}: {name} is an outbox; give the document another name")
+            predicates = self._predicates()
+        return plan(document, name, self.tubes(), predicates=predicates, stays=stays)
 
     def check_rights(self, plans: Sequence[Plan]) -> None:
         """Refuse to begin what this role can't end: who attaches a table needs the rights of its owner.
@@ -139,18 +144,25 @@ class Documents:
             UsageError: somebody has applied another declaration meanwhile, or what is there can't become the
                 document.
         """
-        run = _Run(plan, self._declared(plan.name), backfill=backfill)
+        run = _Run(plan, backfill=backfill)
         done: list[Step] = []
         with explained(), translated():
             if plan.document is not None:
                 self._value("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
-            while (step := self._one(run, limit)) is not None:
-                if step in done[-1:]:
-                    raise StatementFailed(
-                        f"document.{plan.name}: `{step.text}` was done, and is still to be done"
-                    )
-                done.append(step)
-                told(step)
+            try:
+                while (step := self._one(run, limit)) is not None:
+                    if step in done[-1:]:
+                        raise StatementFailed(
+                            f"document.{plan.name}: still to be done, though done: {step.text}"
+                        )
+                    done.append(step)
+                    told(step)
+            except LockBusy as error:
+                if not done:
+                    raise
+                raise LockBusy(
+                    f"{error}; what was done before stays, and apply goes on from there"
+                ) from error
         if backfill and plan.document is not None and run.backfill is None:
             run.backfill = self._first_backfill(plan.document)
         return Applied(plan.name, done, run.backfill)
@@ -247,10 +259,6 @@ class Documents:
         with explained(), translated():
             return self._backfill(document)
 
-    def _declared(self, name: str) -> str | None:
-        tube = self.tubes().get(name)
-        return None if tube is None else tube.declared
-
     def _oid(self, table: TableName) -> int:
         row = self._connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
         if row is None:
@@ -258,8 +266,10 @@ class Documents:
         return int(row[0])
 
     def _predicates(self) -> dict[str, str]:
-        with explained(), translated():
-            return dict(self._connection.execute(within(_PREDICATES, self._schema)).fetchall())
+        return dict(self._rows(_PREDICATES))
+
+    def _rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(within(query, self._schema), arguments).fetchall()
 
     def _value(self, query: LiteralString, **arguments: Any) -> None:
         self._connection.execute(within(query, self._schema), arguments)
@@ -268,11 +278,11 @@ class Documents:
 class _Run:
     """One apply of one document: what was agreed to, and what others may have done since."""
 
-    def __init__(self, plan: Plan, declared: str | None, *, backfill: bool) -> None:
+    def __init__(self, plan: Plan, *, backfill: bool) -> None:
         self.plan = plan
         self.wants_backfill = backfill
         self.backfill: int | None = None
-        self._expected: Collection[str | None] = {declared, UNFINISHED, self._digest}
+        self._expected: Collection[str | None] = {plan.declared, UNFINISHED, self._digest}
         self._agreed = {_loss(step) for step in plan.losses}
 
     @property

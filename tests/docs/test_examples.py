@@ -47,6 +47,20 @@ SETTINGS = """
     type = "jsonl"
     path = "es-live.jsonl"
 """
+LISTINGS = """
+    CREATE TABLE shop.sellers (id bigint PRIMARY KEY, name text);
+    CREATE TABLE shop.listings (
+        id bigint PRIMARY KEY, title text, deleted_at timestamptz, seller_id bigint REFERENCES shop.sellers);
+    CREATE TABLE shop.categories (id bigint PRIMARY KEY, name text);
+    CREATE TABLE shop.listing_categories (
+        listing_id bigint REFERENCES shop.listings, category_id bigint REFERENCES shop.categories,
+        PRIMARY KEY (listing_id, category_id));
+    CREATE TABLE shop.bids (id bigint PRIMARY KEY, listing_id bigint REFERENCES shop.listings);
+    CREATE TABLE shop.comments (
+        id bigint PRIMARY KEY, listing_id bigint REFERENCES shop.listings, body text, created_at timestamptz,
+        parent_id bigint REFERENCES shop.comments);
+    CREATE TABLE shop.attachments (id bigint PRIMARY KEY, owner_type text, owner_id bigint, url text);
+"""
 ROLES = ("pytube_worker", "pytube_monitor")
 OF_SECURITY = (
     "shop_installer",
@@ -111,6 +125,22 @@ def test_documents(shell: Shell) -> None:
     for block in rest[2:]:
         _run(shell, block)
     assert "orders: nothing to do" in run("apply", dsn=shell.dsn, folder=shell.folder).stdout
+
+
+def test_the_plans_of_documents(shell: Shell) -> None:
+    """What `plan` prints of the page's first example; and that of its second one nothing is refused."""
+    page = BY_NAME["docs/documents.md"]
+    run("install", dsn=shell.dsn)
+    shell.psql(page.blocks("sql")[0].text)
+    first = page.blocks("sh")[0].text.partition("<<'END'\n")[2].partition("\nEND\n")[0]
+    file = shell.folder / "pytube.toml"
+    file.write_text(first)
+    (printed,) = page.blocks("text")
+    assert run("plan", dsn=shell.dsn, folder=shell.folder).stdout == printed.text
+    shell.psql(LISTINGS)
+    (second,) = page.blocks("toml")
+    file.write_text(f'[postgres]\ndsn = "{shell.dsn}"\n{second.text}')
+    assert "document listings: new" in run("plan", dsn=shell.dsn, folder=shell.folder).stdout
 
 
 def _run(shell: Shell, block: Block) -> None:

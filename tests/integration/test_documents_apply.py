@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,9 +14,10 @@ from pydantic import SecretStr
 from pytube.db.database import Database
 from pytube.documents.apply import Applied, Documents
 from pytube.documents.model import Document
-from pytube.documents.plan import State, Step
+from pytube.documents.plan import UNFINISHED, State, Step
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.tubes.tables import LockBusy
+from tests.conftest import Connect
 from tests.helpers.database import preparing
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, SCHEMA, document, link
 from tests.helpers.roles import as_role, database_name, roles
@@ -126,33 +127,59 @@ class Cut(Exception):
     """In place of a kill: what was committed stays."""
 
 
-def cut_after(steps: int) -> Callable[[Step], None]:
-    left = [steps]
-
-    def told(_: Step) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise Cut
-
-    return told
-
-
 @pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
-def test_cut_after_any_step_it_goes_on(dsn: str, conn: Conn, before: Document | None) -> None:
-    def begin() -> int:
-        conn.execute("SELECT tube.tube_ensure_absent('orders')")
-        if before is not None:
-            apply(dsn, before)
-        with session(dsn) as documents:
-            return len(documents.plan(NEW, "orders").steps)
+def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn, before: Document | None) -> None:
+    if before is not None:
+        apply(dsn, before)
+    with session(dsn) as documents:
+        planned = [step.text for step in documents.plan(NEW, "orders").steps]
+    done: list[str] = []
 
-    for number in range(1, begin() + 1):
-        steps = begin()
-        with session(dsn) as documents, pytest.raises(Cut):
-            documents.apply(documents.plan(NEW, "orders"), told=cut_after(number))
-        rest = apply(dsn, NEW).steps
-        assert len(rest) == steps - number
-        assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest), f"after {number} steps"
+    def cut(step: Step) -> None:
+        done.append(step.text)
+        raise Cut
+
+    while len(done) < len(planned):
+        with session(dsn) as documents:
+            plan = documents.plan(NEW, "orders")
+            assert [step.text for step in plan.steps] == planned[len(done) :]
+            with pytest.raises(Cut):
+                documents.apply(plan, told=cut)
+    assert done == planned
+    assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest)
+    assert apply(dsn, NEW).steps == []
+
+
+def test_each_change_is_captured_between_all_steps(dsn: str, conn: Conn) -> None:
+    """A column of the document that is declared at the moment, in each of its tables."""
+    old = {"orders": "status", "order_items": "quantity", "customers": "name", "products": "name"}
+    new = {
+        "orders": "status",
+        "order_items": "quantity",
+        "customers": "tier",
+        "products": "sku",
+        "notes": "body",
+    }
+    used = {document().digest: old, NEW.digest: new}
+    conn.execute("INSERT INTO shop.notes (id, order_id, body) VALUES (1, 1, '1')")
+    checked: list[str] = []
+
+    def told(step: Step) -> None:
+        declared = digest(conn)
+        assert declared is not None
+        for number, (table, column) in enumerate(used[declared].items()):
+            before = waiting(conn, "orders") + waiting(conn, "orders_relations")
+            value = f"9{len(checked)}{number}"
+            conn.execute(f"UPDATE shop.{table} SET {column} = '{value}' WHERE id = 1".encode())
+            after = waiting(conn, "orders") + waiting(conn, "orders_relations")
+            assert after > before, f"{table}.{column} after: {step.text}"
+        checked.append(declared)
+
+    apply(dsn, document())
+    with session(dsn) as documents:
+        documents.apply(documents.plan(NEW, "orders"), told=told)
+    assert set(checked) == set(used)
+    assert len(checked) > 5
 
 
 @pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
@@ -183,6 +210,30 @@ def test_one_waits_while_another_is_in_a_step(dsn: str, conn: Conn) -> None:
         with pytest.raises(LockBusy, match="orders could not be locked"):
             documents.apply(documents.plan(document(), "orders"), limit=0.1)
     assert apply(dsn, document()).steps
+
+
+def test_a_table_that_stays_locked(dsn: str, conn: Conn, connect: Connect) -> None:
+    holder = connect()
+    with session(dsn) as documents:
+        with holder.transaction():
+            holder.execute("LOCK TABLE shop.products IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(
+                LockBusy, match=r"shop.products could not be locked .* apply goes on from there"
+            ):
+                documents.apply(documents.plan(document(), "orders"), limit=0.1)
+        assert digest(conn) == UNFINISHED
+        left = documents.apply(documents.plan(document(), "orders"))
+    assert [str(step.action) for step in left.steps] == ["attach", "declare"]
+
+
+def test_another_file_between_the_plan_and_the_yes(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    with session(dsn) as documents:
+        plan = documents.plan(NEW, "orders")
+        apply(dsn, document(ROOT, ITEMS))
+        with pytest.raises(UsageError, match="another declaration"):
+            documents.apply(plan)
+    assert digest(conn) == document(ROOT, ITEMS).digest
 
 
 def test_another_file_meanwhile(dsn: str, conn: Conn) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytube.cli.program import cli
-from tests.helpers.cli import run, run_json
+from tests.helpers.cli import run, run_json, start
 from tests.helpers.database import preparing
 from tests.helpers.declared import SCHEMA
 from tests.helpers.roles import as_role, database_name, roles
@@ -174,6 +174,19 @@ def test_apply_again_and_with_a_backfill(dsn: str, conn: Conn, file: Path) -> No
     assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (1,)
 
 
+def test_killed_in_the_middle_it_goes_on(dsn: str, file: Path) -> None:
+    process = start("apply", config=file, PYTUBE_DSN=dsn)
+    assert process.stdout is not None
+    while "attach shop.orders" not in (line := process.stdout.readline()):
+        assert line, "it ended before"
+    process.kill()
+    process.communicate()
+    left = run("apply", dsn=dsn, folder=file.parent).stdout
+    assert "make tube orders:" not in left
+    assert run("apply", dsn=dsn, folder=file.parent).stdout == "orders: nothing to do\n"
+    assert "document orders: applied, nothing to do" in run("plan", dsn=dsn, folder=file.parent).stdout
+
+
 def test_it_asks_before_it_detaches(dsn: str, conn: Conn, file: Path) -> None:
     run("apply", dsn=dsn, folder=file.parent)
     file.write_text(TUBE + ORDERS + ITEMS)
@@ -271,6 +284,11 @@ def test_a_tube_that_somebody_made_by_hand(dsn: str, conn: Conn, file: Path) -> 
     conn.execute("SELECT tube.tube_table_ensure_detached('orders', 'shop.notes')")
     conn.execute("SELECT tube.tube_ensure_exists('orders', 1, 'status IS NULL')")
     assert "--predicate ''" in run("plan", dsn=dsn, folder=file.parent, code=2).stdout
+
+
+def test_a_name_that_an_outbox_has(dsn: str, conn: Conn, file: Path) -> None:
+    conn.execute("SELECT tube.outbox_ensure_exists('orders')")
+    assert "orders is an outbox" in run("plan", dsn=dsn, folder=file.parent, code=2).stdout
 
 
 def test_one_bad_document_keeps_the_others_from_being_applied(dsn: str, conn: Conn, file: Path) -> None:

@@ -251,6 +251,9 @@ def test_a_name_too_long_for_a_tube() -> None:
     name = "o" * 58
     with pytest.raises(UsageError, match="58 bytes"):
         plan(document(name=name), name, {})
+    with pytest.raises(UsageError, match="oo_relations would have a name of 58 bytes"):
+        plan(document(name=name[:48]), name[:48], {})
+    assert plan(document(ROOT, ITEMS, name=name[:48]), name[:48], {}).steps
 
 
 def test_shards_root_table_and_key_stay() -> None:
