@@ -834,7 +834,7 @@ BEGIN
         PERFORM tube_private_refuse_backfill(att, 'one whose backfill_end waits in the tube');
     END IF;
     INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, position, by_worker, start_seq)
-    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_root(att), att.position,
+    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_swept(att), att.position,
         coalesce(by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
     IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
@@ -2311,7 +2311,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
 
-CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype)
+CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -2321,7 +2321,7 @@ CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS T
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-        ) END, a.columns, a.replica, r.key_type
+        ) END, a.columns, a.replica, r.key_type, r.companion_of
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position
@@ -3434,7 +3434,7 @@ BEGIN
     RETURN CASE
         WHEN NOT FOUND OR (att.position, att.shard, att.shards) <> (backfill.position, backfill.shard, backfill.shards)
             THEN 'the table was detached, dropped or given other shards meanwhile'
-        WHEN tube_private_is_root(att) <> backfill.root
+        WHEN tube_private_is_swept(att) <> backfill.root
             THEN 'the table is another one of its shards meanwhile: root or related'
         -- Its owner can make a view of an empty table up to Postgres 15; reading it would call their functions.
         WHEN tube_private_table_fault(att.tbl) IS NOT NULL
@@ -3731,7 +3731,7 @@ CREATE FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclas
 DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
     column_name CONSTANT name := tube_private_order_column(att.tbl, order_col);
-    root CONSTANT boolean := tube_private_is_root(att);
+    root CONSTANT boolean := tube_private_is_swept(att);
     key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
     shards integer;
 BEGIN
@@ -4703,7 +4703,7 @@ DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
 BEGIN
     PERFORM tube_private_refuse_table(att.tbl);
-    IF tube_private_is_root(att) THEN
+    IF tube_private_is_swept(att) THEN
         PERFORM tube_private_put_control('backfill_end', jsonb_populate_record(NULL::tube_backfill,
             jsonb_build_object('tube', att.tube, 'shard', first, 'start_seq', step1,
                 'shards', CASE first WHEN att.shard THEN att.shards ELSE 1 END)));
@@ -5407,6 +5407,12 @@ CREATE FUNCTION tube.tube_private_is_root(att tube.tube_attachment) RETURNS bool
         SELECT FROM tube_attachment AS a
         WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
             AND (att.position IS NULL OR a.position < att.position))
+$$;
+
+CREATE FUNCTION tube.tube_private_is_swept(att tube.tube_attachment) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT r.companion_of IS NULL AND tube_private_is_root(att) FROM tube_registry AS r WHERE r.tube = att.tube
 $$;
 
 CREATE FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
@@ -8629,7 +8635,7 @@ BEGIN
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
         change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
-    FROM tube_registry AS r WHERE change IS NOT NULL
+    FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy
     ORDER BY r.tube
     ON CONFLICT (tube, cause) DO UPDATE
     SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
@@ -9045,7 +9051,7 @@ CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETUR
     UNION ALL
     SELECT r.tube, 'source', clock_timestamp(), false, c.change
     FROM (SELECT tube_private_source_change(NULL, NULL) WHERE EXISTS (SELECT FROM tube_source)) AS c (change)
-    JOIN tube_registry AS r ON c.change IS NOT NULL AND (in_tube IS NULL OR r.tube = in_tube)
+    JOIN tube_registry AS r ON c.change IS NOT NULL AND r.companion_of IS NULL AND (in_tube IS NULL OR r.tube = in_tube)
     WHERE NOT EXISTS (SELECT FROM tube_unverified AS u WHERE u.tube = r.tube AND u.cause = 'source')
     ORDER BY 1, 2
 $$;
@@ -10354,6 +10360,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_is_fresh(rel oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_is_swept(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) FROM PUBLIC;
 

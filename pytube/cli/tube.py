@@ -183,5 +183,7 @@ def list_(tubes: Tubes, as_json: bool) -> None:
         "id_col": "id column",
         "key_type": "keys",
     }
+    if any(row.companion_of for row in rows):
+        columns["companion_of"] = "companion of"
     empty = "there are no tubes; make one with: pytube tube create NAME"
     print_list(columns, rows, empty, as_json=as_json)

@@ -37,6 +37,8 @@ class Attachment:
     """Whether the ids of this table are the documents' ids."""
     key_type: str
     """Of all ids of the tube: `bigint`, `uuid` or `text`."""
+    companion_of: str | None = None
+    """The tube whose documents' relations it holds; None: it is no companion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ DETACH = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(table)s)"
 LIST = """
     SELECT l.tube, l.predicate, l.partitions,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS tbl,
-        l.shard, l.shards, l.id_col::text AS id_col, l.root, l.key_type::text AS key_type
+        l.shard, l.shards, l.id_col::text AS id_col, l.root, l.key_type::text AS key_type,
+        l.companion_of
     FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

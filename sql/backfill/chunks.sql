@@ -66,7 +66,7 @@ BEGIN
         PERFORM tube_private_refuse_backfill(att, 'one whose backfill_end waits in the tube');
     END IF;
     INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, position, by_worker, start_seq)
-    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_root(att), att.position,
+    VALUES (att.tube, att.tbl, att.tbl::text, col.name, att.shard, att.shards, tube_private_is_swept(att), att.position,
         coalesce(by_worker, false), nextval('tube_seq'))
     RETURNING backfill_id INTO result;
     IF EXISTS (SELECT FROM pg_stat_replication AS r WHERE r.state IS NULL) THEN
@@ -384,7 +384,7 @@ BEGIN
     RETURN CASE
         WHEN NOT FOUND OR (att.position, att.shard, att.shards) <> (backfill.position, backfill.shard, backfill.shards)
             THEN 'the table was detached, dropped or given other shards meanwhile'
-        WHEN tube_private_is_root(att) <> backfill.root
+        WHEN tube_private_is_swept(att) <> backfill.root
             THEN 'the table is another one of its shards meanwhile: root or related'
         -- Its owner can make a view of an empty table up to Postgres 15; reading it would call their functions.
         WHEN tube_private_table_fault(att.tbl) IS NOT NULL

@@ -161,7 +161,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
     column_name CONSTANT name := tube_private_order_column(att.tbl, order_col);
-    root CONSTANT boolean := tube_private_is_root(att);
+    root CONSTANT boolean := tube_private_is_swept(att);
     key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
     shards integer;
 BEGIN
@@ -221,7 +221,7 @@ DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
 BEGIN
     PERFORM tube_private_refuse_table(att.tbl);
-    IF tube_private_is_root(att) THEN
+    IF tube_private_is_swept(att) THEN
         PERFORM tube_private_put_control('backfill_end', jsonb_populate_record(NULL::tube_backfill,
             jsonb_build_object('tube', att.tube, 'shard', first, 'start_seq', step1,
                 'shards', CASE first WHEN att.shard THEN att.shards ELSE 1 END)));

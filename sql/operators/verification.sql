@@ -94,7 +94,7 @@ BEGIN
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
         change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
-    FROM tube_registry AS r WHERE change IS NOT NULL
+    FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy
     ORDER BY r.tube
     ON CONFLICT (tube, cause) DO UPDATE
     SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
@@ -131,7 +131,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     UNION ALL
     SELECT r.tube, 'source', clock_timestamp(), false, c.change
     FROM (SELECT tube_private_source_change(NULL, NULL) WHERE EXISTS (SELECT FROM tube_source)) AS c (change)
-    JOIN tube_registry AS r ON c.change IS NOT NULL AND (in_tube IS NULL OR r.tube = in_tube)
+    JOIN tube_registry AS r ON c.change IS NOT NULL AND r.companion_of IS NULL AND (in_tube IS NULL OR r.tube = in_tube)
     WHERE NOT EXISTS (SELECT FROM tube_unverified AS u WHERE u.tube = r.tube AND u.cause = 'source')
     ORDER BY 1, 2
 $$;

@@ -203,6 +203,13 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_document_touch IS
     'Touches documents by their keys; workers call it with what the relations of a document lead to.';
 
+-- tube_private_is_swept: whether a backfill of an attached table names each id once, and ends with a sweep: it is a root table, and
+-- its ids are those of documents.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_is_swept(att :"schema".tube_attachment) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT r.companion_of IS NULL AND tube_private_is_root(att) FROM tube_registry AS r WHERE r.tube = att.tube
+$$;
+
 -- tube_private_resync_documents: asks for a backfill of the root tables of a tube, as its companion missed what a table's
 -- writers did: nothing tells which of the documents these rows were in.
 --

@@ -388,7 +388,8 @@ $$;
 --   (as attached), key_type (of the tube).
 CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL) RETURNS TABLE (
     tube text, predicate text, partitions integer, tbl regclass, shard integer,
-    shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype
+    shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype,
+    companion_of text
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     WITH present AS (
@@ -397,7 +398,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-        ) END, a.columns, a.replica, r.key_type
+        ) END, a.columns, a.replica, r.key_type, r.companion_of
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position

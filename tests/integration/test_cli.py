@@ -81,6 +81,20 @@ class TestTubes:
         run("tube", "drop", "es-live", "--force", dsn=dsn)
         assert "there are no tubes" in run("tube", "list", dsn=dsn).stderr
 
+    def test_a_companion_is_listed_as_one(self, dsn: str, conn: psycopg.Connection) -> None:
+        run("tube", "create", "orders", dsn=dsn)
+        assert "companion" not in run("tube", "list", dsn=dsn).stdout
+        conn.execute("SELECT tube_companion_ensure('orders', 'orders_relations', 'bigint')")
+        listed = run_json("tube", "list", dsn=dsn)
+        assert [(row["tube"], row["companion_of"]) for row in listed] == [
+            ("orders", None),
+            ("orders_relations", "orders"),
+        ]
+        assert "companion of" in run("tube", "list", dsn=dsn).stdout
+        assert "is a companion" in run("tube", "drop", "orders_relations", dsn=dsn, code=2).stderr
+        run("tube", "drop", "orders", dsn=dsn)
+        assert run_json("tube", "list", dsn=dsn) == []
+
     def test_the_simplest_attach(self, dsn: str, conn: psycopg.Connection, table: str) -> None:
         run("tube", "create", "t", dsn=dsn)
         said = run("tube", "attach", "t", table, dsn=dsn).stdout

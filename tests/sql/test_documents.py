@@ -14,6 +14,7 @@ from pytube.db.errors import translate
 from pytube.errors import CompanionConflict, PytubeError, TubesNotEmpty, UnknownTube, WrongKind
 from tests.helpers.capture import Conn, asked, let_writers_notify, open_session, pods, scalar, take
 from tests.helpers.database import preparing
+from tests.helpers.terms import Claim, acquire, park, park_item
 
 MAIN, COMPANION = "orders", "orders_relations"
 
@@ -414,22 +415,74 @@ def parted(db: Conn) -> Conn:
     return db
 
 
-@pytest.mark.every_server
-@pytest.mark.parametrize(
-    "ddl",
-    [
-        "ALTER TABLE part DETACH PARTITION part_1",
-        "DROP TABLE part_1",
+DDL: dict[str, LiteralString] = {
+    "a partition leaves": "ALTER TABLE part DETACH PARTITION part_1",
+    "a partition is dropped": "DROP TABLE part_1",
+    "a partition comes with rows": (
         "CREATE TABLE p2 (id bigint, link bigint); INSERT INTO p2 VALUES (2, 9);"
-        " ALTER TABLE part ATTACH PARTITION p2 FOR VALUES IN (2)",
-        "DO $$DECLARE t name; BEGIN FOR t IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'part_1'::regclass LOOP"
-        " EXECUTE format('DROP TRIGGER %I ON part_1', t); END LOOP; END$$",
-        "ALTER TABLE part RENAME link TO was; ALTER TABLE part ADD link bigint",
-    ],
-)
-def test_what_ddl_has_changed_asks_for_all_documents(parted: Conn, ddl: LiteralString) -> None:
+        " ALTER TABLE part ATTACH PARTITION p2 FOR VALUES IN (2)"
+    ),
+    "triggers are lost": (
+        "DO $$ DECLARE t name; BEGIN"
+        " FOR t IN SELECT tgname FROM pg_trigger WHERE tgrelid = 'part_1'::regclass LOOP"
+        " EXECUTE format('DROP TRIGGER %I ON part_1', t); END LOOP; END $$"
+    ),
+    "the link is another column": "ALTER TABLE part RENAME link TO was; ALTER TABLE part ADD link bigint",
+}
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("what", DDL)
+def test_what_ddl_has_changed_asks_for_all_documents(parted: Conn, what: str) -> None:
     with parted.transaction():
-        parted.execute(ddl)
+        parted.execute(DDL[what])
         parted.execute("SELECT tube_sync()")
     assert schedules(parted) == [(0, ASKED)]
     assert asked(parted, COMPANION) == []
+
+
+# --- what takes a tube for a copy ----------------------------------------------------------------------
+
+
+def test_a_backfill_of_a_relation_names_each_link_once_and_sweeps_nothing(db: Conn) -> None:
+    db.execute("SELECT tube_table_ensure_attached(%s, 'public.item', 20, 1, 'product')", [COMPANION])
+    db.execute("INSERT INTO item SELECT g, g, g % 3 FROM generate_series(1, 9) AS g")
+    take(db, COMPANION)
+    start = scalar(db, "SELECT tube_backfill_step1()")
+    db.execute("SELECT tube_backfill_step3(%s, %s, 'public.item', 'product')", (start, COMPANION))
+    assert pods(db, COMPANION) == [("B", 20, [0, 1, 2], None)]
+    take(db, COMPANION)
+    number = scalar(db, "SELECT tube_backfill_create(%s, 'public.item')", [COMPANION])
+    assert scalar(db, "SELECT tube_backfill_lock(%s)", [number])
+    assert scalar(db, "SELECT tube_backfill_collect(%s)", [number]) == 3
+    db.execute("SELECT tube_backfill_chunk(%s, 100)", [number])
+    assert {payload["sweep"] for _, payload in schedules(db, COMPANION)} == {False}
+    assert scalar(db, "SELECT state FROM tube_backfill") == "delivering"
+
+
+def test_no_companion_has_a_copy_that_is_to_be_verified(db: Conn) -> None:
+    db.execute("SELECT tube_source_check()")
+    db.execute("UPDATE tube_source SET timeline = 77")
+    listed = "SELECT tube FROM tube_unverified_list()"
+    assert db.execute(listed).fetchall() == [(MAIN,)]
+    assert scalar(db, "SELECT tube_source_check()") is not None
+    assert db.execute(listed).fetchall() == [(MAIN,)]
+
+
+def test_what_waits_in_companions_is_counted_up_to_a_number(db: Conn) -> None:
+    waiting = "SELECT companion, pods, links, since > now() - '1 hour'::interval, parked"
+    waiting += " FROM tube_relations_waiting(%s, %s)"
+    assert db.execute(waiting.encode(), (MAIN, 9)).fetchall() == []
+    ensure(db, companion="other", keys="uuid")
+    for shard in range(5):
+        db.execute("SELECT orders_relations_touch(%s, '{1,2}', 'B')", [shard])
+    db.execute("SELECT orders_relations_touch(3, '{1,2,3}', 'U')")
+    park(db, acquire(db, Claim(tube="other")), park_item(7))
+    assert db.execute(waiting.encode(), (MAIN, 9)).fetchall() == [
+        (COMPANION, 6, 13, True, 0),
+        ("other", 0, 0, None, 1),
+    ]
+    assert db.execute(waiting.encode(), (MAIN, 2)).fetchall()[0] == (COMPANION, 2, 5, True, 0)
+    assert db.execute(waiting.encode(), (COMPANION, 9)).fetchall() == []
+    with pytest.raises(psycopg.Error, match="there is no tube 'none'"):
+        db.execute(waiting.encode(), ("none", 9))
