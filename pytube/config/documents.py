@@ -14,6 +14,7 @@ from pytube.config.section import Section
 CHILDREN = "child sections"
 """Where the sections of children are put. In the file they stand within their parent's section."""
 
+_NO_TABLE = "is a section of a child"
 _DEEPEST = 20
 """Levels of a tree at most."""
 
@@ -175,7 +176,9 @@ class ChildSection(PartSection):
     def _names_a_table(cls, data: Any) -> Any:
         """Checked before the keys are: a section that names none is likely a misspelled option."""
         if isinstance(data, dict) and not {"one", "many"} & data.keys():
-            raise ValueError("is a section of a child, which names its table by one or many")
+            close = [key for key in data if difflib.get_close_matches(key, ["one", "many"], n=1)]
+            meant = f", not by {close[0]}" if close else ""
+            raise ValueError(f"{_NO_TABLE}, which names its table by one or many{meant}")
         if isinstance(data, dict) and {"one", "many"} <= data.keys():
             raise ValueError("one and many can't stand side by side; take one of them out")
         return data
@@ -277,10 +280,15 @@ def as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 
 def likely_option(path: tuple[str | int, ...]) -> str | None:
-    """The option that the name of a section may be a misspelling of."""
-    known = _options(ChildSection if len(path) > 3 else DocumentSection)
-    close = difflib.get_close_matches(str(path[-1]), sorted(known), n=1, cutoff=0.7)
+    """The option that a section within a child's may be, misspelled; `path` as pydantic has it."""
+    is_within_child = path.count(CHILDREN) > 1
+    close = difflib.get_close_matches(str(path[-1]), ["on", "tree"], n=1) if is_within_child else []
     return close[0] if close else None
+
+
+def is_without_table(message: str) -> bool:
+    """Whether a fault is that a section names no table, and so may be none of a child."""
+    return message.startswith(_NO_TABLE)
 
 
 def without_layout(section: DocumentSection) -> Mapping[str, Any]:

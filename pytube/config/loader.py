@@ -16,7 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from pytube.config.documents import CHILDREN, as_written, likely_option, shown_section
+from pytube.config.documents import CHILDREN, as_written, is_without_table, likely_option, shown_section
 from pytube.config.models import Config
 from pytube.config.section import FromEnvironment, interpolate, key_path
 from pytube.errors import ConfigError
@@ -108,9 +108,8 @@ def _describe(fault: ErrorDetails) -> str:
         got = _TOML_NAMES.get(type(fault["input"]).__name__)
         return f"key {key}: expected {_EXPECTED[kind]}" + (f", got {got}" if got else "")
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if path[:1] == ("document",) and message.startswith("is a section of a child"):
-        likely = likely_option(path)
-        message += f"; did you mean {likely}?" if likely else ""
+    if is_without_table(message) and likely_option(path):
+        message += f"; did you mean {likely_option(path)}?"
     return f"key {key}: {message[:1].lower()}{message[1:]}"
 
 

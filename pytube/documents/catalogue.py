@@ -141,15 +141,9 @@ def comparison(read: str, column: Column, value: str, source: Column) -> str:
 
     So its index can be used.
     """
-    collation = needed_collation(column, source)
-    return f"{read} = {value}" + (f" COLLATE {collation}" if collation else "")
-
-
-def needed_collation(column: Column, source: Column) -> str | None:
-    """What has to be said where values of one column are looked up in another; None: nothing."""
-    if None in {column.collation, source.collation} or column.collation == source.collation:
-        return None
-    return column.collation
+    if None not in {column.collation, source.collation} and column.collation != source.collation:
+        value = f"{value} COLLATE {column.collation}"
+    return f"{read} = {value}"
 
 
 @dataclass(frozen=True, slots=True)

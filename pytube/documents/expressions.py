@@ -95,7 +95,8 @@ class Expression:
     name: str
     """Of the column that it would be in a SELECT list."""
     is_aggregate: bool
-    is_array: bool
+    is_array: bool = False
+    is_boolean: bool = False
 
 
 @dataclass(slots=True)
@@ -126,11 +127,13 @@ class Expressions:
     def condition(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """A condition over the one table, true or false and nothing else."""
         with self._taken_back(repr(text), where):
-            found = self._parse(table, alias, f"(({text}\n) IS TRUE) AS e", where)
+            found = self._parse(table, alias, f"({text}\n) AS e", where)
         if found.is_aggregate:
             raise ConfigError(
-                f"{where}: {text!r}: it is an aggregate, and a condition is on one row; take it out"
+                f"{where}: {text!r} is an aggregate, and a condition is on one row; take it out"
             )
+        if not found.is_boolean:
+            raise ConfigError(f"{where}: {text!r} is neither true nor false; write a condition")
         return found
 
     def order(self, table: Table, alias: str, texts: Sequence[str], where: str) -> Expression:
@@ -144,7 +147,7 @@ class Expressions:
             raise ConfigError(
                 f"{where}: {text!r} is no list of expressions to order by; write it as behind ORDER BY"
             )
-        return Expression(match[1], found.columns, "", is_aggregate=False, is_array=False)
+        return Expression(match[1], found.columns, "", is_aggregate=False)
 
     def check_join(self, parent: Table, here: str, table: Table, there: str, where: str) -> None:
         """Refuse columns that don't compare."""
@@ -220,6 +223,7 @@ class Expressions:
             names[0],
             is_aggregate=":hasAggs true" in tree,
             is_array=category == "A",
+            is_boolean=category == "B",
         )
 
     def _frame(self, table: Table, alias: str) -> tuple[str, str]:
@@ -271,7 +275,7 @@ def _without_name(target: str, name: str) -> str:
 
 def _own(text: str) -> str:
     """What the file says of what we had parsed."""
-    for before, after in (("((", "\n) IS TRUE) AS e"), (_ORDER, "\n) AS e"), ("(", "\n) AS e")):
-        if text.startswith(before) and text.endswith(after):
-            return text[len(before) : -len(after)]
+    for before in (_ORDER, "("):
+        if text.startswith(before) and text.endswith("\n) AS e"):
+            return text.removeprefix(before).removesuffix("\n) AS e")
     return text

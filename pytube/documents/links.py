@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytube.documents.catalogue import Catalogue, Column, Table, comparison, needed_collation, quoted
+from pytube.documents.catalogue import Catalogue, Column, Table, comparison, quoted
 from pytube.documents.model import Link, TableName
 from pytube.documents.query import PARAMETER, with_placeholder
 from pytube.documents.tree import Node, Shape, nodes_of, root_key_type
@@ -145,7 +145,9 @@ def path_of(node: Node) -> Path:
     """The path from the values of a node's link."""
     column = node.link_column
     assert column.key_type is not None
-    values = _Values(f"{PARAMETER}::{_ARRAYS[column.key_type]}", (column,), is_array=True)
+    values = _Values(
+        f"SELECT DISTINCT pg_catalog.unnest({PARAMETER}::{_ARRAYS[column.key_type]}) AS c1", (column,)
+    )
     parent = node.above
     by: tuple[str, ...] = (node.parent_columns[node.link],)
     steps: list[Step] = []
@@ -183,35 +185,28 @@ class _Values:
     """Values that a step begins with."""
 
     sql: str
-    """An array; or a SELECT of the columns c1, c2 …"""
+    """A SELECT of the columns c1, c2 …"""
     columns: tuple[Column, ...]
     """That they come from."""
-    is_array: bool = False
 
 
 def _read(node: Node, by: tuple[str, ...], values: _Values, gives: tuple[str, ...]) -> _Values:
-    """The columns `gives` of the rows of a node that have the values in the columns `by`."""
-    alias, table = node.alias, node.table
+    """The columns `gives` of the rows of a node that have the values in the columns `by`.
+
+    Looked up one by one: planned for an array and a table that was empty, all of an index might be read.
+    """
+    alias, columns = node.alias, node.table.columns
     outs = ", ".join(f"{alias}.{quoted(name)} AS c{place}" for place, name in enumerate(gives, 1))
+    on = " AND ".join(
+        comparison(f"{alias}.{quoted(name)}", columns[name], f"v.c{place}", values.columns[place - 1])
+        for place, name in enumerate(by, 1)
+    )
     condition = f" AND {node.condition}" if node.condition else ""
-    rows = f"SELECT {outs} FROM {table.sql} AS {alias} WHERE "
-    if len(by) == 1:
-        source = values.sql if values.is_array else f"ARRAY({values.sql})"
-        column, origin = table.columns[by[0]], values.columns[0]
-        collation = needed_collation(column, origin)
-        if collation is not None:
-            source = f"({source}) COLLATE {collation}"
-        found = f"{rows}{alias}.{quoted(by[0])} = ANY ({source}){condition} OFFSET 0"
-        text = f"SELECT DISTINCT r.* FROM ({found}) AS r"
-    else:
-        on = " AND ".join(
-            comparison(
-                f"{alias}.{quoted(name)}", table.columns[name], f"v.c{place}", values.columns[place - 1]
-            )
-            for place, name in enumerate(by, 1)
-        )
-        text = f"SELECT DISTINCT r.* FROM ({values.sql}) AS v, LATERAL ({rows}{on}{condition} OFFSET 0) AS r"
-    return _Values(text, tuple(table.columns[name] for name in gives))
+    rows = f"SELECT {outs} FROM {node.table.sql} AS {alias} WHERE {on}{condition} OFFSET 0"
+    return _Values(
+        f"SELECT DISTINCT r.* FROM ({values.sql}) AS v, LATERAL ({rows}) AS r",
+        tuple(columns[name] for name in gives),
+    )
 
 
 def _fan_out(path: Path, catalogue: Catalogue) -> tuple[float, float]:

@@ -90,7 +90,8 @@ def _object_rows(node: Node) -> str:
 def _first(node: Node, joins: str) -> str:
     """The only row, or the first one. A LIMIT has its price: it stands where no unique index says as much."""
     if node.is_one:
-        return _from(node, joins, ordered=False)
+        # What is joined to the parent's row is planned apart, or it becomes a join over the whole table.
+        return _from(node, joins, ordered=False, apart=node.shape is Shape.FLAT)
     return _from(node, joins, ordered=True) + ("" if node.limit else " LIMIT 1")
 
 

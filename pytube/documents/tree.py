@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pytube.config.documents import ChildSection, DocumentSection, PartSection, TreeSection
 from pytube.config.names import table_name
+from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
 from pytube.documents.expressions import Expressions
 from pytube.documents.model import TableName
@@ -217,7 +218,7 @@ class _Builder:
                 "tree": tree.model_copy(update={"depth": tree.depth - 1}),
             }
         )
-        node.children[name] = self.child(f"{path}.{name}", below, node)
+        node.children[name] = self.child(f"{path}.{key_path((name,))}", below, node)
 
     # --- how a node joins its parent ----------------------------------------------------------------------
 
@@ -286,14 +287,14 @@ class _Builder:
     def _fill(self, node: Node, section: PartSection) -> None:
         if section.where is not None:
             found = self.expressions.condition(node.table, node.alias, section.where, f"{node.path}.where")
-            node.condition = found.sql
+            node.condition = f"({found.sql})"
             node.used |= found.columns
         if isinstance(section, ChildSection) and node.shape in {Shape.LIST, Shape.VALUE}:
             self._scalar(node, section)
         for text in section.fields:
             self._field(node, text)
         for name, child in section.children.items():
-            path = f"{node.path}.{name}"
+            path = f"{node.path}.{key_path((name,))}"
             if len(name.encode()) > _LONGEST_NAME:
                 raise ConfigError(f"{path}: a field's name has at most {_LONGEST_NAME} bytes; shorten it")
             node.children[name] = self.child(path, child, node)

@@ -200,7 +200,7 @@ REFUSED = {
     ),
     "an aggregate in where": (
         items_with('fields = ["id"]\nwhere = "max(id) > 1"'),
-        r"^document\.orders\.items\.where: 'max\(id\) > 1': it is an aggregate",
+        r"^document\.orders\.items\.where: 'max\(id\) > 1' is an aggregate",
     ),
     "an aggregate in order_by": (
         items_with('fields = ["id"]\norder_by = "max(id)"'),
@@ -220,7 +220,7 @@ REFUSED = {
     ),
     "a condition that is none": (
         items_with('fields = ["id"]\nwhere = "price"'),
-        r"^document\.orders\.items\.where: 'price': argument of IS TRUE must be type boolean",
+        r"^document\.orders\.items\.where: 'price' is neither true nor false",
     ),
     "a name of the table above": (
         items_with('fields = ["status"]'),
