@@ -31,7 +31,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
     It opens a session of the configured role, unless there is no document.
 
     Args:
-        config: as `pytube.config.load` gives it, of one host. What was resolved already stays as it is.
+        config: as `pytube.config.load` gives it. What was resolved already stays as it is.
         only: names of tubes that are wanted; None: all. Other documents stay as they are.
 
     Raises:
@@ -41,11 +41,6 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
     wanted = {name for name in unresolved(config) if only is None or name in only}
     if not wanted:
         return config
-    if config.postgres.hosts:
-        raise ConfigError(
-            f"{_section(min(wanted))}: documents can't be declared yet where there are several hosts; write "
-            "their queries, or a file for each host"
-        )
     # Imported late: who declares no document needs no compiler.
     from pytube.documents.catalogue import Catalogue
     from pytube.documents.compile import compile_document
@@ -120,7 +115,8 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
             "digest": document.digest,
             "key_type": companion.key_type.value,
             "document_key_type": document.key_type.value,
-            "paths": {shard: link.path for shard, link in companion.relations.items()},
+            # As in a file, where keys are texts.
+            "paths": {str(shard): link.path for shard, link in companion.relations.items()},
             "timeout": timeout,
         },
     )
@@ -131,7 +127,3 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
         attempts=_SO_OFTEN,
         on_poison="stop",
     )
-
-
-def _section(document: str) -> str:
-    return f"key {key_path(('document', document))}"

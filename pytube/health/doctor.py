@@ -92,7 +92,7 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
 
 
 def _with_documents(config: Config) -> tuple[Config, Check | None]:
-    """The configuration with its declared documents compiled, as far as they can be; what was found."""
+    """The configuration with its declared documents compiled; why they can't be."""
     if not config.documents:
         return config, None
     try:
@@ -102,8 +102,7 @@ def _with_documents(config: Config) -> tuple[Config, Check | None]:
         return config, fail("documents", finding or remedy, remedy if finding else "correct it")
     except PytubeError as error:
         return config, fail("documents", f"were not looked at: {error}", "see above: Postgres")
-    found = say_count(len(config.documents), "document")
-    return resolved, ok("documents", f"{found} compiled, as applied last")
+    return resolved, None
 
 
 def _of_host(host: str | None, check: Check) -> Check:

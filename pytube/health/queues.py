@@ -175,7 +175,8 @@ LIMIT = 5.0
 _TOTAL = 30.0
 """Seconds that all of them may take."""
 
-# Rows that do not belong to the tube may have the same ids: no document is made of them.
+# Rows that do not belong to the tube may have the same ids: no document is made of them. Nor is one made of
+# the links in a companion.
 _UNPROVEN = """
     SELECT DISTINCT n.nspname, c.relname,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS shown,
@@ -184,6 +185,7 @@ _UNPROVEN = """
     JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE l.root AND NOT k.is_unique
+        AND l.tube NOT IN (SELECT d.tube FROM {s}.tube_documents() AS d WHERE d.companion_of IS NOT NULL)
     ORDER BY 1, 2, 4
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,23 +12,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from pytube import faults
-from pytube.config import Config, load
+from pytube.config import Config, DeclaredEnrich, EnrichConfig, load
+from pytube.db.session import STEADY_PLANS, Session, SessionPool
 from pytube.delivered import wait_async
 from pytube.documents.companions import companions_of, read_tubes
 from pytube.documents.model import Document
 from pytube.documents.resolve import with_documents
+from pytube.enrich import build_enricher
 from pytube.errors import ConfigError
 from pytube.events import Event
-from pytube.faults import Point
 from pytube.model import Batch
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import order_documents
-from tests.helpers.armed import InjectedFault
 from tests.helpers.database import preparing
 from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
-from tests.helpers.waiting import LIMIT, wait_until_async
+from tests.helpers.waiting import wait_until_async
 
 Conn = psycopg.Connection[Any]
 
@@ -321,28 +320,6 @@ async def test_a_relation_that_fails_does_not_keep_others_waiting(shop: Shop) ->
     await shop.settle()
 
 
-async def test_what_is_killed_between_touch_and_purge_is_done_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The touches are there, and the pods of the relation as well."""
-    reached = asyncio.Event()
-
-    async def die(point: Point) -> None:
-        if point is Point.AFTER_SEND and not reached.is_set():
-            reached.set()
-            raise InjectedFault("between touch and purge")
-
-    shop.conn.execute("SELECT tube_pause('orders', reason => 'so that the touches can be seen')")
-    monkeypatch.setattr(faults, "handler", die)
-    shop.conn.execute("UPDATE public.couriers SET name = 'new'")
-    await asyncio.wait_for(reached.wait(), LIMIT)
-    assert shop.conn.execute("SELECT sum(cardinality(ids)) FROM orders").fetchone() == (6,)
-    left = "SELECT count(*) FROM orders_relations_2"
-    assert shop.conn.execute(left).fetchone() != (0,)
-    shop.conn.execute("SELECT tube_resume('orders')")
-    await shop.settle()
-
-
 # --- many documents ---------------------------------------------------------------------------------
 
 
@@ -365,3 +342,57 @@ async def test_no_fan_out_begins_while_many_documents_wait(shop: Shop, tmp_path:
         assert shop.conn.execute(waits).fetchone() == (6,)
         shop.conn.execute("SELECT tube_resume('orders')")
         await shop.settle()
+
+
+# --- sessions ---------------------------------------------------------------------------------------
+
+_SHOWN = """
+    SELECT id, json_build_object('seqscan', current_setting('enable_seqscan'), 'jit', current_setting('jit'),
+        'plans', current_setting('plan_cache_mode')) FROM public.orders WHERE id = ANY (%(ids)s)
+"""
+
+
+async def test_documents_are_read_with_steady_plans_and_other_queries_as_ever(dsn: str, conn: Conn) -> None:
+    """In the same session, if there is only one."""
+    by_hand = EnrichConfig(mode="query", query=_SHOWN)
+    declared = DeclaredEnrich(mode="query", query=_SHOWN, digest=ORDERS.digest)
+    conn.execute("SELECT tube_ensure_exists('hand')")
+    conn.execute("SELECT tube_table_ensure_attached('hand', 'public.orders', 0)")
+    pool = SessionPool(lambda: Session.open(dsn, "tube", "test"), size=1)
+    enrichers = {
+        "orders": build_enricher(declared, "orders", pool, 60.0),
+        "hand": build_enricher(by_hand, "hand", pool, 60.0),
+    }
+
+    async def shown(tube: str) -> object:
+        shard = 1 if tube == "orders" else 0
+        return json.loads((await enrichers[tube].read({shard: [1]}))[shard].bodies[1])
+
+    plain = {"seqscan": "on", "jit": await pool.value("SHOW jit"), "plans": "auto"}
+    steady = {"seqscan": "off", "jit": "off", "plans": "force_generic_plan"}
+    try:
+        assert [await shown(tube) for tube in ("hand", "orders", "orders", "hand")] == [
+            plain,
+            steady,
+            steady,
+            plain,
+        ]
+        pids = {await pool.value("SELECT pg_backend_pid()") for _ in range(2)}
+        assert (pool.idle, len(pids)) == (1, 1)
+        assert await pool.value("SHOW enable_seqscan") == "on", "for statements of our own, too"
+    finally:
+        await pool.close()
+
+
+async def test_a_pool_prefers_sessions_that_need_not_be_switched(dsn: str) -> None:
+    pool = SessionPool(lambda: Session.open(dsn, "tube", "test"), size=2)
+    try:
+        async with pool.session() as plain, pool.session(settings=STEADY_PLANS) as steady:
+            pass
+        for _ in range(3):
+            async with pool.session(settings=STEADY_PLANS) as session:
+                assert session is steady
+            async with pool.session() as session:
+                assert session is plain
+    finally:
+        await pool.close()

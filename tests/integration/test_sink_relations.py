@@ -159,6 +159,8 @@ async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any)
 async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
     sink = await make()
     sent = batch({shards(conn)["customers.id"]: [1]})
+    assert await sink.send(sent) == [OK]
+    conn.execute("DELETE FROM orders")
     conn.execute("SELECT tube_document_declare('orders', 'another')")
     with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
         await sink.send(sent)

@@ -1,0 +1,235 @@
+"""A configuration with declared documents: compiled where it is used, and refused if it was not applied."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pytube.config import Config, DeclaredEnrich, load, masked
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.model import Document
+from pytube.documents.resolve import resolve
+from pytube.errors import ConfigError, DatabaseUnavailable
+from pytube.web.parked import _explained as explained_in_browser
+from pytube.worker import Worker
+from tests.helpers import cli, order_documents
+from tests.helpers.database import preparing
+from tests.helpers.order_documents import apply
+from tests.helpers.waiting import LIMIT
+
+Conn = psycopg.Connection[Any]
+
+CONFIG = """
+[postgres]
+dsn = "{dsn}"
+[worker]
+election = "lease"
+receive_deadline = 1.0
+session_timeout = 3.0
+[tube.orders.sink]
+type = "jsonl"
+path = "{folder}/copy.jsonl"
+request_timeout = 2.0
+
+[document.orders]
+table = "public.orders"
+fields = ["id", "total"]
+
+[document.orders.customer]
+one = "public.customers"
+on = {{ customer_id = "id" }}
+value = "name"
+
+[document.orders.courier]
+one = "public.couriers"
+on = {{ courier_code = "code" }}
+value = "name"
+
+[document.orders.items]
+many = "public.order_items"
+on = {{ id = "order_id" }}
+fields = ["amount"]
+
+[document.orders.items.product]
+one = "public.products"
+on = {{ product_id = "id" }}
+fields = ["name"]
+
+[document.orders.items.product.categories]
+many = "public.categories"
+through = "public.product_categories"
+list = "name"
+"""
+
+
+def _prepared(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as conn:
+        conn.execute(order_documents.SCHEMA.encode())
+
+
+prepare = preparing(_prepared, "folder")
+
+
+@pytest.fixture
+def folder(dsn: str, tmp_path: Path) -> Path:
+    """Where the configuration is; it was not applied."""
+    (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=dsn, folder=tmp_path))
+    return tmp_path
+
+
+def compiled(conn: Conn, folder: Path) -> Document:
+    """The document of the file."""
+    section = load(folder / "pytube.toml").documents["orders"]
+    return compile_document("orders", section, Catalogue(conn))
+
+
+@pytest.fixture
+def applied(folder: Path, conn: Conn) -> Document:
+    document = compiled(conn, folder)
+    apply(conn, document)
+    return document
+
+
+def change_file(folder: Path) -> None:
+    """Declare another field."""
+    file = folder / "pytube.toml"
+    file.write_text(file.read_text().replace('["id", "total"]', '["id", "total", "secret"]'))
+
+
+def test_documents_become_tubes(folder: Path, applied: Document, dsn: str) -> None:
+    config = resolve(load(folder / "pytube.toml"))
+    enrich = config.tubes["orders"].enrich
+    assert isinstance(enrich, DeclaredEnrich)
+    assert (enrich.query, enrich.digest) == (applied.query, applied.digest)
+    assert list(config.tubes) == ["orders", "orders_relations", "orders_relations_2"]
+    companion = config.tubes["orders_relations"]
+    assert (companion.sink.type, companion.sink.sends, companion.enrich.mode) == ("relations", 1, "none")
+    assert len(companion.sink.options["paths"]) == 4
+    assert dsn not in repr(config) + str(masked(config))
+    assert resolve(config) is config, "there is nothing left to resolve"
+
+
+@pytest.mark.usefixtures("applied")
+def test_only_those_that_are_wanted(folder: Path) -> None:
+    config = load(folder / "pytube.toml")
+    assert resolve(config, ["others"]) is config
+    assert "orders_relations" in resolve(config, ["orders"]).tubes
+
+
+def test_without_documents_no_session_is_opened() -> None:
+    config = Config.model_validate({"postgres": {"dsn": "host=127.0.0.1 port=1"}})
+    assert resolve(config) is config
+
+
+def test_a_database_that_is_down(folder: Path) -> None:
+    file = folder / "pytube.toml"
+    file.write_text(CONFIG.format(dsn="host=127.0.0.1 port=1", folder=folder))
+    with pytest.raises(DatabaseUnavailable):
+        resolve(load(file))
+
+
+def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
+    said = (
+        "document orders is not what was applied last (none was); run `pytube apply`, or give this worker "
+        "the file that was applied"
+    )
+    with pytest.raises(ConfigError) as caught:
+        resolve(load(folder / "pytube.toml"))
+    assert str(caught.value) == said
+    for command in (
+        ["worker"],
+        ["verify", "--tube", "orders"],
+        ["explain", "--tube", "orders", "--key", "1"],
+    ):
+        assert said in cli.run(*command, folder=folder, code=2).output, command
+    apply(conn, compiled(conn, folder))
+    change_file(folder)
+    with pytest.raises(
+        ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"
+    ):
+        resolve(load(folder / "pytube.toml"))
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_worker_asks_for_what_is_resolved(folder: Path) -> None:
+    config = load(folder / "pytube.toml")
+    with pytest.raises(ConfigError, match=r"call pytube\.documents\.resolve\.resolve\(config\)"):
+        Worker(config)
+    with pytest.raises(ConfigError, match="document 'orders' is declared and not compiled"):
+        Worker(config, ["orders"])
+
+
+@pytest.fixture
+def worker(folder: Path, conn: Conn) -> Iterator[None]:
+    """`pytube worker` that has delivered all orders."""
+    conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+    process = cli.start("worker", "--tube", "orders", config=folder / "pytube.toml")
+    try:
+        cli.run("wait", "--tube", "orders", folder=folder)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, out + err
+
+
+@pytest.mark.usefixtures("applied", "worker")
+def test_commands_know_the_document(folder: Path, conn: Conn) -> None:
+    conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
+    conn.execute("UPDATE public.couriers SET name = 'new'")
+    cli.run("wait", "--tube", "orders", folder=folder)
+    assert "6 keys" in cli.run("verify", "--tube", "orders", folder=folder).output
+    said = cli.run_json("explain", "--tube", "orders", "--key", "1", folder=folder)
+    assert said["source"]["document"]["courier"] == "new"
+    assert said["source"]["document"] == said["sink"]["document"]
+    _, in_browser = explained_in_browser(load(folder / "pytube.toml"), "orders", 1, "1")
+    assert in_browser is not None
+    assert in_browser.source.document == said["source"]["document"]
+    found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder)}
+    assert "documents" not in found, "nothing is wrong with them"
+    assert {found[f"sink of {tube}"]["level"] for tube in ("orders", "orders_relations")} == {"ok"}
+    assert found["enriching of orders"]["level"] == "ok"
+    assert "orders_relations_2" in cli.run("status", folder=folder).output
+
+
+@pytest.mark.usefixtures("applied")
+def test_the_doctor_says_that_a_file_was_not_applied(folder: Path) -> None:
+    change_file(folder)
+    found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder, code=1)}
+    assert found["documents"]["level"] == "fail"
+    assert found["documents"]["remedy"].startswith("run `pytube apply`")
+    assert found["worker"]["finding"] == "was not tried, as documents can't be compiled"
+    assert "enriching of orders" not in found
+    assert found["tube orders"]["level"] == "ok"
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_worker_killed_between_touch_and_purge_loses_nothing(folder: Path, conn: Conn) -> None:
+    conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+    config = folder / "pytube.toml"
+    first = cli.start("worker", config=config)
+    cli.run("wait", "--tube", "orders", folder=folder)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=LIMIT)
+    conn.execute("SELECT tube_pause('orders')")  # the first send is that of the relations
+    conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
+    killed = cli.start("worker", config=config, PYTUBE_FAULT="after_send:kill")
+    killed.communicate(timeout=LIMIT)
+    assert killed.returncode == -signal.SIGKILL
+    assert conn.execute("SELECT sum(cardinality(ids)) > 0 FROM orders").fetchone() == (True,)
+    assert conn.execute("SELECT count(*) FROM orders_relations").fetchone() == (1,)
+    conn.execute("SELECT tube_resume('orders')")
+    last = cli.start("worker", config=config)
+    try:
+        cli.run("wait", "--tube", "orders", folder=folder)
+        cli.run("verify", "--tube", "orders", folder=folder)
+        assert conn.execute("SELECT count(*) FROM orders_relations").fetchone() == (0,)
+    finally:
+        last.send_signal(signal.SIGTERM)
+        last.communicate(timeout=LIMIT)
