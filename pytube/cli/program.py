@@ -30,6 +30,12 @@ COMMANDS = {
     "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
     "config": ("installation", "The configuration file."),
     "tube": ("tube", "Make, attach, list and drop tubes."),
+    "plan": (
+        "document",
+        "Show what apply would do about the documents of the file, or about some of them.",
+    ),
+    "apply": ("document", "Have the database follow the documents of the file, or some of them."),
+    "document": ("document", "Documents that the file declares."),
     "outbox": ("outbox", "Make, adopt, list and drop outboxes; retry what they have parked."),
     "worker": (
         "worker",

@@ -23,8 +23,9 @@ _KINDS: Final = ("monitor", "writer", "worker", "admin")
 """Of our roles, those that one is made a member of; the one that may least comes first."""
 
 _RUN_BY: Final = {
-    "monitor": """audit, explain, status, top, verify, wait, web, backfill status, outbox list, outbox parked,
-        outbox status, park list, park show, pods list, pods show, spark jobs, tube list""",
+    "monitor": """audit, explain, plan, status, top, verify, wait, web, backfill status, document show,
+        outbox list, outbox parked, outbox status, park list, park show, pods list, pods show, spark jobs,
+        tube list""",
     "writer": "touch, outbox pump, spark fanout, spark reconcile, spark touch",
     "worker": "doctor, worker",
 }

@@ -24,11 +24,13 @@ from pytube.logs import Logger
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
-from pytube.tubes.tables import with_retries
+from pytube.tubes.tables import LockBusy, with_retries
 
 _log = Logger("pytube.documents")
 
 _LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
+# What Postgres says of an attachment by hand, the plan has said of this one, or a relation is made so.
+_SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
@@ -137,18 +139,25 @@ class Documents:
             UsageError: somebody has applied another declaration meanwhile, or what is there can't become the
                 document.
         """
-        run = _Run(plan, self._declared(plan.name), backfill=backfill)
+        run = _Run(plan, backfill=backfill)
         done: list[Step] = []
         with explained(), translated():
             if plan.document is not None:
                 self._value("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
-            while (step := self._one(run, limit)) is not None:
-                if step in done[-1:]:
-                    raise StatementFailed(
-                        f"document.{plan.name}: `{step.text}` was done, and is still to be done"
-                    )
-                done.append(step)
-                told(step)
+            try:
+                while (step := self._one(run, limit)) is not None:
+                    if step in done[-1:]:
+                        raise StatementFailed(
+                            f"document.{plan.name}: still to be done, though done: {step.text}"
+                        )
+                    done.append(step)
+                    told(step)
+            except LockBusy as error:
+                if not done:
+                    raise
+                raise LockBusy(
+                    f"{error}; what was done before stays, and apply goes on from there"
+                ) from error
         if backfill and plan.document is not None and run.backfill is None:
             run.backfill = self._first_backfill(plan.document)
         return Applied(plan.name, done, run.backfill)
@@ -213,6 +222,7 @@ class Documents:
 
     def _attach(self, step: Step) -> None:
         assert step.table is not None
+        self._connection.execute(_SAY, {"level": "error"})
         self._value(
             _ATTACH,
             tube=step.tube,
@@ -222,6 +232,7 @@ class Documents:
             column=step.column,
             columns=list(step.columns),
         )
+        self._connection.execute(_SAY, {"level": "warning"})
 
     def _backfill(self, document: Document) -> int:
         """Ask workers for a backfill of the root table; one that is under way began with other documents."""
@@ -243,10 +254,6 @@ class Documents:
         with explained(), translated():
             return self._backfill(document)
 
-    def _declared(self, name: str) -> str | None:
-        tube = self.tubes().get(name)
-        return None if tube is None else tube.declared
-
     def _oid(self, table: TableName) -> int:
         row = self._connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
         if row is None:
@@ -264,11 +271,11 @@ class Documents:
 class _Run:
     """One apply of one document: what was agreed to, and what others may have done since."""
 
-    def __init__(self, plan: Plan, declared: str | None, *, backfill: bool) -> None:
+    def __init__(self, plan: Plan, *, backfill: bool) -> None:
         self.plan = plan
         self.wants_backfill = backfill
         self.backfill: int | None = None
-        self._expected: Collection[str | None] = {declared, UNFINISHED, self._digest}
+        self._expected: Collection[str | None] = {plan.declared, UNFINISHED, self._digest}
         self._agreed = {_loss(step) for step in plan.losses}
 
     @property

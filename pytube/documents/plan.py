@@ -136,6 +136,8 @@ class Plan:
     followed: tuple[tuple[str, Link], ...]
     """The tube that follows each of its tables, the root table first."""
     notes: tuple[str, ...]
+    declared: str | None = None
+    """The digest of what was applied last."""
 
     @property
     def wants_backfill(self) -> bool:
@@ -207,9 +209,13 @@ def plan(
         assert len(steps) < _MOST_STEPS  # each step brings it nearer
     where = {link: tube for tube, link, _, _ in _wanted(document, now)}
     followed = tuple((where[link], link) for link in document.links)
-    return Plan(
-        name, document, _state(document, tubes, steps), tuple(steps), followed, _notes(document, tubes)
-    )
+    state, notes = _state(document, tubes, steps), _notes(document, tubes)
+    return Plan(name, document, state, tuple(steps), followed, notes, _declared(name, tubes))
+
+
+def _declared(name: str, tubes: Mapping[str, TubeState]) -> str | None:
+    tube = tubes.get(name)
+    return None if tube is None else tube.declared
 
 
 def gone(documents: Mapping[str, object], tubes: Mapping[str, TubeState]) -> list[str]:
@@ -249,7 +255,7 @@ def _farewell(name: str, tubes: Mapping[str, TubeState], *, stays: bool) -> Plan
     else:
         step = Step(Action.DROP, name)
         note = "the file does not declare it any more; --prune drops it. What is at the sink stays there"
-    return Plan(name, None, State.GONE, (step,), (), (note,))
+    return Plan(name, None, State.GONE, (step,), (), (note,), _declared(name, tubes))
 
 
 # --- what is refused ------------------------------------------------------------------------------

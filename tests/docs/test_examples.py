@@ -74,10 +74,7 @@ def shell(
 
 def run_blocks(shell: Shell, page: str) -> None:
     for block in BY_NAME[page].blocks("sh", "sql"):
-        if block.language == "sh":
-            shell.run(block)
-        else:
-            shell.psql(block.text)
+        _run(shell, block)
 
 
 def test_readme(shell: Shell) -> None:
@@ -92,6 +89,35 @@ def test_readme(shell: Shell) -> None:
     (shown,) = [block.text for block in BY_NAME["README.md"].blocks("text")]
     found = shell.psql("SELECT * FROM orders_copy WHERE id = 7")
     assert [line.rstrip() for line in found.splitlines()[:3]] == shown.rstrip().splitlines()
+
+
+def test_documents(shell: Shell) -> None:
+    """The page's example, with the copy as it is printed; then a renamed column."""
+    first, *rest = BY_NAME["docs/documents.md"].blocks("sh", "sql")
+    for block in (first, rest[0]):
+        _run(shell, block)
+
+    def copied() -> dict[int, Any]:
+        with psycopg.connect(shell.dsn) as conn:
+            row = conn.execute("SELECT to_regclass('public.orders_copy')").fetchone()
+            if row == (None,):
+                return {}
+            return dict(conn.execute("SELECT id, doc FROM public.orders_copy").fetchall())
+
+    wait_until(lambda: set(copied()) == {7, 8}, what="the copy is filled")
+    _run(shell, rest[1])
+    (shown,) = [json.loads(block.text) for block in BY_NAME["docs/documents.md"].blocks("json")]
+    wait_until(lambda: copied()[7] == shown, what="the order has the new name of its product")
+    for block in rest[2:]:
+        _run(shell, block)
+    assert "orders: nothing to do" in run("apply", dsn=shell.dsn, folder=shell.folder).stdout
+
+
+def _run(shell: Shell, block: Block) -> None:
+    if block.language == "sh":
+        shell.run(block)
+    else:
+        shell.psql(block.text)
 
 
 def test_contributing(shell: Shell) -> None:

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from pytube import admin, events
 from pytube.cli.program import EXIT_CODES, Later, cli
+from pytube.config.documents import CHILDREN, ChildSection, DocumentSection
 from pytube.config.models import Config, OutboxConfig, PostgresConfig
 from pytube.config.tubes import TubeConfig
 from pytube.db.connect import connection_string
@@ -109,9 +110,11 @@ def sections() -> dict[str, type[BaseModel]]:
     """The sections of the configuration by their headings."""
     found = {}
     for name, field in Config.model_fields.items():
-        if name not in ("tubes", "outboxes"):
+        if name not in ("tubes", "outboxes", "documents"):
             found[f"`[{field.alias or name}]`"] = section_of(field.annotation)
     found["`[tube.NAME]`"] = TubeConfig
+    found["`[document.NAME]`"] = DocumentSection
+    found["`[document.NAME.CHILD]`"] = ChildSection
     found["`[outbox.NAME]`"] = OutboxConfig
     found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
     found["`[tube.NAME.backfill]`"] = section_of(TubeConfig.model_fields["backfill"].annotation)
@@ -127,10 +130,12 @@ def section_of(annotation: Any) -> type[BaseModel]:
 @pytest.mark.parametrize("heading", sections())
 def test_every_key_is_documented_with_its_default(heading: str) -> None:
     model = sections()[heading]
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    fields.pop(CHILDREN, None)  # sections of their own
     documented = {row[0].strip("`"): row[1] for row in table_rows(CONFIGURATION.section(heading))}
-    assert set(documented) == {field.alias or name for name, field in model.model_fields.items()}
-    for name, field in model.model_fields.items():
-        said = documented[field.alias or name]
+    assert set(documented) == set(fields)
+    for name, field in fields.items():
+        said = documented[name]
         default = field.get_default(call_default_factory=False)
         if field.is_required():
             assert said == "needed"

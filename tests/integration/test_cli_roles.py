@@ -40,6 +40,14 @@ dsn = "${COPY_DSN}"
 table = "copies"
 create = true
 """
+DOCUMENT = """
+[tube.d.sink]
+type = "jsonl"
+path = "d.jsonl"
+[document.d]
+table = "app.goods"
+fields = ["value"]
+"""
 ELSEWHERE = {
     "demo": "tests/integration/test_demo.py::test_the_copy_is_equal_in_the_end",
     **{
@@ -176,6 +184,7 @@ def test_each_command_as_its_role(cast: Cast) -> None:
     park(cast)
     backfill(cast)
     deliver(cast)
+    declare(cast)
     look(cast)
     take_away(cast)
     assert cast.done == set(commands()) - set(ELSEWHERE)
@@ -259,6 +268,16 @@ def deliver(cast: Cast) -> None:
         cast.run("resume", "--tube", "t")
         assert "permission" not in cast.run("doctor")
         assert "keys compared" in cast.run("verify", "--tube", "t")
+
+
+def declare(cast: Cast) -> None:
+    path = cast.folder / "pytube.toml"
+    path.write_text(CONFIG + DOCUMENT)
+    assert "make tube d" in cast.run("plan")
+    assert "d: applied" in cast.run("apply")
+    assert '{"value":null}' in cast.run("document show", "d", "--key", "1")
+    path.write_text(CONFIG)
+    assert "drop tube d" in cast.run("apply", "--prune", "--yes")
 
 
 def look(cast: Cast) -> None:

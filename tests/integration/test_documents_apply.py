@@ -14,8 +14,10 @@ from pydantic import SecretStr
 from pytube.db.database import Database
 from pytube.documents.apply import Applied, Documents
 from pytube.documents.model import Document
-from pytube.documents.plan import State, Step
+from pytube.documents.plan import UNFINISHED, State, Step
 from pytube.errors import KeysWouldChange, UsageError
+from pytube.tubes.tables import LockBusy
+from tests.conftest import Connect
 from tests.helpers.database import preparing
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, SCHEMA, document, link
 from tests.helpers.roles import as_role, database_name, roles
@@ -154,8 +156,10 @@ def test_cut_after_any_step_it_goes_on(dsn: str, conn: Conn, before: Document | 
         assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest), f"after {number} steps"
 
 
-def test_two_at_once(dsn: str, conn: Conn) -> None:
-    apply(dsn, document())
+@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
+def test_two_at_once(dsn: str, conn: Conn, before: Document | None) -> None:
+    if before is not None:
+        apply(dsn, before)
     errors: list[Exception] = []
 
     def run() -> None:
@@ -171,6 +175,39 @@ def test_two_at_once(dsn: str, conn: Conn) -> None:
         thread.join()
     assert errors == []
     assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest)
+
+
+def test_one_waits_while_another_is_in_a_step(dsn: str, conn: Conn) -> None:
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended('tube document orders', 0))"
+    with session(dsn) as documents, conn.transaction():
+        conn.execute(lock)
+        with pytest.raises(LockBusy, match="orders could not be locked"):
+            documents.apply(documents.plan(document(), "orders"), limit=0.1)
+    assert apply(dsn, document()).steps
+
+
+def test_a_table_that_stays_locked(dsn: str, conn: Conn, connect: Connect) -> None:
+    holder = connect()
+    with session(dsn) as documents:
+        with holder.transaction():
+            holder.execute("LOCK TABLE shop.products IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(
+                LockBusy, match=r"shop.products could not be locked .* apply goes on from there"
+            ):
+                documents.apply(documents.plan(document(), "orders"), limit=0.1)
+        assert digest(conn) == UNFINISHED
+        left = documents.apply(documents.plan(document(), "orders"))
+    assert [str(step.action) for step in left.steps] == ["attach", "declare"]
+
+
+def test_another_file_between_the_plan_and_the_yes(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    with session(dsn) as documents:
+        plan = documents.plan(NEW, "orders")
+        apply(dsn, document(ROOT, ITEMS))
+        with pytest.raises(UsageError, match="another declaration"):
+            documents.apply(plan)
+    assert digest(conn) == document(ROOT, ITEMS).digest
 
 
 def test_another_file_meanwhile(dsn: str, conn: Conn) -> None:

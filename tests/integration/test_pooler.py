@@ -118,7 +118,10 @@ REFUSED = [
     "wait --tube t",
 ]
 REFUSED_WITH_A_CONFIGURATION = [
+    "apply",
+    "document show t",
     "explain --tube t --key 1",
+    "plan",
     "pods show --tube t --key 1",
     "pods step --tube t",
 ]

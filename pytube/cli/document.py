@@ -1,0 +1,261 @@
+"""`pytube plan`, `pytube apply`, `pytube document …`: the database follows what the file declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+import psycopg
+from psycopg.types.string import TextLoader
+
+from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
+from pytube.cli.output import print_json
+from pytube.counts import printable, say_count
+from pytube.db.database import Database
+from pytube.documents.apply import Applied, Documents
+from pytube.documents.model import Document, Link
+from pytube.documents.plan import Action, Plan, State, Step
+from pytube.documents.survey import Refused, compiled, survey
+from pytube.errors import ConfigError, UsageError
+from pytube.verify.explain import parsed
+
+_NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
+
+
+@click.command()
+@_NAMES
+@json_option
+@database_options(configured=True)
+def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
+    """Show what apply would do about the documents of the file, or about some of them.
+
+    It changes nothing.
+    """
+    config = unresolved_of(database)
+    with database.connect() as connection:
+        found = survey(config, connection, Documents(connection, database.schema), names)
+    if as_json:
+        print_json({"documents": [one.as_json() for one in found]})
+    else:
+        click.echo("\n".join(shown(found)))
+    if refused := [one for one in found if isinstance(one, Refused)]:
+        raise ConfigError(f"{say_count(len(refused), 'document')} can't be applied: see above")
+
+
+@click.command()
+@_NAMES
+@yes_option
+@click.option(
+    "--prune", is_flag=True, help="Also drop the documents that the file does not declare any more."
+)
+@click.option(
+    "--backfill",
+    is_flag=True,
+    help="Have workers send all documents again where they change, or were never sent.",
+)
+@lock_option
+@database_options(configured=True)
+def apply(
+    database: Database, names: tuple[str, ...], yes: bool, prune: bool, backfill: bool, wait: float
+) -> None:
+    """Have the database follow the documents of the file, or some of them.
+
+    It asks before it detaches or drops anything. What was cut goes on when it is called again.
+    """
+    config = unresolved_of(database)
+    with database.connect() as connection:
+        documents = Documents(connection, database.schema)
+        found = survey(config, connection, documents, names)
+        if refused := [one.problem for one in found if isinstance(one, Refused)]:
+            raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
+        planned = [one for one in found if isinstance(one, Plan)]
+        plans = [one for one in planned if prune or one.state is not State.GONE]
+        documents.check_rights(plans)
+        if losses := [step.text for one in plans for step in one.losses]:
+            confirm(f"{'; '.join(losses)}: go on?", yes=yes)
+        for one in plans:
+            applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
+            click.echo(_result(one, applied, backfill=backfill))
+        for one in planned:
+            if one not in plans:
+                click.echo(f"{one.name}: {one.notes[0]}")
+    if not found:
+        click.echo("the file declares no documents, and none was applied")
+
+
+def _tell(step: Step) -> None:
+    click.echo(f"{_sign(step)} {printable(step.text)}")
+
+
+def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
+    """What has come of a document."""
+    start = f"pytube backfill start --tube {plan.name}"
+    if plan.document is None:
+        return f"{plan.name}: no document any more"
+    text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
+    if applied.backfill is not None:
+        return f"{text}; workers send all documents: pytube backfill status --tube {plan.name}"
+    if backfill:
+        return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
+    if plan.wants_backfill:
+        return f"{text}; what is at the sink stays as it is until a row changes; to send all: {start}"
+    return text
+
+
+@click.group()
+def document() -> None:
+    """Documents that the file declares."""
+
+
+@document.command()
+@click.argument("name")
+@click.option("--key", metavar="ID", help="Show the document of this row as it would be sent now.")
+@click.option("--query", is_flag=True, help="Show nothing but the query.")
+@database_options(configured=True)
+def show(database: Database, name: str, key: str | None, query: bool) -> None:
+    """Show the query of document NAME, and the paths by which changes of other tables find it."""
+    config = unresolved_of(database)
+    with database.connect() as connection:
+        found = compiled(config, name, connection)
+        if key is not None:
+            click.echo(_sent(connection, found, key))
+        elif query:
+            click.echo(found.query)
+        else:
+            click.echo("\n".join(_statements(found)))
+
+
+def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
+    """The document of a row, as JSON."""
+    with connection.cursor() as cursor:
+        for kind in ("json", "jsonb"):
+            cursor.adapters.register_loader(kind, TextLoader)  # to the digit as it is sent
+        arguments = {"ids": [parsed(document.key_type, key)]}
+        row = cursor.execute(document.query.encode(), arguments).fetchone()
+    if row is None:
+        raise UsageError(
+            f"document {document.name} has no key {key}: {document.root.table} has no such row, or `where` "
+            "leaves it out; the sink is told to delete it"
+        )
+    return str(row[1])
+
+
+def _statements(document: Document) -> Iterator[str]:
+    """The query and the paths, as SQL with comments."""
+    yield f"-- document {document.name}: the documents of the keys %(ids)s"
+    yield f"{document.query};"
+    for link in document.relations:
+        yield f"\n-- {link.table} by {link.column}: keys of documents that the values %(keys)s lead to"
+        yield f"{link.path};"
+
+
+# --- a plan for people ----------------------------------------------------------------------------
+
+
+def shown(found: Sequence[Plan | Refused]) -> list[str]:
+    """What is to be done about each document, and of what it is made."""
+    if not found:
+        return ["the file declares no documents, and none was applied"]
+    lines: list[str] = []
+    for one in found:
+        lines += [""] if lines else []
+        lines += _refused(one) if isinstance(one, Refused) else _planned(one)
+    return [*map(printable, lines), "", _end([one for one in found if isinstance(one, Plan)])]
+
+
+def _end(plans: Sequence[Plan]) -> str:
+    """What the command is that does it."""
+    steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
+    if any(one.state is State.GONE for one in plans):
+        return "pytube apply --prune does all of this; without --prune, what is no longer in the file stays"
+    if not steps:
+        return "nothing to do" if plans else "nothing is changed"
+    asks = ", and asks before it takes anything away" if any(step.loses for step in steps) else ""
+    return f"pytube apply does {'these steps' if len(steps) > 1 else 'this step'}{asks}"
+
+
+def _refused(one: Refused) -> list[str]:
+    return [f"document {one.name}: can't be applied", f"  {one.problem}"]
+
+
+_STATES = {
+    State.NEW: "new",
+    State.CHANGED: "changed in the file",
+    State.DRIFTED: "not followed as it was applied",
+    State.APPLIED: "applied, nothing to do",
+    State.GONE: "no longer in the file",
+}
+
+
+def _planned(one: Plan) -> Iterator[str]:
+    yield f"document {one.name}: {_STATES[one.state]}"
+    for step in one.steps:
+        yield f"  {_sign(step)} {step.text}"
+    if one.document is not None:
+        yield ""
+        yield from (f"  {line}" for line in _tree(one.document))
+    if one.missing_indexes:
+        yield ""
+        yield "  missing indexes: without them, each change reads a whole table"
+        for statement in one.missing_indexes:
+            yield from (f"    {line}" for line in statement.splitlines())
+    if one.notes or one.wants_backfill:
+        yield ""
+    for note in one.notes:
+        yield f"  ! {note}"
+    if one.wants_backfill:
+        said = "its documents are not at the sink yet" if one.state is State.NEW else "its documents change"
+        yield f"  ! {said}: pytube apply --backfill has workers send all of them"
+
+
+def _sign(step: Step) -> str:
+    if step.loses:
+        return "-"
+    return "~" if step.action in (Action.CHANGE, Action.DECLARE, Action.PARTITIONS) else "+"
+
+
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
+_HEADINGS = ("field", "table", "followed by", "a changed row touches")
+
+
+def _tree(document: Document) -> list[str]:
+    """A line for each section: what it is in the document, its table, its link, what a change touches."""
+    rows = [_HEADINGS, *_rows(_nested(document), document.name)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _nested(document: Document) -> dict[str, Any]:
+    """Sections within sections; under "" the links of each."""
+    tree: dict[str, Any] = {"": []}
+    for link in document.links:
+        for section in link.sections:
+            place = tree
+            for part in _PART.findall(section)[2:]:
+                place = place.setdefault(part, {"": []})
+            place[""].append(link)
+    return tree
+
+
+def _rows(
+    tree: Mapping[str, Any], label: str, first: str = "", others: str = ""
+) -> Iterator[tuple[str, str, str, str]]:
+    for number, link in enumerate(tree[""] or [None]):
+        start = f"{first}{label}" if number == 0 else others
+        yield (start, "", "", "") if link is None else (start, str(link.table), link.column, _touches(link))
+    children = [name for name in tree if name]
+    for name in children:
+        is_last = name == children[-1]
+        branch, below = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
+        yield from _rows(tree[name], name, others + branch, others + below)
+
+
+def _touches(link: Link) -> str:
+    mean, worst = link.documents
+    if link.path is None or round(worst) <= 1:
+        return "1 document"
+    about = f"{mean:.1f}" if mean < 10 and mean != round(mean) else f"{mean:.0f}"
+    at_most = f", at most {worst:.0f}" if round(worst) > round(mean) else ""
+    return f"about {about} documents{at_most}"

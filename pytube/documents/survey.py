@@ -1,0 +1,96 @@
+"""All documents of a file, or some of them, each compared with what is in the database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import errors
+
+from pytube.config import Config
+from pytube.db.errors import describe
+from pytube.documents.apply import Documents
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.model import Document
+from pytube.documents.plan import Plan, gone
+from pytube.errors import ConfigError, UsageError
+
+_COMPANION = re.compile(r"(?P<document>.+)_relations(_[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A document that can't be applied; nothing of it is changed."""
+
+    name: str
+    problem: str
+    """Where, what, and what to do."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs; as that of a `Plan`."""
+        return {
+            "document": self.name,
+            "state": "refused",
+            "problem": self.problem,
+            "steps": [],
+            "tables": [],
+            "missing_indexes": [],
+            "notes": [],
+            "backfill": False,
+        }
+
+
+def compiled(config: Config, name: str, connection: psycopg.Connection) -> Document:
+    """A document of the file, by the catalogue of the database.
+
+    Raises:
+        ConfigError: the file declares none of that name, or it can't be made.
+    """
+    if name not in config.documents:
+        there = ", ".join(sorted(config.documents)) or "none"
+        raise ConfigError(f"the file has no [document.{name}]; it declares: {there}")
+    other = _COMPANION.fullmatch(name)
+    if other is not None and other["document"] in config.documents:
+        raise ConfigError(
+            f"document.{name}: companions of document {other['document']} have such names; "
+            "give it another one"
+        )
+    return compile_document(name, config.documents[name], Catalogue(connection))
+
+
+def survey(
+    config: Config, connection: psycopg.Connection, documents: Documents, names: Collection[str] = ()
+) -> Sequence[Plan | Refused]:
+    """What `apply` would do about each document, in the order of the file; last, those that are gone.
+
+    Args:
+        config: the file.
+        connection: of a role that may read the tables.
+        documents: over the same session.
+        names: of some; none: all.
+
+    Raises:
+        UsageError: no document has one of the names.
+    """
+    left = gone(config.documents, documents.tubes())
+    there = [*config.documents, *left]
+    if unknown := sorted(set(names) - set(there)):
+        known = ", ".join(there) or "none"
+        raise UsageError(f"there is no document {unknown[0]!r}, in the file or applied; there are: {known}")
+    return [_one(config, connection, documents, name) for name in there if not names or name in names]
+
+
+def _one(config: Config, connection: psycopg.Connection, documents: Documents, name: str) -> Plan | Refused:
+    if name not in config.documents:
+        return documents.plan(None, name, stays=name in config.tubes)
+    try:
+        return documents.plan(compiled(config, name, connection), name)
+    except (ConfigError, UsageError) as error:
+        return Refused(name, str(error))
+    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+        if isinstance(error, errors.InsufficientPrivilege):
+            raise
+        return Refused(name, f"document.{name}: Postgres refused: {describe(error)}; correct it")
