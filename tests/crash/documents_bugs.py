@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
 
 from pytube.db.arrays import array_of
 from pytube.documents.model import Document, Link
@@ -21,8 +22,10 @@ from pytube.testing.memory import MemorySink
 from tests.crash.documents_rounds import Bug, Gate
 from tests.helpers.documents_shop import Conn
 
-_DELAY = 0.05
+_DELAY = 0.3
 """Seconds until that comes which is too late."""
+_LAG = 20
+"""Paths that are read in one snapshot."""
 
 
 # --- what was compiled -----------------------------------------------------------------------------
@@ -144,22 +147,26 @@ def _purge_before_insert(patch: pytest.MonkeyPatch, _dsn: str) -> None:
 
 
 def _older_snapshot(patch: pytest.MonkeyPatch, dsn: str) -> None:
-    """Paths are read as of the time when the one before was, as on a standby that lags."""
+    """Paths are read in a snapshot of before, as on a standby that lags."""
     session = psycopg.connect(dsn, options="-c lock_timeout=1s")
     session.isolation_level = IsolationLevel.REPEATABLE_READ
     session.execute("SELECT 1")
+    reads = 0
 
     async def touch(
         sink: RelationsSink, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]
     ) -> Result:
+        nonlocal reads
         options = sink._options
+        reads += 1
         try:
             keys = [
                 row[0] for row in session.execute(path.encode(), {"keys": array_of(options.key_type, ids)})
             ]
         finally:
-            session.rollback()
-            session.execute("SELECT 1")
+            if session.info.transaction_status == TransactionStatus.INERROR or reads % _LAG == 0:
+                session.rollback()
+                session.execute("SELECT 1")
         statement = f"SELECT tube_document_touch(%s, 'U', %s::{options.document_key_type}[])"
         await connection.execute(statement.encode(), (options.tube, keys))
         return OK

@@ -26,7 +26,6 @@ from pytube.db import connect
 from pytube.documents.apply import Documents as Applying
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
-from pytube.documents.declared import RELATIONS
 from pytube.documents.model import Document
 from pytube.documents.resolve import with_documents
 from pytube.faults import Point
@@ -65,17 +64,17 @@ type = "{memory}"
 of = "{name}"
 request_timeout = 0.5
 """
-_PLACES = (
-    Point.AFTER_MARK,
-    Point.BEFORE_ENRICH,
-    Point.BEFORE_SEND,
-    Point.AFTER_SEND,
-    Point.BEFORE_PURGE,
-    Point.AFTER_PURGE,
-)
-"""Where a worker is held while others write, or is stopped."""
+_PLACES = {
+    Point.AFTER_MARK: 1,
+    Point.BEFORE_ENRICH: 1,
+    Point.BEFORE_SEND: 4,
+    Point.AFTER_SEND: 4,
+    Point.BEFORE_PURGE: 1,
+    Point.AFTER_PURGE: 1,
+}
+"""Where a worker is held while others write, or is stopped; mostly when it has read what they change then."""
 _MOMENT = 0.03
-"""Seconds that a worker gets to come to such a place."""
+"""Seconds that a worker gets to come to such a place, or to mark pods."""
 _DYING = 5.0
 """Seconds that tasks of a worker that was stopped get to end."""
 _LOCKS = """
@@ -132,9 +131,12 @@ class Gate:
         self._place: Point | None = None
         self._held: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._came = threading.Event()
+        self._marked = threading.Event()
 
     async def passed(self, point: Point) -> None:
         """What `pytube.faults` calls."""
+        if point is Point.AFTER_MARK:
+            self._marked.set()
         if point is self._place:
             event = asyncio.Event()
             self._held.append((asyncio.get_running_loop(), event))
@@ -147,7 +149,10 @@ class Gate:
         self._came.wait(_MOMENT)
 
     def open(self) -> None:
-        """Let all go on."""
+        """Let all go on, once what others wrote meanwhile has had a moment to be marked."""
+        if self._held:
+            self._marked.clear()
+            self._marked.wait(_MOMENT)
         self._place = None
         held, self._held = self._held, []
         self._came.clear()
@@ -303,7 +308,7 @@ class Rounds:
                 writer.end()
         if any(writer.asked_for_all for writer in self._writers):
             self._finish_backfills()
-        self._wait()
+        delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
         assert self._worker is not None
         self._worker.check()
         self._compare()
@@ -328,7 +333,8 @@ class Rounds:
         """Hold the worker at some place, until the next of these."""
         self._gate.open()
         if self._worker is not None:
-            self._gate.close(self._draw.choice(_PLACES))
+            (place,) = self._draw.choices(list(_PLACES), list(_PLACES.values()))
+            self._gate.close(place)
             self.done["held"] += 1
 
     def _go_on(self) -> None:
@@ -357,15 +363,10 @@ class Rounds:
         """A TRUNCATE at REPEATABLE READ asks for a backfill, which waits for those who write."""
         for writer in self._writers:
             writer.end()
-        self._wait()
+        delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
         wait_until(
             lambda: self._reader.execute(_IS_BUSY).fetchone() == (False,), what="the backfills are done"
         )
-
-    def _wait(self) -> None:
-        companions = [name for name, tube in self._config.tubes.items() if tube.sink.type == RELATIONS]
-        delivered.wait(companions, dsn=self._dsn, timeout=LIMIT)
-        delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
 
     def _compare(self) -> None:
         """Nobody writes meanwhile: this thread does, and the worker has nothing left to do."""

@@ -10,9 +10,9 @@ from pytube.config import Config
 from tests.crash.documents_bugs import BUGS
 from tests.crash.documents_rounds import Bug, Differs, Rounds, apply_documents
 
-ROUNDS = 20
+ROUNDS = 40
 """Of a seed: then tables are empty again."""
-FILLED = 40
+FILLED = 150
 """Statements before the first of them."""
 LONG_SEEDS = 20
 BUG_LIMIT = 60.0

@@ -67,6 +67,7 @@ TABLES = {
 DOCUMENTS = """
 [document.orders]
 table = "shop.orders"
+partitions = 2
 fields = ["id", "status", "total AS amount", "'order' AS type"]
 where = "deleted_at IS NULL"
 
@@ -130,6 +131,7 @@ list = "url"
 
 [document.products]
 table = "shop.products"
+partitions = 1
 fields = ["id", "sku", "name"]
 
 [document.products.seller]
@@ -172,6 +174,7 @@ fields = ["url"]
 
 [document.warehouses]
 table = "shop.warehouses"
+partitions = 1
 fields = ["id", "city"]
 
 [document.warehouses.items]

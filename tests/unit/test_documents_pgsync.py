@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from pytube.cli.pgsync import from_pgsync as command
+from pytube.config import parse
 from pytube.documents.pgsync import from_pgsync
 from pytube.errors import UsageError
+from pytube.sinks import build_sink
 
 Node = dict[str, Any]
 MUSEUM: Node = {
@@ -112,6 +114,17 @@ def test_a_tree_of_tables_becomes_a_tree_of_sections() -> None:
         "key": "{id}",
     }
     assert len(remarks) == OF_EACH
+
+
+def test_the_text_is_a_configuration() -> None:
+    text, _ = from_pgsync(json.dumps([MUSEUM]))
+    dsn = '[postgres]\ndsn = "postgresql://localhost/museum"\n'
+    config = parse(dsn + text, environment={"OPENSEARCH_URL": "http://localhost:9200"})
+    section = config.documents["exhibits"]
+    assert list(section.children) == ["place", "artists", "keywords", "insured"]
+    assert section.children["place"].children["wing"].table == 'building."Wing"'
+    sink = config.tube("exhibits").sink
+    build_sink(sink.type, sink.options)
 
 
 def test_sections_stand_in_the_order_of_the_schema() -> None:
