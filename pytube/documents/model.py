@@ -56,8 +56,8 @@ class Document:
     query: str
     """Gives id and JSON text of the documents with the ids `%(ids)s`; as `[tube.NAME.enrich] query`."""
     links: tuple[Link, ...]
-    """The first is the root table by its primary key. No table is there twice without a path, nor twice by one
-    column with a path; by one column it may be there without one and with one."""
+    """The first is the root table by its primary key. No table is there twice without a path, nor twice by
+    one column with a path; by one column it may be there without one and with one."""
     missing_indexes: tuple[str, ...]
     """`CREATE INDEX CONCURRENTLY …`, each with why as a comment behind it."""
     digest: str
