@@ -294,3 +294,12 @@ def test_what_depends_on_the_row_alone_may_be_a_field(plain: Conn) -> None:
         ).fetchone()
         assert row is not None
         assert documents_of(plain, document, [7]) == {7: json.loads(row[0], parse_float=str)}, field
+
+
+def test_names_mean_what_they_meant_when_the_file_was_read(plain: Conn) -> None:
+    """A function is found by the search path once; the query names it in full."""
+    plain.execute("SET search_path = shop")
+    document = compiled(plain, order_with("", '["id", "own(note) AS n"]'))
+    plain.execute("RESET search_path")
+    plain.execute("INSERT INTO shop.orders (id, note) VALUES (7, 'x')")
+    assert documents_of(plain, document, [7]) == {7: {"id": 7, "n": "X"}}
