@@ -14,7 +14,7 @@ from pytube.db.errors import translate
 from pytube.errors import CompanionConflict, PytubeError, TubesNotEmpty, UnknownTube, WrongKind
 from tests.helpers.capture import Conn, asked, let_writers_notify, open_session, pods, scalar, take
 from tests.helpers.database import preparing
-from tests.helpers.terms import Claim, acquire, park, park_item
+from tests.helpers.terms import Claim, acquire, mark, park, park_item
 
 MAIN, COMPANION = "orders", "orders_relations"
 
@@ -402,6 +402,13 @@ def test_a_snapshot_from_before_the_document(any_dsn: str, db: Conn) -> None:
     ((shard, payload),) = schedules(db)
     assert (shard, payload["type"], payload["resync"]) == (0, "backfill_schedule", True)
     assert asked(db, COMPANION) == []
+    term = acquire(db, Claim(tube=MAIN, partitions=4))
+    (pod,) = mark(db, term)
+    taken = "SELECT tube_backfill_take(%s, %s, %s, %s, %s, %s)"
+    number = scalar(db, taken, (*term.args, shard, pod.seq))
+    assert (
+        scalar(db, "SELECT tbl::text FROM tube_backfill WHERE backfill_id = %s", [number]) == "public.orders"
+    )
 
 
 @pytest.fixture
