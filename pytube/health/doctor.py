@@ -18,7 +18,7 @@ from pytube.db.errors import describe, translated
 from pytube.documents.declared import unresolved
 from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
-from pytube.health.documents import check_documents
+from pytube.health.documents import DOCUMENT, check_documents
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.fleet import place
 from pytube.health.queues import (
@@ -72,14 +72,17 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     config, documents = _with_documents(config)
     partitions: dict[str | None, Mapping[str, int]] = {}
     reported: set[str] = set()
+    failing: set[str] = set()
     for host in config.hosts:
         there: dict[str, int] = {}
         for check in _examine_host(config.of_host(host), origin, there):
             reported.add(check.subject)
+            if check.level is Level.FAIL:
+                failing.add(check.subject)
             yield _of_host(host, check)
         partitions[host] = there
-    if documents is not None:
-        yield documents
+    if documents is not None and not any(subject.startswith(DOCUMENT) for subject in failing):
+        yield documents  # else it was said of the one at fault
     if len(config.hosts) > 1:
         yield from check_shards(config)
     failed: set[str] = set()

@@ -13,6 +13,8 @@ from pytube.documents.plan import Plan, State
 from pytube.documents.survey import Refused, survey
 from pytube.health.findings import Check, fail, ok, warn
 
+DOCUMENT = "document "
+"""The subject of a finding begins with it, and ends with the name."""
 _LOOK = "look at `pytube plan`, then run `pytube apply`"
 
 
@@ -30,7 +32,7 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
 
 
 def _subject(name: str) -> str:
-    return f"document {name}"
+    return f"{DOCUMENT}{name}"
 
 
 def _state(plan: Plan) -> Check:
