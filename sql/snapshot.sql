@@ -205,6 +205,7 @@ BEGIN
         -- The list also has records that the term has by now: as long as it gives as many as were asked for, there may be more.
         EXIT WHEN cardinality(todo.ids) < room OR marked = room;
         room := room - marked;
+        marked := 0;
     END LOOP;
     IF marked < room THEN
         -- Ids of an adopted table may be 0 or less.

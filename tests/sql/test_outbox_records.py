@@ -303,6 +303,22 @@ def test_a_retried_record_overtakes_no_earlier_one_of_its_key(conn: Conn) -> Non
     assert marked_ids(conn, term, floor=ids[0] - 1) == ids
 
 
+def test_a_mark_that_is_not_full_has_seen_all_records_though_some_retried_ones_were_marked(conn: Conn) -> None:
+    """Who gets fewer than the limit goes past all that is settled: what was left out would not come in this term."""
+    make_outbox(conn)
+    ids = [stash(conn, key=None) for _ in range(2)]
+    term = lead(conn)
+    assert marked_ids(conn, term) == ids
+    park(conn, term, *ids)
+    assert retry(conn) == 2
+    term = lead(conn)
+    assert marked_ids(conn, term, limit=2) == ids
+    park(conn, term, ids[0])
+    assert retry(conn) == 1, "both are listed now, and the second one is marked"
+    late = stash(conn, key=None)
+    assert marked_ids(conn, term, limit=2, floor=ids[1]) == [ids[0], late]
+
+
 def test_row_level_security_that_hides_records_is_an_error(conn: Conn, any_dsn: str) -> None:
     adopt(conn)
     stash(conn)
