@@ -14,12 +14,12 @@ from psycopg.pq import TransactionStatus
 
 from pytube.db.arrays import array_of
 from pytube.documents.model import Document, Link
-from pytube.faults import Point
 from pytube.model import OK, Batch, Id, KeyType, Pod, Result
 from pytube.pipeline import inflight
 from pytube.sinks.relations import RelationsSink
 from pytube.testing.memory import MemorySink
-from tests.crash.documents_rounds import Bug, Gate
+from pytube.worker.partition_worker import PartitionWorker
+from tests.crash.documents_rounds import Bug
 from tests.helpers.documents_shop import Conn
 
 _DELAY = 0.3
@@ -37,20 +37,29 @@ def _leave_out(document: Document) -> Document:
     return replace(document, links=links)
 
 
-_BY_OWN_ID = """
-    SELECT DISTINCT i.order_id AS key
-    FROM shop.product_categories AS j JOIN shop.order_items AS i ON i.product_id = j.product_id
-    WHERE j.id = ANY (%(keys)s::bigint[])
-"""
+_BY_OWN_ID = {
+    "product_categories": """
+        SELECT DISTINCT i.order_id AS key
+        FROM shop.product_categories AS j JOIN shop.order_items AS i ON i.product_id = j.product_id
+        WHERE j.id = ANY (%(keys)s::bigint[])
+    """,
+    "notes": """
+        SELECT DISTINCT t.order_id AS key
+        FROM shop.notes AS r JOIN shop.notes AS m ON m.id = r.parent_id
+        JOIN shop.notes AS t ON t.id IN (m.id, m.parent_id) AND t.parent_id IS NULL
+        WHERE r.id = ANY (%(keys)s::bigint[])
+    """,
+}
 
 
 def _by_own_id(document: Document) -> Document:
-    """A row of the join table touches its own id, which leads nowhere once the row is gone."""
+    """Rows of the join table, and replies, touch their own ids, which lead nowhere once they are gone."""
 
     def changed(link: Link) -> Link:
-        if link.path is None or link.table.table != "product_categories":
+        path = _BY_OWN_ID.get(link.table.table)
+        if link.path is None or path is None:
             return link
-        return replace(link, column="id", path=_BY_OWN_ID, key_type=KeyType.BIGINT)
+        return replace(link, column="id", path=path, key_type=KeyType.BIGINT)
 
     return replace(document, links=tuple(map(changed, document.links)))
 
@@ -176,27 +185,26 @@ def _older_snapshot(patch: pytest.MonkeyPatch, dsn: str) -> None:
 
 def _purge_newer_touches(patch: pytest.MonkeyPatch, dsn: str) -> None:
     """With the pods whose documents were sent, those go whose keys are among them, whenever they came."""
-    sent: list[tuple[str, list[Id]]] = []
-    send, passed = MemorySink.send, Gate.passed
+    sent: dict[str, list[str]] = {}
+    send, purge_and_mark = MemorySink.send, PartitionWorker._purge_and_mark
 
     async def note(sink: MemorySink, batch: Batch) -> Sequence[Result]:
         results = await send(sink, batch)
-        sent.append((batch.tube, [document.id for document in batch]))
+        sent.setdefault(batch.tube, []).extend(str(document.id) for document in batch)
         return results
 
-    async def purge(gate: Gate, point: Point) -> None:
-        await passed(gate, point)
-        if point is Point.BEFORE_PURGE and sent:
+    async def purge(worker: PartitionWorker[Any], done: Sequence[int], limit: int) -> list[Any]:
+        tube, _ = worker._where
+        if done and tube in sent:
             with psycopg.connect(dsn, autocommit=True) as session:
-                while sent:
-                    tube, ids = sent.pop()
-                    session.execute(
-                        f"DELETE FROM tube.{tube} WHERE ids <> '{{}}' AND ids::text[] <@ %s".encode(),
-                        (list(map(str, ids)),),
-                    )
+                session.execute(
+                    f"DELETE FROM tube.{tube} WHERE ids <> '{{}}' AND ids::text[] <@ %s".encode(),
+                    (sent.pop(tube),),
+                )
+        return await purge_and_mark(worker, done, limit)
 
     patch.setattr(MemorySink, "send", note)
-    patch.setattr(Gate, "passed", purge)
+    patch.setattr(PartitionWorker, "_purge_and_mark", purge)
 
 
 def _read_before_mark(patch: pytest.MonkeyPatch, _dsn: str) -> None:

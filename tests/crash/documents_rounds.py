@@ -152,7 +152,7 @@ class Gate:
         """Let all go on, once what others wrote meanwhile has had a moment to be marked."""
         if self._held:
             self._marked.clear()
-            self._marked.wait(_MOMENT)
+            self._marked.wait(2 * _MOMENT)
         self._place = None
         held, self._held = self._held, []
         self._came.clear()
@@ -290,7 +290,7 @@ class Rounds:
         """
         for _ in range(self._draw.randrange(STEPS)):
             (step,) = self._draw.choices(
-                (self._write_one, self._hold, self._go_on, self._kill), (16, 2, 1, 0.15)
+                (self._write_one, self._hold, self._go_on, self._kill), (16, 2, 1, 0.1)
             )
             step()
         self.settle()

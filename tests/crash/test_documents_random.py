@@ -14,7 +14,7 @@ ROUNDS = 40
 """Of a seed: then tables are empty again."""
 FILLED = 150
 """Statements before the first of them."""
-LONG_SEEDS = 20
+LONG_SEEDS = 8
 BUG_LIMIT = 60.0
 """Seconds within which a bug has to be found."""
 
