@@ -128,13 +128,19 @@ class TubeStopped(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecordParked(PartitionEvent):
-    """A record of an outbox was set aside with its error; `tube` is the name of the outbox."""
+    """Records of an outbox were set aside with their errors; `tube` is the name of the outbox.
+
+    One event tells of all that were set aside together for one topic and such a reason.
+    """
 
     id: int
+    """Of the first of them, as what follows."""
     topic: str
     key: str | None
     reason: str
     """Empty when it waits behind a parked record of its key."""
+    records: int
+    """How many they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,9 +292,14 @@ def retry(
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
     """Park what waits in NAME for a topic that takes nothing; then it can be retried or discarded.
 
-    The leaders do it, which know what is on its way. Records that are written later are tried again.
+    The leaders do it, which know what is on its way. Records that are written later are tried again: those of
+    the same keys may go first then, unless the outbox has on_poison = "hold".
     """
-    confirm(f"park the records of outbox {name} that wait for topic {topic}?", yes=yes)
+    confirm(
+        f"park the records of outbox {name} that wait for topic {topic}? They go by themselves once it takes "
+        'records; parked, later records of their keys go before them, unless on_poison is "hold"',
+        yes=yes,
+    )
     left = outboxes.park_topic(name, topic, wait)
     if as_json:
         print_json({"outbox": name, "topic": topic, "partitions_left": left})

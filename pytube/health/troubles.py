@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
@@ -24,6 +24,7 @@ from pytube.health.fleet import (
     place,
 )
 from pytube.outbox.admin import RestingTopic
+from pytube.outbox.records import NO_ANSWER
 
 _PATIENCE: Final = 10.0
 """Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
@@ -116,6 +117,8 @@ def troubles(
             name,
             ((row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))),
         )
+        if "delivery" not in missed:
+            found += _resting(rows)
     for sample in hosts:
         for name, slowed in groupby(sample.hindered, lambda one: one.tube):
             found += _alike(
@@ -175,12 +178,9 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} renews its term no more"
         yield _Of(Level.FAIL, reason, _start([row]), "lost for", row.renewed_ago, in_line=True)
-    if "delivery" not in missed:
-        if row.sink_down is not None:
-            remedy = _after_outage("sink", row)
-            yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
-        for topic in row.resting:
-            yield _Of(Level.FAIL, str(topic), _after_rest(row.name, topic), in_line=True)
+    if "delivery" not in missed and row.sink_down is not None:
+        remedy = _after_outage("sink", row)
+        yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
     if row.source_down is not None and locked is None:
         remedy = _after_outage("source", row)
         yield _Of(Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for)
@@ -192,10 +192,37 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
         yield _Of(Level.WARN, row.problem, "see the rights of this role", "not looked at")
 
 
+def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
+    """Topics of one outbox that take nothing: one for each, whatever partitions have records for it."""
+    found: dict[tuple[str, bool], list[tuple[int, RestingTopic]]] = {}
+    for row in rows:
+        for topic in row.resting:
+            found.setdefault((topic.topic, topic.park), []).append((row.partition, topic))
+    host, name = rows[0].host, rows[0].name
+    for several in found.values():
+        longest = max((topic for _, topic in several), key=lambda topic: topic.since)
+        topic = replace(
+            longest,
+            records=sum(topic.records for _, topic in several),
+            tried_in=min(topic.tried_in for _, topic in several),
+        )
+        numbers = tuple(sorted(partition for partition, _ in several))
+        subject = f"{name_partitions(numbers)} of {name}"
+        yield Trouble(Level.FAIL, subject, str(topic), _after_rest(name, topic), host, name, numbers)
+
+
 def _after_rest(outbox: str, topic: RestingTopic) -> str:
     """What to do about a topic that takes nothing. Kafka is up: else its own line would tell."""
+    if topic.reason.startswith(NO_ANSWER):
+        return (
+            "see at Kafka whether each partition of the topic has a leader; its records then go by themselves"
+        )
     mend = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "correct what the reason names"
-    return f"{mend}, or set its records aside: pytube outbox park {outbox} --topic {topic.topic}"
+    return (
+        f"{mend}, and its records go by themselves, in order. Only if it is to get none of them: "
+        f"pytube outbox park {outbox} --topic {topic.topic} sets them aside, and later records of their keys "
+        "may go first"
+    )
 
 
 def _after_outage(what: str, row: Partition) -> str:

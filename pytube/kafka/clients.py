@@ -151,6 +151,10 @@ PARTITIONERS = ("murmur2", "consistent", "fnv1a")
 """Those that always give a key the same partition; the others scatter empty keys, or all."""
 
 
+_LARGEST = 1_000_000
+"""Bytes: librdkafka's own `message.max.bytes`."""
+
+
 class Producers(Clients):
     """Makes the producers of one sink or outbox, and what else it needs."""
 
@@ -195,6 +199,11 @@ class Producers(Clients):
         larger batches of them.
         """
         self._largest = {} if largest is None else {"message.max.bytes": max(1000, largest)}
+
+    @property
+    def largest(self) -> int:
+        """The bytes that librdkafka takes of a record."""
+        return int((self._largest | self._common).get("message.max.bytes", _LARGEST))
 
     def producer(
         self, transactional_id: str | None = None, settings: Mapping[str, Any] | None = None

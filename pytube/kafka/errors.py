@@ -47,19 +47,23 @@ UNKNOWN = PURGED | {
 }
 """The record may be in the topic or not."""
 
-UNANSWERED = frozenset(
-    {
-        ALL_DOWN,
-        KafkaError._AUTHENTICATION,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._SSL,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-"""No broker may be there."""
+_NOT_YET = _COORDINATOR_AWAY | {
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    # Of a producer's records some had no answer in time, and what follows can't be written by it any more.
+    KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+}
+"""Answers of a broker that has just come, or is about to go, and what an outage leaves behind."""
+
+_OF_METADATA = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError._FENCED})
+"""What librdkafka says itself, because of what a broker has answered before."""
 
 OF_RECORDS = frozenset(
     {
@@ -80,6 +84,11 @@ BROKEN = frozenset({KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE})
 def is_answer(error: KafkaError) -> bool:
     """Whether a broker has said it, and so is there; a refusal is an answer, too."""
     return error.code() >= 0 or error.code() == KafkaError._UNSUPPORTED_FEATURE
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a broker refuses what it was asked for; else none may be there, or none that serves yet."""
+    return error.code() in _OF_METADATA or (error.code() >= 0 and error.code() not in _NOT_YET)
 
 
 def text_of(error: Exception) -> str:

@@ -9,9 +9,12 @@ Records of one topic and ordering key form a *lane*. What must hold, whatever is
 - nothing is forgotten: each record is held until it is finished (to be purged) or parked, and `unfinished`
   names the others.
 
-A topic that takes nothing cools down alone, for longer after each failure. A topic of which a chunk failed
-by its own fault is sent *carefully*: one chunk at a time, one record of a lane in it. Chunks are halved while
-the broker refuses one record of many, so that in the end the record that is at fault stands alone.
+A topic that takes nothing cools down alone, for longer after each failure. It is told of only where the
+broker refuses it: while no broker answers, that is the reason, and it is tried again as soon as one does.
+
+A topic of which a chunk failed by its own fault is sent *carefully*: one chunk at a time, one record of a
+lane in it. Chunks are halved while the broker refuses one record of many, so that in the end the record that
+is at fault stands alone.
 
 Times are of any monotonic clock, in seconds.
 """
@@ -28,6 +31,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pytube.outbox.records import (
+    NO_ANSWER,
     Chunk,
     Failure,
     Fault,
@@ -90,6 +94,12 @@ class _Topic:
     """Why it took nothing the last time."""
     until: float = 0.0
     queued: bool = False
+    unanswered_at: float = 0.0
+    """When the last try had no answer, of a topic that waits for one."""
+    is_tried: bool = False
+    """Whether it is tried again since a broker has answered somebody else."""
+    is_doubtful: bool = False
+    """Whether that try had no answer either."""
 
 
 class InFlight:
@@ -119,6 +129,8 @@ class InFlight:
         self._parking: dict[int, tuple[_Topic, Lane]] = {}
         self._refused: list[tuple[_Topic, Lane]] = []
         self._changes: list[TopicChange] = []
+        self._unanswered: dict[_Topic, None] = {}
+        """Topics that wait for a broker to answer."""
         self._flying = 0
         self.compacted = 0
         """Records that were replaced by newer ones."""
@@ -144,6 +156,11 @@ class InFlight:
     def has_refused(self) -> bool:
         """Whether records wait for earlier ones of their key, which an operator has told to send again."""
         return bool(self._refused)
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether topics wait until a broker answers: see `reached`."""
+        return bool(self._unanswered)
 
     def unfinished(self) -> list[int]:
         """The ids of the records held, ascending."""
@@ -382,7 +399,30 @@ class InFlight:
 
     # --- failures -------------------------------------------------------------------------
 
+    def reached(self, asked_at: float, now: float) -> None:
+        """A broker has answered what it was asked then: topics that waited for that go on.
+
+        One that has no answer all the same, and while the next question is answered, takes nothing.
+        """
+        for topic in self._unanswered:
+            if topic.unanswered_at >= asked_at or topic.flights:
+                continue  # that flies was sent before, perhaps
+            if topic.is_doubtful:
+                topic.is_doubtful = False
+                self._rest(topic, f"{NO_ANSWER}: {topic.reason}", now)
+            elif not topic.is_tried:
+                topic.is_tried = True
+                topic.until, topic.failures = now, 1
+                if topic.ready:
+                    self._queue_topic(topic)
+
+    def unreachable(self) -> None:
+        """No broker answers: that a topic had no answer says nothing of it."""
+        for topic in self._unanswered:
+            topic.is_tried = topic.is_doubtful = False
+
     def _succeed(self, topic: _Topic, now: float) -> None:
+        self._answer(topic)
         if topic.failures:
             topic.failures = 0
             if topic.down_since is not None:
@@ -399,9 +439,11 @@ class InFlight:
 
     def _blame(self, topic: _Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
         faults = {failure.fault for failure in failures.values()}
-        down = faults & {Fault.TOPIC, Fault.UNANSWERED}
-        if down:
-            self._cool_down(topic, next(f.reason for f in failures.values() if f.fault in down), now)
+        for fault in (Fault.TOPIC, Fault.UNANSWERED):  # a refusal is an answer
+            if fault in faults:
+                reason = next(failure.reason for failure in failures.values() if failure.fault is fault)
+                self._cool_down(topic, reason, now, is_refused=fault is Fault.TOPIC)
+                break
         if Fault.BATCH in faults and (chunk.careful or topic.limit is None):  # others were under way with one
             topic.limit = max(1, chunk.size // 2)
             if chunk.size > 1:  # perhaps the topic takes smaller batches than librdkafka makes
@@ -417,18 +459,33 @@ class InFlight:
                 elif failure.fault is Fault.BATCH and chunk.size == 1:
                     self._fail_alone(topic, lane, record, failure.reason, now)
 
-    def _cool_down(self, topic: _Topic, reason: str, now: float) -> None:
-        """The topic rests; chunks that were under way together count as one failure."""
+    def _cool_down(self, topic: _Topic, reason: str, now: float, *, is_refused: bool) -> None:
+        """The topic takes nothing for a while; chunks that were under way together count as one failure."""
         rules = self._rules
         topic.limit = 1
-        topic.reason = reason
-        if topic.down_since is None:
-            topic.down_since = now
-            self._changes.append(TopicChange(topic.name, reason, 0.0))
+        if is_refused:
+            self._answer(topic)
+            self._rest(topic, reason, now)
+        else:
+            self._unanswered[topic] = None
+            topic.unanswered_at = now
+            topic.is_doubtful |= topic.is_tried
+            topic.reason = reason if topic.down_since is None else topic.reason
         if now >= topic.until:
             topic.failures += 1
             topic.until = now + doubled(topic.failures, rules.cooldown, rules.cooldown_limit)
             heapq.heappush(self._rests, (topic.until, next(self._order), topic, None))
+
+    def _answer(self, topic: _Topic) -> None:
+        """It waits for no broker."""
+        self._unanswered.pop(topic, None)
+        topic.is_tried = topic.is_doubtful = False
+
+    def _rest(self, topic: _Topic, reason: str, now: float) -> None:
+        topic.reason = reason
+        if topic.down_since is None:
+            topic.down_since = now
+            self._changes.append(TopicChange(topic.name, reason, 0.0))
 
     def _fail_alone(self, topic: _Topic, lane: Lane, record: Record, reason: str, now: float) -> None:
         attempts = self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
@@ -547,6 +604,7 @@ class InFlight:
                     found.ready.remove(lane)
         if not found.lanes:
             found.down_since, found.failures, found.limit = None, 0, None
+            self._answer(found)
             self._forget_if_idle(found)
 
     def resume(self, now: float) -> None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pytube.counts import say_count
-from pytube.kafka.errors import BROKEN, OF_RECORDS, PURGED, UNANSWERED
+from pytube.kafka.clients import Producers
+from pytube.kafka.errors import BROKEN, OF_RECORDS, PURGED, is_refusal
 from pytube.outbox.partitions import Widths, kafka_partition
 from pytube.outbox.records import Chunk, Failure, Fault, Record
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX, OUTBOX_ID
@@ -38,11 +39,7 @@ def failure_of(error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:
         error.code() == KafkaError.TOPIC_EXCEPTION
     ):  # it is no name of a topic, or the topic is the brokers' own
         return Failure(Fault.POISON, f"the broker takes no records for this topic: {say(error)}")
-    return Failure(Fault.UNANSWERED if error.code() in UNANSWERED else Fault.TOPIC, say(error))
-
-
-class Malformed(ValueError):
-    """The record can't be a message of Kafka."""
+    return Failure(Fault.TOPIC if is_refusal(error) else Fault.UNANSWERED, say(error))
 
 
 class Origin(NamedTuple):
@@ -55,8 +52,7 @@ class Origin(NamedTuple):
 def headers_of(record: Record, origin: Origin) -> Headers:
     """The record's own headers, then ours: of a name that both have, the last one is ours.
 
-    Raises:
-        Malformed: names and values of the headers do not go together.
+    They are as `unsendable` wants them.
     """
     ours: Headers = [
         (OUTBOX, origin.outbox),
@@ -67,21 +63,59 @@ def headers_of(record: Record, origin: Origin) -> Headers:
         ours.append((ENQUEUED, b"%.3f" % record.created))
     if record.header_keys is None and record.header_values is None:
         return ours
-    keys, values = record.header_keys or (), record.header_values or ()
-    _check_headers(keys, values)
-    return [*zip(keys, values, strict=True), *ours]
+    return [*zip(record.header_keys or (), record.header_values or (), strict=True), *ours]
 
 
-def _check_headers(keys: Sequence[Any], values: Sequence[Any]) -> None:
-    """Refuse arrays that Postgres takes and no message can have, with what is wrong with them."""
+# --- what can be no message -----------------------------------------------------------------------
+
+
+def unsendable(chunk: Chunk, limit: int) -> dict[int, Failure]:
+    """What becomes of a chunk that has records of which none can ever be sent; empty: it has none.
+
+    All of them are found at once, and the others are not sent with them: what follows one of its key must not
+    overtake it. `limit`: the bytes that librdkafka takes of a record.
+    """
+    records = chunk.records()
+    if (reason := _why_no_topic(chunk.topic)) is not None:
+        return dict.fromkeys((one.id for one in records), Failure(Fault.POISON, reason))
+    found = {
+        one.id: Failure(Fault.POISON, reason)
+        for one in records
+        if (reason := _why_malformed(one, limit)) is not None
+    }
+    return {one.id: found.get(one.id, UNSENT) for one in records} if found else {}
+
+
+def _why_malformed(record: Record, limit: int) -> str | None:
+    """Why a record can't be a message of Kafka."""
+    if (record.header_keys is not None or record.header_values is not None) and (
+        reason := _why_no_headers(record.header_keys or (), record.header_values or ())
+    ) is not None:
+        return reason
+    # A character has a byte or more; whatever is a little larger, librdkafka itself refuses.
+    if len(record.value or b"") + len(record.key or "") > limit:
+        return _too_large(record, limit)
+    return None
+
+
+def _why_no_headers(keys: Sequence[Any], values: Sequence[Any]) -> str | None:
+    """What is wrong with arrays that Postgres takes and no message can have."""
     for what, texts in (("names", keys), ("values", values)):
         if any(isinstance(text, list) for text in texts):
-            raise Malformed(f"the {what} of its headers are an array of more than one dimension")
+            return f"the {what} of its headers are an array of more than one dimension"
     if len(keys) != len(values):
         names, contents = say_count(len(keys), "name"), say_count(len(values), "value")
-        raise Malformed(f"its headers have {names} and {contents}")
+        return f"its headers have {names} and {contents}"
     if None in keys:
-        raise Malformed(f"the name of header {keys.index(None) + 1} of {len(keys)} is NULL")
+        return f"the name of header {keys.index(None) + 1} of {len(keys)} is NULL"
+    return None
+
+
+def _too_large(record: Record, limit: int) -> str:
+    size = say_count(_size_of(record), "byte")
+    return (
+        f"the record is larger than message.max.bytes, which is {limit}: key, value and headers have {size}"
+    )
 
 
 def _size_of(record: Record) -> int:
@@ -131,20 +165,14 @@ class Handed:
             self.is_broken |= error.fatal() or error.code() in BROKEN
             self.errors.append((error, message.key(), message.value()))
 
-    def produce(
-        self, producer: Producer, origin: Origin, widths: Widths, say: Callable[[KafkaError], str]
-    ) -> None:
+    def produce(self, producer: Producer, origin: Origin, widths: Widths, clients: Producers) -> None:
         """Hand all records over, up to the first that is not taken: what follows must not overtake it.
 
         Whatever goes wrong with a record is a failure of that record: an exception that ended the term would
         meet the same record in the next one.
         """
-        chunk = self.chunk
-        records = chunk.records()
-        if (reason := _why_no_topic(chunk.topic)) is not None:
-            self.failures = dict.fromkeys((one.id for one in records), Failure(Fault.POISON, reason))
-            return
-        put, topic, report = producer.produce, chunk.topic, self.report
+        records = self.chunk.records()
+        put, topic, report = producer.produce, self.chunk.topic, self.report
         index = 0
         failure: Failure | None = None
         try:
@@ -157,10 +185,8 @@ class Handed:
                     put(topic, record.value, record.key, at, headers=headers, on_delivery=report)
         except (BufferError, MemoryError):
             failure = UNSENT  # librdkafka's queue is full
-        except Malformed as error:
-            failure = Failure(Fault.POISON, str(error))
         except KafkaException as error:
-            failure = self._refusal(records[index], error.args[0], widths, say)
+            failure = self._refusal(records[index], error.args[0], widths, clients)
         except Exception as error:  # noqa: BLE001 # see above
             failure = Failure(Fault.POISON, f"the record is no message: {type(error).__name__}: {error}")
         self.left += len(records) if failure is None else index
@@ -168,20 +194,14 @@ class Handed:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure
 
-    def _refusal(
-        self, record: Record, error: KafkaError, widths: Widths, say: Callable[[KafkaError], str]
-    ) -> Failure:
+    def _refusal(self, record: Record, error: KafkaError, widths: Widths, clients: Producers) -> Failure:
         """Why the client did not take a record."""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return Failure(
-                Fault.POISON,
-                f"the record is larger than librdkafka's message.max.bytes: key, value and headers have "
-                f"{say_count(_size_of(record), 'byte')}",
-            )
+            return Failure(Fault.POISON, _too_large(record, clients.largest))
         self.is_broken = error.fatal() or error.code() in BROKEN
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             widths.forget(self.chunk.topic)
-        return failure_of(error, say)
+        return failure_of(error, clients.say)
 
     @property
     def is_over(self) -> bool:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, Producer
 
 from pytube.kafka.clients import Producers, purge
-from pytube.outbox.messages import UNSENT, Handed, Origin, failure_of
+from pytube.outbox.messages import UNSENT, Handed, Origin, failure_of, unsendable
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
 from pytube.threads import in_thread
@@ -84,6 +84,7 @@ class PlainProducer:
     def __init__(self, clients: Producers, epoch: int, *, strict: bool) -> None:
         """Opens nothing. `strict`: whether one record of a key is under way at a time."""
         self._clients = clients
+        self._largest = clients.largest
         self._origin = Origin(b"", b"%d" % epoch)
         self._strict = strict
         self._gapless: _Lane | None = None
@@ -114,11 +115,16 @@ class PlainProducer:
 
     def send(self, chunk: Chunk) -> None:
         """Hand a chunk over; the caller has looked whether it may send."""
+        handed = Handed(chunk, time.monotonic())
+        handed.failures = unsendable(chunk, self._largest)
+        if handed.failures:
+            self._cut_short = handed
+            self._refused.append(handed)
+            return
         if self._waits(chunk):
             return
-        handed = Handed(chunk, time.monotonic())
         lane = self._lane(careful=chunk.careful or self._strict)
-        handed.produce(lane.producer, self._origin, self._widths, self._clients.say)
+        handed.produce(lane.producer, self._origin, self._widths, self._clients)
         if handed.failures:
             self._cut_short = handed
         if handed.is_broken:

@@ -61,15 +61,19 @@ class Sent(NamedTuple):
     after a restore, or after a failover that lost commits."""
 
 
+NO_ANSWER = "it took nothing in time, though a broker answers"
+"""How the reason begins of a topic that was not refused, and takes nothing."""
+
+
 class Fault(enum.Enum):
     """Why a record was not written, as far as the machine has to know."""
 
     UNSENT = enum.auto()
     """Nothing speaks against the record or its topic: to be sent again at once."""
     TOPIC = enum.auto()
-    """The topic takes nothing now: to be sent again after the topic has cooled down."""
+    """The broker refuses the topic: to be sent again after the topic has cooled down."""
     UNANSWERED = enum.auto()
-    """No answer came in time. As `TOPIC`; but it may be that no broker can be reached."""
+    """No answer came in time: to be sent again as soon as a broker answers, or the topic has cooled down."""
     BATCH = enum.auto()
     """A record that was sent together with this one can't be written, perhaps this one."""
     POISON = enum.auto()

@@ -45,7 +45,7 @@ from pytube.errors import BrokerUnavailable
 from pytube.faults import Point, fault_in_thread
 from pytube.kafka.clients import Producers
 from pytube.kafka.errors import PASSING
-from pytube.outbox.messages import OVERDUE, UNSENT, Handed, Origin, failure_of
+from pytube.outbox.messages import OVERDUE, UNSENT, Handed, Origin, failure_of, unsendable
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Sent
 from pytube.threads import in_thread
@@ -374,8 +374,11 @@ class TransactionalProducer:
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
         """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
         self._commits = False
-        if not self._may_send():
-            return _all(chunks, UNSENT)
+        failures: dict[int, Failure] = {}
+        for chunk in chunks:
+            failures |= unsendable(chunk, self._clients.largest)
+        if failures or not self._may_send():
+            return _all(chunks, UNSENT) | failures
         if self._producer is None:
             self._open()
         producer = self._producer
@@ -392,6 +395,8 @@ class TransactionalProducer:
         receipt = None if failures else self._wait_for_receipt(chunks)
         if receipt is None:
             self._abort(producer)
+            if any(failure.fault is Fault.UNANSWERED for failure in failures.values()):
+                self._producer = None  # librdkafka fails the next transaction, too, for what this one lost
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
         self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
@@ -439,7 +444,7 @@ class TransactionalProducer:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]
         failures: dict[int, Failure] = {}
         for one in handed:
-            one.produce(producer, self._origin, self._widths, self._clients.say)
+            one.produce(producer, self._origin, self._widths, self._clients)
             if one.failures:
                 break
         producer.flush(self._clients.timeout)
@@ -481,7 +486,7 @@ class TransactionalProducer:
 
     def _learn_fate(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
         """Whether a commit of which the answer is not known took place: its receipt is there, or is not."""
-        failure = Failure(Fault.TOPIC, self.why_stuck or "")
+        failure = Failure(Fault.UNANSWERED, self.why_stuck or "")
         while not self._stopped:
             # Without the right to send, the id may be a successor's by now, and is not to be taken from it.
             if self._may_send():

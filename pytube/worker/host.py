@@ -27,7 +27,7 @@ from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
 from pytube.worker.elections import ClaimLimits, Elections
-from pytube.worker.kafka import KafkaCluster, report_unreachable
+from pytube.worker.kafka import KafkaCluster, cluster_of, report_unreachable
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
 from pytube.worker.partition_worker import PartitionWorker
@@ -117,7 +117,8 @@ class Host:
             for tube, sink in sinks.items()
         }
         self.queues |= {
-            outbox: Outbox(config, outbox, instance_id, pool, self.emit, name) for outbox in outboxes
+            outbox: Outbox(config, outbox, instance_id, pool, self.emit, name, cluster_of(clusters, outbox))
+            for outbox in outboxes
         }
         self._elections = Elections(
             config,

@@ -53,6 +53,10 @@ class KafkaCluster:
         """The queues that need it, and what for."""
         self.reason: str | None = None
         """Why it did not answer the last question; None when it did."""
+        self.outages = 0
+        """How often it was found that it can't be reached."""
+        self.answered_at = float("-inf")
+        """When the last question was asked that it has answered, by `time.monotonic`."""
         self._since = 0.0
 
     @property
@@ -70,9 +74,11 @@ class KafkaCluster:
         except ConfigError:
             return  # the clients that elect and deliver tell which
         while True:
+            asked_at = time.monotonic()
             problem = await self._ask(admin)
             if problem is None:
                 clients.reason = ""
+                self.answered_at = asked_at
             self._note(
                 None if problem is None else reason_for_people(clients.reason or clients.hide(problem))
             )
@@ -102,6 +108,7 @@ class KafkaCluster:
         before, self.reason = self.reason, reason
         if reason is not None and before is None:
             self._since = time.monotonic()
+            self.outages += 1
             _log.warning("kafka_down", bootstrap_servers=self.bootstrap_servers, reason=reason)
         elif reason is None and before is not None:
             seconds = round(time.monotonic() - self._since, 1)
@@ -119,6 +126,11 @@ def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection
             found.append(cluster := KafkaCluster(bootstrap_servers, options))
         cluster.uses.add((name, use))
     return found
+
+
+def cluster_of(clusters: Iterable[KafkaCluster], outbox: str) -> KafkaCluster | None:
+    """The one that an outbox is delivered to."""
+    return next((one for one in clusters if (outbox, "delivery") in one.uses), None)
 
 
 def _needs(

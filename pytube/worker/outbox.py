@@ -24,6 +24,7 @@ from pytube.worker.queue import Queue, TermLimits
 
 if TYPE_CHECKING:
     from pytube.outbox.records import Outgoing
+    from pytube.worker.kafka import KafkaCluster
 
 
 class Outbox(Queue):
@@ -37,6 +38,7 @@ class Outbox(Queue):
         pool: SessionPool,
         emit: Callable[[Event], None],
         host: str | None = None,
+        cluster: KafkaCluster | None = None,
     ) -> None:
         """Opens nothing.
 
@@ -47,6 +49,7 @@ class Outbox(Queue):
             pool: sessions with the database that has the outbox.
             emit: receives events.
             host: the name of that database's host, where there are several.
+            cluster: of Kafka, as this process watches it.
 
         Raises:
             ConfigError: the outbox is not configured, librdkafka refuses an option, or there is no Kafka
@@ -59,6 +62,7 @@ class Outbox(Queue):
             request_timeout=settings.request_timeout,
         )
         super().__init__(name, limits, config, instance_id, pool, emit, host)
+        self.cluster = cluster
         self.metrics = TubeMetrics()
         self.outbox_limits = OutboxLimits(
             in_flight=settings.in_flight,

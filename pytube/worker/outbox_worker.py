@@ -7,6 +7,7 @@ handed to Kafka, and what is done about each record: it is finished, sent again,
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ _LOCKED_PARK_PAUSE = 2.0
 """The same of records to be parked: each try waits for the lock, and the partition for the try."""
 _REST_PAUSE = 1.0
 """Seconds between looks whether an operator wants the records of a topic parked, while it takes nothing."""
+_ANSWER_PAUSE = 0.25
+"""Seconds between looks whether Kafka answers again, while topics wait for that."""
 _PARKED_AT_ONCE = 10_000
 """Records that one transaction parks then."""
 _MARK_SHARE = 8.0
@@ -60,6 +63,8 @@ _MARK_SHARE = 8.0
 much and find little. One of an adopted table looks at all that is held, and purges wait for it."""
 _EVERYWHERE_PAUSE = 30.0
 """Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
+_NUMBERS = re.compile("[0-9]+")
+"""By which reasons differ that are alike."""
 _RECORDS = PodClass.INCREMENTAL
 """Records are counted as incremental pods are."""
 
@@ -96,6 +101,9 @@ class OutboxWorker(PartitionWorker[Record]):
         self._emit = outbox.emit
         self._source = OutboxSource(database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
+        self._cluster = outbox.cluster
+        self._outages = 0
+        """How many of the cluster the machine knows of."""
         self._tables = LockedTables(active_term, outbox.emit)
         self._held_up_since: float | None = None
         """Since when locks of others have been met without a break."""
@@ -169,6 +177,7 @@ class OutboxWorker(PartitionWorker[Record]):
 
     async def _attend(self) -> bool:
         busy = time.monotonic() >= self._parks_at and await self._park()
+        self._note_reach()
         self._tell_of_topics()
         return busy
 
@@ -187,6 +196,8 @@ class OutboxWorker(PartitionWorker[Record]):
             moments += [rests_at, self._locks_at, self._everywhere_at]
         if self._room() > 0 and self._is_too_soon():
             moments.append(self._pacer.next_at)
+        if self.machine.waits_for_answer:
+            moments.append(time.monotonic() + _ANSWER_PAUSE)
         due = min((moment for moment in moments if moment is not None), default=None)
         if self._outgoing.needs_poll and self._outgoing.is_busy:
             look = time.monotonic() + self._look
@@ -367,6 +378,17 @@ class OutboxWorker(PartitionWorker[Record]):
         elif self._acknowledged_at < begun:  # else it answers for other topics
             self._active_term.note_down("sink", reason)
 
+    def _note_reach(self) -> None:
+        """Have topics that wait for an answer go on when Kafka answers."""
+        cluster = self._cluster
+        if cluster is None or not self.machine.waits_for_answer:
+            return
+        if cluster.outages != self._outages:
+            self._outages = cluster.outages
+            self.machine.unreachable()
+        if cluster.reason is None:
+            self.machine.reached(cluster.answered_at, time.monotonic())
+
     def _tell_of_topics(self) -> None:
         for change in self.machine.changes():
             self._rests, self._rests_at = True, 0.0
@@ -432,9 +454,13 @@ class OutboxWorker(PartitionWorker[Record]):
         return True
 
     def _tell_of_parked(self, letters: Sequence[Letter]) -> None:
+        alike: dict[tuple[str, str], list[Letter]] = {}
         for letter in letters:
-            record = letter.record
-            self._emit(RecordParked(*self._where, record.id, record.topic, record.key, letter.reason))
+            alike.setdefault((letter.record.topic, _NUMBERS.sub("", letter.reason)), []).append(letter)
+        for several in alike.values():
+            record, reason = several[0].record, several[0].reason
+            told = RecordParked(*self._where, record.id, record.topic, record.key, reason, len(several))
+            self._emit(told)
         self.counters.parked[_RECORDS] += len(letters)
         self.counters.rejects[_RECORDS] += sum(not letter.behind for letter in letters)
 

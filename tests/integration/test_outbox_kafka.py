@@ -306,6 +306,30 @@ async def test_a_broker_that_is_away_for_longer_than_a_record_may_take(
     CHECKS[mode](seen)
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_when_the_broker_is_back_no_topic_rests(
+    mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    """Else its records would wait for ten minutes more."""
+    stashed = stash(conn, topic, ["a", "b"])
+    settings = f"{MODES[mode]}\nmessage_timeout = 2\ntopic_cooldown = 600\ntopic_cooldown_limit = 600"
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, settings)) as events:
+        await until_waiting(conn)
+        kafka_real.kill()
+        try:
+            for key, ids in stash(conn, topic, ["a", "b", "a"]).items():
+                stashed[key] += ids
+            await wait_until_async(lambda: any(isinstance(event, SinkDown) for event in events))
+        finally:
+            await asyncio.to_thread(kafka_real.start)
+        await until_waiting(conn)
+        assert conn.execute("SELECT topic FROM outbox_resting()").fetchall() == []
+    assert not [event for event in events if isinstance(event, TopicDown)]
+    seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
+    check_complete(seen, stashed)
+    CHECKS[mode](seen)
+
+
 async def test_a_term_that_begins_while_no_broker_answers_tells_so_and_goes_on(
     tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
 ) -> None:

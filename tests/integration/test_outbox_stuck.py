@@ -20,13 +20,14 @@ from pydantic import SecretStr
 
 from pytube.db.database import Database
 from pytube.embedded.kafka_real import RealKafka
-from pytube.events import LeaderRevoked, TermsFail, TopicDown, TopicParked
+from pytube.events import LeaderRevoked, RecordParked, TermsFail, TopicDown, TopicParked
 from pytube.health.troubles import lines as troubles
 from pytube.health.watcher import FleetWatcher
 from pytube.outbox.inflight import InFlight
 from tests.helpers.cli import run, start
 from tests.helpers.outbox import (
     OUTBOX,
+    check_complete,
     configured,
     create_topic,
     read,
@@ -118,6 +119,32 @@ async def test_headers_that_no_message_can_have_are_parked_with_their_reason(
     assert [type(event) for event in events].count(LeaderRevoked) == 1, "the one term went on until the end"
     seen = read(kafka_real.bootstrap, topic, committed=mode == "transactions")
     assert sorted(one.id for one in seen) == sorted(stashed["k"] + stashed["other"])
+
+
+@ALL_MODES
+async def test_many_bad_records_hold_up_no_good_ones(
+    mode: str, tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+) -> None:
+    """They are found and set aside many at once: one by one, each would cost a round of its own."""
+    conn.execute(
+        f"INSERT INTO tube.{OUTBOX} (kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+        " kafka_header_values) SELECT %s, 'bad' || n, 'v', '{{a},{b}}', '{{1},{2}}'"
+        " FROM generate_series(1, 2000) AS n",
+        (topic,),
+    )
+    stashed = stash(conn, topic, [f"good{number}" for number in range(100)])
+    async with running(configured(tmp_path, dsn, kafka_real.bootstrap, MODES[mode])) as events:
+        await wait_until_async(
+            lambda: (
+                conn.execute("SELECT count(*) FROM outbox_parked(%s, 10000)", (OUTBOX,)).fetchone() == (2000,)
+            ),
+            what="all bad ones are parked",
+        )
+        await wait_until_async(lambda: len(waiting(conn)) == 2000, what="all good ones are sent")
+    told = [event for event in events if isinstance(event, RecordParked)]
+    assert sum(event.records for event in told) == 2000
+    assert len(told) <= 20
+    check_complete(read(kafka_real.bootstrap, topic, committed=mode == "transactions"), stashed)
 
 
 async def test_odd_records_are_delivered_as_they_are(

@@ -21,6 +21,7 @@ from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
+from pytube.worker.kafka import KafkaCluster
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
@@ -228,6 +229,7 @@ class Rig:
         self.outbox_limits = replace(LIMITS, **limits)
         self.rules = rules or Rules(window=10, chunk=10)
         self.metrics = TubeMetrics()
+        self.cluster: KafkaCluster | None = None
         self.claim = FakeClaim("orders")
         self.active_term = ActiveTerm(
             Term("orders", 1, 0, epoch=100),

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record
+from pytube.outbox.records import NO_ANSWER, Chunk, Failure, Fault, Letter, Record
 
 STRICT = Rules(window=1)
 WINDOWED = Rules(window=4)
+SILENT = Failure(Fault.UNANSWERED, "no broker")
 DOWN = Failure(Fault.TOPIC, "the topic takes nothing")
 REFUSED = Failure(Fault.BATCH, "the broker refuses a record")
 POISON = Failure(Fault.POISON, "too large")
@@ -179,6 +180,54 @@ def test_a_topic_that_was_down_is_sent_carefully_at_first() -> None:
             assert machine.take(1.0) is None, "one chunk at a time"
         machine.settle(chunk, {}, 1.0)
     assert sizes == [1, 2, 4, 4]
+
+
+def unanswered(machine: InFlight, now: float) -> None:
+    """The one record that waits is tried, and there is no answer."""
+    machine.settle(take(machine, now), {1: SILENT}, now)
+
+
+def test_what_had_no_answer_goes_on_as_soon_as_a_broker_answers() -> None:
+    machine = loaded(Rules(window=4, cooldown=600, cooldown_limit=600), "a")
+    unanswered(machine, 1.0)
+    assert machine.changes() == []
+    assert machine.rests() == []
+    machine.reached(0.9, 2.0)
+    assert machine.take(2.0) is None, "that question was asked before"
+    machine.reached(1.1, 2.0)
+    machine.settle(take(machine, 2.0), {}, 2.0)
+    assert not machine.waits_for_answer
+    assert done(machine) == [1]
+    assert machine.changes() == []
+
+
+def test_a_topic_that_has_no_answer_while_a_broker_answers_rests() -> None:
+    """As one does whose partition has no leader."""
+    machine = loaded(Rules(window=4, cooldown=600, cooldown_limit=600), "a")
+    unanswered(machine, 1.0)
+    machine.reached(1.1, 2.0)
+    unanswered(machine, 3.0)
+    machine.reached(2.9, 3.1)
+    assert machine.rests() == []
+    machine.reached(3.1, 4.0)
+    (rest,) = machine.rests()
+    assert rest.reason == f"{NO_ANSWER}: {SILENT.reason}"
+    assert [change.topic for change in machine.changes()] == ["t"]
+    machine.reached(5.0, 5.0)
+    assert machine.take(5.0) is None, "it is not tried with each answer"
+
+
+def test_an_outage_after_an_answer_says_nothing_of_the_topic() -> None:
+    machine = loaded(Rules(window=4, cooldown=600, cooldown_limit=600), "a")
+    unanswered(machine, 1.0)
+    machine.reached(1.1, 2.0)
+    unanswered(machine, 3.0)
+    machine.unreachable()
+    machine.reached(4.0, 4.0)
+    assert machine.rests() == []
+    machine.settle(take(machine, 4.0), {1: DOWN}, 4.0)
+    assert [rest.reason for rest in machine.rests()] == [DOWN.reason], "a refusal is an answer"
+    assert not machine.waits_for_answer
 
 
 # --- records that can't be sent -----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytube.kafka.clients import Producers
 from pytube.outbox.inflight import InFlight, Rules
-from pytube.outbox.messages import Handed, Malformed, Origin, headers_of
+from pytube.outbox.messages import Handed, Origin, headers_of, unsendable
 from pytube.outbox.partitions import kafka_partition
 from pytube.outbox.producer import PlainProducer
 from pytube.outbox.records import Chunk, Failure, Fault, Record
@@ -90,6 +91,7 @@ class FakeProducer:
 
 class FakeClients:
     timeout = 8.0
+    largest = 1000
     settings: Mapping[str, Any] = {"enable.idempotence": True}
 
     def __init__(self) -> None:
@@ -314,8 +316,35 @@ def test_own_headers_come_first() -> None:
     ],
 )
 def test_headers_that_do_not_go_together(keys: Any, values: Any, wrong: str) -> None:
-    with pytest.raises(Malformed, match=wrong):
-        headers_of(Record(5, 0.0, "t", None, None, keys, values), Origin(b"orders/1", b"9"))
+    machine = InFlight(Rules(window=100))
+    machine.add([Record(5, 0.0, "t", None, None, keys, values)])
+    found = machine.take(0.0)
+    assert found is not None
+    ((number, failure),) = unsendable(found, 1000).items()
+    assert (number, failure.fault) == (5, Fault.POISON)
+    assert re.search(wrong, failure.reason)
+
+
+def test_all_that_can_be_no_message_is_found_at_once() -> None:
+    """And nothing is sent with it: one of its key would overtake it."""
+    rig = Rig()
+    machine = InFlight(Rules(window=100))
+    machine.add([Record(n, 0.0, "t", f"k{n}", b"v" * n, ["a"], [] if n % 2 else ["b"]) for n in range(1, 9)])
+    machine.add([Record(9, 0.0, "t", "k", b"v" * 2000)])
+    found = machine.take(0.0)
+    assert found is not None
+    rig.producer.send(found)
+    ((_, failures),) = rig.producer.settled()
+    assert {n for n, one in failures.items() if one.fault is Fault.POISON} == {1, 3, 5, 7, 9}
+    assert {n for n, one in failures.items() if one.fault is Fault.UNSENT} == {2, 4, 6, 8}
+    assert failures[9].reason == (
+        "the record is larger than message.max.bytes, which is 1000: key, value and headers have 2001 bytes"
+    )
+    machine.settle(found, failures, 0.0)
+    assert {letter.record.id for letter in machine.letters()} == {1, 3, 5, 7, 9}
+    again = machine.take(0.0)
+    assert again is not None
+    assert {one.id for one in again.records()} == {2, 4, 6, 8}
 
 
 @pytest.mark.parametrize("created", [float("inf"), float("-inf")])

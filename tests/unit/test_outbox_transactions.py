@@ -27,6 +27,7 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.timeout = 0.05
+        self.largest = 1_000_000
         self.calls: list[str] = []
         self.receipt: TopicPartition | None = None
         self.pending: TopicPartition | None = None

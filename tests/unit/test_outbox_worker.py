@@ -21,10 +21,13 @@ from pytube.outbox.records import Failure, Fault, Record
 from pytube.worker import outbox_worker
 from pytube.worker.exporter import _OF_OUTBOXES, _families
 from pytube.worker.host import Host
+from pytube.worker.kafka import KafkaCluster
 from pytube.worker.outbox import Outbox
 from tests.docs.pages import BY_NAME, table_rows
 from tests.docs.rule_tests import fed, shape
 from tests.unit.outbox_rig import POISON, UNANSWERED, Rig
+
+DOWN = Failure(Fault.TOPIC, "the broker refuses the topic")
 
 
 async def test_all_is_sent_and_purged() -> None:
@@ -177,6 +180,18 @@ async def test_a_record_that_can_never_be_sent_is_parked() -> None:
     assert sorted(rig.kafka.written) == ids[1:]
 
 
+async def test_records_that_are_parked_together_are_told_of_together() -> None:
+    rig = Rig(Rules(window=100, chunk=100))
+    ids = rig.table.stash(*map(str, range(100)))
+    rig.kafka.failing |= {n: Failure(Fault.POISON, f"it has {n} bytes") for n in ids[:60]}
+    async with rig.running():
+        await rig.until_empty()
+    told = rig.emitted(RecordParked)
+    assert sum(event.records for event in told) == len(rig.table.parked) == 60
+    assert len(told) <= 2
+    assert (told[0].id, told[0].reason) == (ids[0], f"it has {ids[0]} bytes")
+
+
 async def test_a_key_that_an_operator_frees_goes_on_in_order() -> None:
     rig = Rig(Rules(window=10, hold=True), hold=True)
     ids = rig.table.stash(*"aa")
@@ -210,10 +225,27 @@ async def test_an_outage_is_told_of_once() -> None:
         assert "sink" in rig.active_term.troubles.as_json()
         rig.kafka.failing.clear()
         await rig.until_empty()
-    for kind in (SinkDown, TopicDown, SinkUp, TopicUp):
+    for kind in (SinkDown, SinkUp):
         assert len(rig.emitted(kind)) == 1
+    assert rig.emitted(TopicDown) == [], "no broker has refused it"
     assert rig.worker.sink_is_up
     assert rig.worker.counters.parked == [0, 0]
+
+
+async def test_a_broker_that_is_back_ends_the_wait_of_all_topics() -> None:
+    rig = Rig(Rules(window=10, cooldown=600, cooldown_limit=600))
+    rig.cluster = cluster = KafkaCluster("kafka:9092", {})
+    rig.another_worker()
+    ids = rig.table.stash(*"ab")
+    rig.kafka.failing |= dict.fromkeys(ids, UNANSWERED)
+    async with rig.running():
+        await rig.until(lambda: rig.worker.machine.waits_for_answer, "it has failed")
+        cluster._note("no broker")
+        rig.kafka.failing.clear()
+        cluster.answered_at = time.monotonic()
+        cluster._note(None)
+        await rig.until_empty()
+    assert rig.emitted(TopicDown) == []
 
 
 async def test_renewals_tell_the_latest_reason_of_an_outage() -> None:
@@ -241,7 +273,23 @@ async def test_an_outage_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_
     rig.kafka.failing.clear()
     async with rig.running():
         await rig.until_empty()
-    for kind in (SinkDown, TopicDown, SinkUp, TopicUp):
+    for kind in (SinkDown, SinkUp):
+        assert len(rig.emitted(kind)) == 1, kind
+
+
+async def test_a_refusal_that_lasted_into_a_pause_is_told_of_once_and_so_is_its_end() -> None:
+    rig = Rig(Rules(window=10, cooldown=0.001, cooldown_limit=0.002))
+    ids = rig.table.stash(*"ab")
+    rig.kafka.failing |= dict.fromkeys(ids, DOWN)
+    for _ in range(2):
+        retries = rig.worker.counters.retries[0]
+        async with rig.running():
+            await rig.until(lambda: rig.worker.counters.retries[0] > retries + 4, "it is tried again")  # noqa: B023
+        rig.another_worker()
+    rig.kafka.failing.clear()
+    async with rig.running():
+        await rig.until_empty()
+    for kind in (TopicDown, TopicUp):
         assert len(rig.emitted(kind)) == 1, kind
 
 

@@ -9,6 +9,7 @@ from pytube.health.findings import Level
 from pytube.health.fleet import Count, Hindrance, HostSample, Partition
 from pytube.health.troubles import troubles
 from pytube.outbox.admin import RestingTopic
+from pytube.outbox.records import NO_ANSWER
 
 LOCKED = "public.orders is locked by pid 7; if nobody needs that session: SELECT pg_terminate_backend(7)"
 
@@ -49,7 +50,8 @@ def test_a_topic_that_is_missing_is_to_be_created() -> None:
 def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     (line,) = said(resting("Broker: Topic authorization failed"))
     assert "create the topic" not in line
-    assert line.endswith("or set its records aside: pytube outbox park o --topic news")
+    assert "correct what the reason names" in line
+    assert "pytube outbox park o --topic news sets them aside" in line
 
 
 def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
@@ -70,6 +72,28 @@ def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
     assert "pytube outbox parked o" in line
     assert "pytube outbox retry o --all" in line
     assert "pytube outbox discard o ID" in line
+
+
+def test_a_topic_that_rests_is_told_once_for_all_partitions() -> None:
+    topic = RestingTopic("t", "Broker: Unknown topic or partition", 7, 14.0, 3.0, park=False)
+    rows = [
+        replace(OUTBOX, resting=[topic]),
+        replace(OUTBOX, partition=1, resting=[replace(topic, records=5, since=15.0, tried_in=1.0)]),
+    ]
+    (line,) = said(*rows)
+    assert line.startswith("o partitions 0, 1: topic t has taken nothing for 15.0 s, tried again in 1")
+    assert "records held for it: 12: Broker: Unknown topic" in line
+    assert "create the topic" in line
+    assert (
+        "pytube outbox park o --topic t sets them aside, and later records of their keys may go first" in line
+    )
+
+
+def test_what_had_no_answer_is_not_to_be_parked() -> None:
+    topic = RestingTopic("t", f"{NO_ANSWER}: Local: Message timed out", 7, 14.0, 3.0, park=False)
+    (line,) = said(replace(OUTBOX, resting=[topic]))
+    assert "park" not in line
+    assert "leader" in line
 
 
 def test_a_locked_table_is_told_once_and_asks_for_no_grant() -> None:
