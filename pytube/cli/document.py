@@ -12,6 +12,7 @@ from psycopg.types.string import TextLoader
 
 from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
 from pytube.cli.output import print_json
+from pytube.cli.pgsync import from_pgsync
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.documents.apply import Applied, Documents
@@ -107,6 +108,9 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
 @click.group()
 def document() -> None:
     """Documents that the file declares."""
+
+
+document.add_command(from_pgsync)
 
 
 @document.command()

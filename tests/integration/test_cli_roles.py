@@ -83,7 +83,7 @@ def documented() -> dict[str, str]:
         ):
             continue
         kind = {"the role that installed": "installer", "any role": "none"}.get(row[1])
-        for command in re.findall(r"`([a-z ]+)`", row[2]):
+        for command in re.findall(r"`([a-z -]+)`", row[2]):
             assert command not in found, f"{command} stands there twice"
             found[command] = kind or row[1].removeprefix("`tube_").removesuffix("`")
     return found
@@ -287,6 +287,9 @@ def look(cast: Cast) -> None:
     cast.run("explain", "--tube", "t", "--key", "1")
     cast.run("spark jobs")
     cast.run("config show")
+    schema = cast.folder / "schema.json"
+    schema.write_text('[{"database": "d", "nodes": {"table": "goods", "schema": "app", "columns": ["id"]}}]')
+    assert "[document." in cast.run("document from-pgsync", str(schema))
     cast.run("sink check", "--tube", "t")
     with cast.beside("web", "--listen", "127.0.0.1:0", until="http://") as said:
         address = said.split("/")[2]
