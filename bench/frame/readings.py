@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -43,6 +44,18 @@ class Reading:
     def own_cpu_each(self) -> float:
         """Microseconds of this process's CPU per unit."""
         return self.own_cpu / self.amount * 1e6
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process and of all that it started, those that have ended included."""
+    process = psutil.Process(pid)
+    times = process.cpu_times()
+    total = times.user + times.system + times.children_user + times.children_system
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            own = child.cpu_times()
+            total += own.user + own.system
+    return float(total)
 
 
 _REAPED = 0.02
