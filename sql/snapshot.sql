@@ -3532,8 +3532,8 @@ BEGIN
         ' WHERE f.free AND (b.id IS NULL OR f.id < b.id)) AS ids, ARRAY(SELECT b.topic FROM barred AS b ORDER BY b.id) AS topics,'
         ' ARRAY(SELECT b.key FROM barred AS b ORDER BY b.id) AS keys,'
         ' (SELECT min(f.id) FROM first AS f WHERE NOT f.free) AS first_locked', key, waiting);
-    locked := format('SELECT r.id::bigint, NULL::timestamptz, r.kafka_topic::text, NULL::text, NULL::bytea, NULL::text[],'
-        ' NULL::text[], NULL::text, false, false, true FROM %s AS r WHERE r.id = ANY ($1)', tbl);
+    locked := format('SELECT r.id::bigint, NULL::timestamptz, r.kafka_topic::text, (%s)::text, NULL::bytea, NULL::text[],'
+        ' NULL::text[], NULL::text, false, false, true FROM %s AS r WHERE r.id = ANY ($1)', key, tbl);
     mark := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($4) RETURNING %s, false)'
         ' SELECT * FROM marked ORDER BY 1', tbl, tube_private_record_columns(box, true, false));
 END

@@ -24,7 +24,7 @@ from pytube.cli.context import (
     tube_option,
     yes_option,
 )
-from pytube.cli.output import key_shown, print_json, print_list
+from pytube.cli.output import and_some, key_shown, print_json, print_list
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -123,7 +123,7 @@ def _what(name: str, partition: int | None) -> str:
 def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
     """List who did what by hand, the latest first; also with tubes that are gone."""
     with database.connect() as connection:
-        rows = admin.audit(connection, database.schema, name, limit)
+        rows = admin.audit(connection, database.schema, name, and_some(limit))
     columns = {
         "done_at": "when",
         "done_by": "who",
@@ -138,6 +138,7 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
         "nothing was done by hand",
         as_json=as_json,
         shown=lambda row: {"details": orjson.dumps(row.details).decode()},
+        limit=limit,
     )
 
 
@@ -186,8 +187,8 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
     """List parked documents, with their errors."""
     with database.connect() as connection:
-        rows = admin.list_parked(connection, parking, database.schema, limit)
-    print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown)
+        rows = admin.list_parked(connection, parking, database.schema, and_some(limit))
+    print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown, limit=limit)
 
 
 @park.command()

@@ -13,6 +13,7 @@ import click
 
 from pytube.cli.context import confirm, database_options, json_option, limit_option, lock_option, yes_option
 from pytube.cli.output import (
+    and_some,
     changing,
     heading_line,
     is_terminal,
@@ -216,11 +217,11 @@ def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> N
 
     A held key's later records wait behind the first one.
     """
-    rows = outboxes.parked(name, limit)
-    _print_parked(rows, as_json=as_json)
+    rows = outboxes.parked(name, and_some(limit))
+    _print_parked(rows, as_json=as_json, limit=limit)
 
 
-def _print_parked(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
+def _print_parked(rows: Sequence[dict[str, Any]], *, as_json: bool = False, limit: int | None = None) -> None:
     columns = {
         "outbox": "outbox",
         "id": "id",
@@ -237,6 +238,7 @@ def _print_parked(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> N
         "nothing is parked",
         as_json=as_json,
         shown=lambda row: {"key": key_shown(row["key"]), "holds": _holds(row)},
+        limit=limit,
     )
 
 
@@ -300,11 +302,11 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
         'records; parked, later records of their keys go before them, unless on_poison is "hold"',
         yes=yes,
     )
-    left = outboxes.park_topic(name, topic, wait)
-    if as_json:
-        print_json({"outbox": name, "topic": topic, "partitions_left": left})
-    elif not left:
-        click.echo(f"records of outbox {name} for topic {topic} are parked; see: pytube outbox parked {name}")
+    count, left = outboxes.park_topic(name, topic, wait)
+    see = f"; see: pytube outbox parked {name}" if count else ""
+    told = f"records of outbox {name} for topic {topic} that are parked: {count}{see}"
+    done = {"outbox": name, "topic": topic, "parked": count, "partitions_left": left}
+    tell(told, done, as_json=as_json)
     if left:
         click.echo(f"after {wait:g} s this is still to be done in {say_count(left, 'partition')}", err=True)
         click.get_current_context().exit(1)

@@ -25,6 +25,10 @@ Columns = Mapping[str, str]
 Rows = Sequence[Mapping[str, Any]]
 
 _GAP = "  "
+_COUNTED = 1000
+"""Rows beyond the limit of a list that are counted."""
+_MOST = 2**31 - 1
+"""The largest limit that our SQL takes."""
 _LEAST_FOLDED = 30
 """Columns that a table keeps for its last field, broken into lines; with less, rows are stacked."""
 
@@ -76,6 +80,11 @@ def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
             click.echo(empty, err=True)
 
 
+def and_some(limit: int) -> int:
+    """How many rows to read of a list that shows `limit`, so that it can be said how many it leaves out."""
+    return min(limit + _COUNTED, _MOST)
+
+
 def print_list(
     columns: Columns,
     rows: Sequence[Any],
@@ -83,15 +92,22 @@ def print_list(
     *,
     as_json: bool,
     shown: Callable[[Any], dict[str, Any]] = lambda _: {},
+    limit: int | None = None,
 ) -> None:
     """Print rows, objects of data classes or mappings: as JSON, else as `print_rows`.
 
-    `shown` makes the row of a table from one of them, where it has more than its values.
+    `shown` makes the row of a table from one of them, where it has more than its values. `limit`: that of the
+    option `--limit`; of more rows (see `and_some`) the number goes to stderr.
     """
+    left = 0 if limit is None else len(rows) - limit
+    rows = rows[:limit]
     if as_json:
         print_json(rows)  # which knows data classes
     else:
         print_rows(columns, [_mapping(row) | shown(row) for row in rows], empty)
+    if left > 0:
+        number = f"{left} or more" if left >= _COUNTED else left
+        click.echo(f"not shown: {number}; a larger --limit shows them", err=True)
 
 
 def _mapping(row: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pytube.cli.context import (
     tube_option,
     yes_option,
 )
-from pytube.cli.output import is_terminal, key_shown, print_json, print_list
+from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list
 from pytube.config import Config
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -76,8 +76,8 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
     """List pods in processing order: which keys, since when, and who has them in flight."""
     with database.connect() as connection:
-        rows = admin.list_pods(connection, chosen, database.schema, limit)
-    print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown)
+        rows = admin.list_pods(connection, chosen, database.schema, and_some(limit))
+    print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown, limit=limit)
 
 
 @pods.command()

@@ -74,6 +74,8 @@ class TableLock:
     """Who is in the way, as far as that may be seen."""
     pid: int | None
     """The first of them."""
+    record: str | None = None
+    """The first record that is locked, where it is not the table."""
 
     @property
     def reason(self) -> str:
@@ -81,7 +83,12 @@ class TableLock:
         by = f" by {', '.join(self.holders)}" if self.holders else ""
         remedy = f"; if nobody needs that session: SELECT pg_terminate_backend({self.pid})"
         end = "" if self.pid is None else remedy
-        return f"{self.table} is locked{by}{end}"
+        if self.record is None:
+            return f"{self.table} is locked{by}{end}"
+        return (
+            f"of {self.table} {self.record} is locked{by}, perhaps some after it, too; later ones of such "
+            f"keys wait, the others don't{end}"
+        )
 
 
 class LockListener(Protocol):
@@ -100,10 +107,12 @@ async def waited_for(queries: Queries, pid: int) -> TableLock | None:
     return None if row is None else TableLock(row[0], row[1] or 0.0, tuple(row[2]), row[3])
 
 
-async def holders_of_outbox(queries: Queries, outbox: str, seconds: float) -> TableLock | None:
-    """Who has kept the table of an outbox, or some of its records, locked for so long; None: it is gone."""
+async def holders_of_outbox(
+    queries: Queries, outbox: str, seconds: float, record: str | None
+) -> TableLock | None:
+    """Who has kept the table of an outbox, or `record` of it, locked for so long; None: the table is gone."""
     row = await queries.row(_HOLDERS, {"outbox": outbox, "seconds": seconds})
-    return None if row is None else TableLock(row[0], row[1], tuple(row[2]), row[3])
+    return None if row is None else TableLock(row[0], row[1], tuple(row[2]), row[3], record)
 
 
 class Waiting:

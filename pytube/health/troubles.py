@@ -287,9 +287,11 @@ def _of_queue(
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
         what = "records are"
+        few = f"a record that can't be mended: pytube outbox discard {name} ID"
+        many = f"those that can't be mended: pytube outbox discard {name} --topic TOPIC, or ID by ID"
         remedy = (
-            f"pytube outbox parked {name} shows why; mend that, then: pytube outbox retry {name} --all; "
-            f"a record that can't be mended: pytube outbox discard {name} ID"
+            f"pytube outbox parked {name} shows why; {_mending(name, error)}, then: "
+            f"pytube outbox retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
             what = say_count(count, "document")
@@ -299,6 +301,20 @@ def _of_queue(
         yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited)
+
+
+def _mending(outbox: str, error: str) -> str:
+    """How to mend what a record of an outbox was parked for."""
+    if "message.max.bytes" in error:
+        return (
+            f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
+            "the topic; restart the workers"
+        )
+    if "header" in error:
+        return "mend that by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"
+    if "Message size too large" in error:
+        return "raise max.message.bytes of the topic"
+    return "mend that"
 
 
 def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:

@@ -271,7 +271,7 @@ class Outboxes:
             )
         return [number for (number,) in rows]
 
-    def park_topic(self, outbox: str, topic: str, limit: float) -> int:
+    def park_topic(self, outbox: str, topic: str, limit: float) -> tuple[int, int]:
         """Have the leaders park what waits for a topic that takes nothing.
 
         Args:
@@ -280,12 +280,13 @@ class Outboxes:
             limit: seconds to wait until that is done.
 
         Returns:
-            How many partitions have not done so yet.
+            How many records were parked meanwhile, and how many partitions have not done so yet.
 
         Raises:
             UsageError: the topic does not rest.
         """
         with translated():
+            before = self._value(queries.COUNT_OF_TOPIC, outbox=outbox, topic=topic)
             if not self._value(queries.PARK_TOPIC, outbox=outbox, topic=topic):
                 raise UsageError(
                     f"topic {topic!r} of outbox {outbox!r} does not rest, so nothing is parked; "
@@ -294,9 +295,10 @@ class Outboxes:
             deadline = time.monotonic() + limit
             while left := int(self._value(queries.TO_PARK, outbox=outbox, topic=topic)):
                 if time.monotonic() >= deadline:
-                    return left
+                    break
                 time.sleep(_LOOK)
-            return 0
+            after = self._value(queries.COUNT_OF_TOPIC, outbox=outbox, topic=topic)
+            return max(0, after - before), left
 
     def list(self) -> list[OutboxSettings]:
         """All outboxes by name."""

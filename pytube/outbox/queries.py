@@ -72,6 +72,10 @@ PARKED_OF_TOPIC: Final = """
     SELECT k.id FROM {s}.tube_outbox_parked AS k
     WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s ORDER BY k.id
 """
+COUNT_OF_TOPIC: Final = """
+    SELECT pg_catalog.count(*) FROM {s}.tube_outbox_parked AS k
+    WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s
+"""
 PARK_TOPIC: Final = "SELECT {s}.outbox_topic_park(%(outbox)s, %(topic)s)"
 TO_PARK: Final = """
     SELECT pg_catalog.count(*) FROM {s}.outbox_resting(%(outbox)s) AS t WHERE t.topic = %(topic)s AND t.park

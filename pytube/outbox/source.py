@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Jsonb
@@ -128,6 +128,8 @@ class OutboxSource:
         """Whether the last mark returned all records that operators had told to send again before it."""
         self.is_held_up = False
         """Whether the last mark met records that others have locked, or anything a table that they have."""
+        self.locked: str | None = None
+        """The first record that others have locked, for people; None: it is the table, or nothing."""
         self.unpurged: frozenset[int] = frozenset()
         """Those of the last purge that others have locked: they are there still."""
         self._known_locked: set[int] = set()
@@ -215,8 +217,9 @@ class OutboxSource:
             )
         except StatementFailed as error:
             _check_is_lock(error)
-            self.is_held_up, self.unpurged = True, frozenset(done)
+            self.is_held_up, self.unpurged, self.locked = True, frozenset(done), None
             return []
+        self.locked = min(((row[0], _named(row)) for row in rows if row[-1]), default=(0, None))[1]
         locked = {row[0] for row in rows if row[-1]}
         self.unpurged = frozenset(locked.intersection(done))
         self._known_locked = self._known_locked.difference(done) | self.unpurged
@@ -321,6 +324,12 @@ class OutboxSource:
             _check_is_lock(error)
             return []
         return parked
+
+
+def _named(row: Sequence[Any]) -> str:
+    """A locked record by its id, topic and key, of `outbox_records_mark_around`."""
+    number, _, topic, key, *_ = row
+    return f"record {number} (topic {topic}, {'no key' if key is None else f'key {key[:100]}'})"
 
 
 def _check_is_lock(error: StatementFailed) -> None:

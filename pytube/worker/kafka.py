@@ -42,13 +42,38 @@ _REPORT_PAUSE: Final = 2.0
 _log = Logger("pytube.worker")
 
 
+class ToldOutage:
+    """The outage of some servers, as it was logged: once, whatever different options they are asked with."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._down: set[KafkaCluster] = set()
+        self._since = 0.0
+
+    def note(self, cluster: KafkaCluster, reason: str | None) -> None:
+        """A cluster of these servers can't be reached; or (None) can again."""
+        if reason is not None:
+            if not self._down:
+                self._since = time.monotonic()
+                _log.warning("kafka_down", bootstrap_servers=self._servers, reason=reason)
+            self._down.add(cluster)
+        elif self._down:
+            self._down.discard(cluster)
+            if not self._down:
+                seconds = round(time.monotonic() - self._since, 1)
+                _log.info("kafka_up", bootstrap_servers=self._servers, seconds=seconds)
+
+
 class KafkaCluster:
     """One cluster, and why it can't be reached."""
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
-        """Connects to nothing yet."""
+    def __init__(
+        self, bootstrap_servers: str, options: Mapping[str, Any], like: KafkaCluster | None = None
+    ) -> None:
+        """Connects to nothing yet. `like`: one of the same servers, with other options."""
         self.bootstrap_servers = bootstrap_servers
         self.options = options
+        self.told: ToldOutage = ToldOutage(bootstrap_servers) if like is None else like.told
         self.uses: set[tuple[str, Use]] = set()
         """The queues that need it, and what for."""
         self.reason: str | None = None
@@ -109,10 +134,8 @@ class KafkaCluster:
         if reason is not None and before is None:
             self._since = time.monotonic()
             self.outages += 1
-            _log.warning("kafka_down", bootstrap_servers=self.bootstrap_servers, reason=reason)
-        elif reason is None and before is not None:
-            seconds = round(time.monotonic() - self._since, 1)
-            _log.info("kafka_up", bootstrap_servers=self.bootstrap_servers, seconds=seconds)
+        if (reason is None) != (before is None):
+            self.told.note(self, reason)
 
 
 def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection[str]) -> list[KafkaCluster]:
@@ -123,7 +146,8 @@ def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection
             if (cluster.bootstrap_servers, cluster.options) == (bootstrap_servers, options):
                 break
         else:
-            found.append(cluster := KafkaCluster(bootstrap_servers, options))
+            like = next((one for one in found if one.bootstrap_servers == bootstrap_servers), None)
+            found.append(cluster := KafkaCluster(bootstrap_servers, options, like))
         cluster.uses.add((name, use))
     return found
 

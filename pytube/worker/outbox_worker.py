@@ -313,7 +313,7 @@ class OutboxWorker(PartitionWorker[Record]):
         seconds = now - self._held_up_since
         if seconds >= PATIENCE and now >= self._holders_at:
             self._holders_at = now + PATIENCE
-            lock = await holders_of_outbox(self._database.pool, self._where[0], seconds)
+            lock = await holders_of_outbox(self._database.pool, self._where[0], seconds, self._source.locked)
             if lock is not None:
                 self._tables.note(lock)
 

@@ -9,7 +9,7 @@
 -- Arguments: those of outbox_records_mark; records_limit may be 0: purge only. ids: of records that were sent, to be purged.
 -- Result: as outbox_records_mark, with retried always false; and a row with locked for each of ids that somebody has locked,
 --   which was not purged, and for the first record that was to be marked and is locked: of the keys of such ones no later
---   record is returned.
+--   record is returned. Of these rows kafka_key is what orders the record.
 -- Errors: those of outbox_records_mark; 55P03 the table is locked, or the lock of its parked records: nothing was done.
 -- Locks, a lost answer: as outbox_records_mark and outbox_records_purge, but for rows that others have locked.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark_around(
@@ -90,8 +90,8 @@ BEGIN
         ' WHERE f.free AND (b.id IS NULL OR f.id < b.id)) AS ids, ARRAY(SELECT b.topic FROM barred AS b ORDER BY b.id) AS topics,'
         ' ARRAY(SELECT b.key FROM barred AS b ORDER BY b.id) AS keys,'
         ' (SELECT min(f.id) FROM first AS f WHERE NOT f.free) AS first_locked', key, waiting);
-    locked := format('SELECT r.id::bigint, NULL::timestamptz, r.kafka_topic::text, NULL::text, NULL::bytea, NULL::text[],'
-        ' NULL::text[], NULL::text, false, false, true FROM %s AS r WHERE r.id = ANY ($1)', tbl);
+    locked := format('SELECT r.id::bigint, NULL::timestamptz, r.kafka_topic::text, (%s)::text, NULL::bytea, NULL::text[],'
+        ' NULL::text[], NULL::text, false, false, true FROM %s AS r WHERE r.id = ANY ($1)', key, tbl);
     mark := format('WITH marked AS (UPDATE %s AS r SET leader_id = $1 WHERE r.id = ANY ($4) RETURNING %s, false)'
         ' SELECT * FROM marked ORDER BY 1', tbl, tube_private_record_columns(box, true, false));
 END

@@ -115,12 +115,15 @@ async def test_locked_records_of_an_outbox_are_told_of(
     config = configured(tmp_path, dsn, kafka_real.bootstrap, "")
     with connect() as holder:
         pid = holder.info.backend_pid
-        stash(conn, topic, ["a"])
+        (number,) = stash(conn, topic, ["a"])["a"]
         holder.execute(f"BEGIN; {lock.format(f'tube.{OUTBOX}')}".encode())
         async with running(config) as events:
             await wait_until_async(lambda: _of(events, TableLocked), what="an event tells", timeout=30)
             (event,) = _of(events, TableLocked)
             assert (event.table, event.pid) == (f"tube.{OUTBOX}", pid)
+            ours = f"of tube.{OUTBOX} record {number} (topic {topic}, key a) is locked by pid {pid} ("
+            whole = f"tube.{OUTBOX} is locked by pid {pid} ("
+            assert event.reason.startswith(ours if "FOR UPDATE" in lock else whole)
             await wait_until_async(lambda: _hindered(conn), what="a renewal tells")
             holder.execute("COMMIT")
             await until_waiting(conn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytube.cli import output
 from tests.helpers.cli import run, run_json
 from tests.helpers.outbox_sql import (
     ADOPTED,
@@ -202,3 +203,24 @@ def test_the_doctor_says_what_an_outbox_lacks(conn: Conn, dsn: str) -> None:
     assert [one for one in found if one.startswith("records are parked, one of them: ")]
     conn.execute(f"DROP TABLE {ADOPTED}")
     assert "its table was dropped" in {check["finding"] for check in run_json("doctor", dsn=dsn, code=1)}
+
+
+def test_a_list_says_how_many_it_leaves_out(conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_outbox(conn)
+    ids = [stash(conn, key=str(number)) for number in range(5)]
+    term = lead(conn)
+    mark(conn, term)
+    park(conn, term, *ids)
+    few = run("outbox", "parked", OUTBOX, "--limit", "2", dsn=dsn)
+    assert len(few.stdout.splitlines()) == 3
+    assert few.stderr == "not shown: 3; a larger --limit shows them\n"
+    assert len(run_json("outbox", "parked", "--limit", "2", dsn=dsn)) == 2
+    assert run("outbox", "parked", "--limit", "5", dsn=dsn).stderr == ""
+    for _ in range(3):
+        conn.execute("SELECT tube_pause(%s, reason => 'to look')", (OUTBOX,))
+    assert "not shown: 2;" in run("audit", "--limit", "1", dsn=dsn).stderr
+    make_tube(conn, "t")
+    conn.execute("SELECT t_touch(0, ARRAY[n::bigint], 'T') FROM generate_series(1, 4) AS n")
+    assert "not shown: 3;" in run("pods", "list", "--tube", "t", "--limit", "1", dsn=dsn).stderr
+    monkeypatch.setattr(output, "_COUNTED", 2)
+    assert "not shown: 2 or more;" in run("outbox", "parked", "--limit", "1", dsn=dsn).stderr

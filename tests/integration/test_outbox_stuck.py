@@ -369,7 +369,8 @@ async def test_the_records_of_a_topic_that_rests_are_parked_and_discarded_by_com
         assert f"pytube outbox park {OUTBOX} --topic {missing}" in findings
         refused = await outbox("park", OUTBOX, "--topic", topic, "--yes", code=2)
         assert "does not rest" in refused.output
-        await outbox("park", OUTBOX, "--topic", missing, "--yes")
+        shown_of_park = (await outbox("park", OUTBOX, "--topic", missing, "--yes")).stdout
+        assert f"for topic {missing} that are parked: 3; see" in shown_of_park
         assert sorted(parked(conn)) == ids
         assert all("parked by an operator while" in error for error in parked(conn).values())
         await outbox("retry", OUTBOX, str(waits["k"][0]))

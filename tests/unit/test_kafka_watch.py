@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from pytube.config import parse
 from pytube.worker import kafka
-from pytube.worker.kafka import KafkaCluster
+from pytube.worker.kafka import KafkaCluster, needed_clusters
 
 
 async def test_a_cancellation_that_comes_with_the_answer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +29,30 @@ async def test_a_cancellation_that_comes_with_the_answer_counts(monkeypatch: pyt
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+def test_an_outage_of_the_same_servers_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be asked with different options, by an election and an outbox."""
+    told: list[str] = []
+    log = SimpleNamespace(
+        warning=lambda what, **_: told.append(what), info=lambda what, **_: told.append(what)
+    )
+    monkeypatch.setattr(kafka, "_log", log)
+    config = parse(
+        '[postgres]\ndsn = "host=/nowhere"\n[kafka]\nbootstrap_servers = "127.0.0.1:1"\n'
+        '[outbox.o]\nkafka_options = { "socket.timeout.ms" = 1000 }\n'
+        '[outbox.p]\nbootstrap_servers = "127.0.0.1:2"\n'
+    )
+    first, second, other = needed_clusters(config, (), ("o", "p"))
+    for cluster, reason in (
+        (first, "refused"),
+        (second, "no answer"),
+        (first, None),
+        (first, "refused"),
+        (second, None),
+        (first, None),
+    ):
+        cluster._note(reason)
+    assert told == ["kafka_down", "kafka_up"]
+    other._note("refused")
+    assert told[2:] == ["kafka_down"]

@@ -74,6 +74,22 @@ def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
     assert "pytube outbox discard o ID" in line
 
 
+def test_what_is_parked_is_told_with_how_to_mend_it() -> None:
+    def line(error: str, count: int = 1) -> str:
+        (found,) = said(replace(OUTBOX, parked=Count(count), parked_error=error))
+        return found
+
+    assert "UPDATE of kafka_header_keys" in line("its headers have 1 name and 2 values")
+    large = line(
+        "the record is larger than message.max.bytes, which is 1000000: key, value and headers have 2"
+    )
+    assert "[outbox.o.kafka_options]" in large
+    assert "max.message.bytes" in large
+    refused = line("the broker refuses the record: Broker: Message size too large")
+    assert "raise max.message.bytes of the topic" in refused
+    assert "discard o --topic TOPIC" in line("anything", 2)
+
+
 def test_a_topic_that_rests_is_told_once_for_all_partitions() -> None:
     topic = RestingTopic("t", "Broker: Unknown topic or partition", 7, 14.0, 3.0, park=False)
     rows = [
