@@ -222,8 +222,13 @@ def _locked(host: HostSample) -> Iterator[tuple[Partition, Hindrance]]:
     locks = {(one.tube, one.partition): one for one in host.hindered if one.what == "locked"}
     for row in host.partitions:
         lock = locks.get((row.name, row.partition))
-        if lock is not None and row.source_down is not None and lock.reason in row.source_down:
+        if lock is not None and row.source_down is not None and _lock_of(lock) in row.source_down:
             yield row, lock
+
+
+def _lock_of(lock: Hindrance) -> str:
+    """The lock, without who has it: some may have let it go since the read was given up."""
+    return lock.reason.partition(" is locked")[0] + " is locked"
 
 
 def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
