@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pytube.db.session import Queries
@@ -16,6 +16,8 @@ PATIENCE = 3.0
 """Seconds for which anybody may hold a lock without being told of."""
 _INTERVAL = 3.0
 """Seconds between two looks at a statement that goes on waiting."""
+_NAMED = 5
+"""Holders that are named."""
 
 # The table that a session waits for, and who is in the way. `pg_locks` is for everybody; what a session does
 # is seen by its own role, and by members of pg_read_all_stats.
@@ -28,7 +30,7 @@ _WAITED_FOR: Final = """
             FROM unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid)
             LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid AND a.state IS NOT NULL
             ORDER BY b.pid LIMIT 5),
-        (pg_catalog.pg_blocking_pids(l.pid))[1]
+        ARRAY(SELECT b.pid FROM unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid) ORDER BY b.pid)
     FROM pg_catalog.pg_locks AS l
     JOIN pg_catalog.pg_class AS c ON c.oid = l.relation
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -41,7 +43,7 @@ _WAITED_FOR: Final = """
 _HOLDERS: Final = """
     SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), %(seconds)s::float8,
         coalesce(array_agg(h.text ORDER BY h.strong DESC, h.pid) FILTER (WHERE h.text IS NOT NULL), '{}'),
-        (array_agg(h.pid ORDER BY h.strong DESC, h.pid) FILTER (WHERE h.pid IS NOT NULL))[1]
+        coalesce(array_agg(h.pid ORDER BY h.strong DESC, h.pid) FILTER (WHERE h.pid IS NOT NULL), '{}')
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     LEFT JOIN LATERAL (
@@ -61,6 +63,21 @@ _HOLDERS: Final = """
     GROUP BY 1
 """
 
+# Those of some sessions that have the table, or rows of it, or wait for it before us; 0: a prepared one.
+_STILL: Final = """
+    SELECT l.pid, CASE WHEN l.pid = 0 THEN 'a prepared transaction' ELSE concat('pid ', l.pid,
+        ' (' || nullif(concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')') END
+    FROM (
+        SELECT DISTINCT coalesce(k.pid, 0) AS pid
+        FROM pg_catalog.pg_locks AS k
+        WHERE k.locktype = 'relation' AND k.relation = to_regclass(%(table)s) AND k.mode <> 'AccessShareLock'
+            AND k.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    ) AS l
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid AND a.state IS NOT NULL
+    WHERE l.pid = ANY(%(pids)s)
+    ORDER BY l.pid
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
@@ -72,23 +89,32 @@ class TableLock:
     """For so long we have waited."""
     holders: Sequence[str]
     """Who is in the way, as far as that may be seen."""
-    pid: int | None
-    """The first of them."""
+    pids: Sequence[int]
+    """Their processes; 0 is a prepared transaction."""
     record: str | None = None
     """The first record that is locked, where it is not the table."""
 
     @property
-    def reason(self) -> str:
-        """For people, with what to do."""
+    def pid(self) -> int | None:
+        """The first of them that can be ended."""
+        return next(filter(None, self.pids), None)
+
+    @property
+    def finding(self) -> str:
+        """For people."""
         by = f" by {', '.join(self.holders)}" if self.holders else ""
-        remedy = f"; if nobody needs that session: SELECT pg_terminate_backend({self.pid})"
-        end = "" if self.pid is None else remedy
         if self.record is None:
-            return f"{self.table} is locked{by}{end}"
+            return f"{self.table} is locked{by}"
         return (
             f"of {self.table} {self.record} is locked{by}, perhaps some after it, too; later ones of such "
-            f"keys wait, the others don't{end}"
+            "keys wait, the others don't"
         )
+
+    @property
+    def reason(self) -> str:
+        """The finding, with what to do."""
+        remedy = f"; if nobody needs that session: SELECT pg_terminate_backend({self.pid})"
+        return self.finding if self.pid is None else self.finding + remedy
 
 
 class LockListener(Protocol):
@@ -104,7 +130,7 @@ class LockListener(Protocol):
 async def waited_for(queries: Queries, pid: int) -> TableLock | None:
     """The table that the session of that process waits for; None: it waits for none."""
     row = await queries.row(_WAITED_FOR, {"pid": pid})
-    return None if row is None else TableLock(row[0], row[1] or 0.0, tuple(row[2]), row[3])
+    return None if row is None else TableLock(row[0], row[1] or 0.0, tuple(row[2]), tuple(row[3]))
 
 
 async def holders_of_outbox(
@@ -112,7 +138,63 @@ async def holders_of_outbox(
 ) -> TableLock | None:
     """Who has kept the table of an outbox, or `record` of it, locked for so long; None: the table is gone."""
     row = await queries.row(_HOLDERS, {"outbox": outbox, "seconds": seconds})
-    return None if row is None else TableLock(row[0], row[1], tuple(row[2]), row[3], record)
+    return None if row is None else TableLock(row[0], row[1], tuple(row[2]), tuple(row[3]), record)
+
+
+async def still_held(queries: Queries, lock: TableLock) -> TableLock | None:
+    """The lock, with those of its holders that are left; None: nobody is."""
+    rows = await queries.rows(_STILL, {"table": lock.table, "pids": list(lock.pids)})
+    if not rows:
+        return None
+    pids, holders = zip(*rows, strict=True)
+    return lock if set(pids) == set(lock.pids) else replace(lock, holders=holders[:_NAMED], pids=pids)
+
+
+class Reads:
+    """Reads that are under way, and tell each other what they wait for.
+
+    There are fewer sessions than reads: who waits for a session that waits for a lock waits for the lock.
+    """
+
+    def __init__(self) -> None:
+        self.under_way: set[OneRead] = set()
+
+    @contextmanager
+    def begin(self, listener: LockListener, tables: Callable[[], Set[object]]) -> Iterator[LockListener]:
+        """A read is under way in the block; who sees what it waits for is to tell what this gives.
+
+        `tables`: those that it reads, as far as is known; any value does that others have for the same ones.
+        """
+        read = OneRead(self, listener, tables, time.monotonic())
+        self.under_way.add(read)
+        try:
+            yield read
+        finally:
+            self.under_way.discard(read)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneRead:
+    """One of them."""
+
+    reads: Reads
+    listener: LockListener
+    tables: Callable[[], Set[object]]
+    began: float
+
+    def note(self, lock: TableLock) -> None:
+        """It waits for it, and so do all that have waited for long and want the same tables."""
+        self.listener.note(lock)
+        now, tables = time.monotonic(), self.tables()
+        for other in self.reads.under_way - {self}:
+            waits = now - other.began
+            if waits >= PATIENCE and other.listener is not self.listener and other.tables() & tables:
+                other.listener.note(replace(lock, seconds=min(lock.seconds, waits)))
+
+    def free(self, table: str) -> None:
+        """It has got it, so nobody is kept from it."""
+        for listener in {self.listener, *(other.listener for other in self.reads.under_way)}:
+            listener.free(table)
 
 
 class Waiting:

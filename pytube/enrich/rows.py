@@ -20,7 +20,7 @@ from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.db.locks import LockListener, TableLock, Waiting, told_of_locks
+from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
 from pytube.documents.declared import digest_of, why_not_applied
 from pytube.enrich.statements import ROOTS, Root, Roots, refusal, section_of, statement_for
@@ -111,6 +111,9 @@ class RowEnricher:
         self._is_declared = digest_of(self._config) is not None
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
+        self._last_roots: Roots | None = None
+        """Those that were read last, even if others may hold by now."""
+        self._reads = Reads()
         self._sections: dict[Root, DocumentConfig] = {}
         """By root table, as far as they were read since the registry was."""
         self._statements: dict[tuple[bytes, Root | None], bytes] = {}
@@ -124,6 +127,19 @@ class RowEnricher:
         locks: LockListener | None = None,
     ) -> Mapping[int, Read]:
         """See `Enricher.read`."""
+        if locks is None:
+            return await self._read(groups, urgent, None)
+        with self._reads.begin(locks, lambda: self._tables_of(groups)) as listener:
+            return await self._read(groups, urgent, listener)
+
+    def _tables_of(self, groups: Mapping[int, Sequence[Id]]) -> set[object]:
+        """The root tables of these shards, as far as they are known without asking."""
+        roots = self._last_roots
+        return set() if roots is None else {root for shard in groups if (root := roots.of(shard)) is not None}
+
+    async def _read(
+        self, groups: Mapping[int, Sequence[Id]], urgent: bool, locks: LockListener | None
+    ) -> Mapping[int, Read]:
         waiting = Waiting()
         try:
             use = Use.READ if urgent else Use.BACKFILL_READ
@@ -152,7 +168,7 @@ class RowEnricher:
         """None when the registry is not the one that we know any more."""
         roots = self._roots
         if roots is None:
-            roots = self._roots = await load_roots(connection, self._tube)
+            roots = self._roots = self._last_roots = await load_roots(connection, self._tube)
             self._sections, self._statements = {}, {}
             self._refuse_another_document(roots)
         some = next((ids[0] for ids in groups.values() if ids), None)
@@ -268,7 +284,8 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
 
 def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeError:
     if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's own session tells
-        why = "postgres.answer_timeout" if lock is None else lock.reason
+        # Without the remedy: this is told until the next try, when the lock may be another's.
+        why = "postgres.answer_timeout" if lock is None else lock.finding
         return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} ({why})")
     if is_connection_lost(error):
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")

@@ -197,6 +197,10 @@ class Queue:
         return sum(found) if found else None
 
 
+SILENT = 10.0
+"""Seconds without a renewal, which a worker sends every few seconds, terms or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidacy:
     """A process that takes part in the lease election of a tube or an outbox."""
@@ -216,6 +220,13 @@ class Process:
     version: str | None
     pid: int
     """Of the server's process."""
+    silent_for: float | None = None
+    """Seconds since it last did something in the session that renews terms, which it does every few seconds,
+    terms or none; None: this role may not see that."""
+    client_id: str | None = None
+    """Of its last term, if it leads nothing now and takes part in no lease election."""
+    fenced_ago: float | None = None
+    """Seconds since that term was taken over by another process; None: it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +236,19 @@ class Worker:
     instance: str
     """The first digits of its instance id."""
     client_id: str | None
-    """None: it neither leads anything nor takes part in a lease election; only its session is known."""
+    """None: only its session is known: it has led nothing for a day, and takes part in no lease election."""
     leads: Sequence[tuple[str, int]]
     """Tubes and outboxes with the partition, by name; lost ones, too."""
     waits_for: Sequence[str]
     """Of which it takes part in the election, and leads nothing."""
     elections: frozenset[str]
     seen_ago: float | None
-    """Since its last sign of life; None: its session is the sign."""
+    """Since its last sign of life; None: its session is the sign, and this role does not see more of it."""
     version: str | None
     """Of pytube; None where its session was not found, or does not tell."""
     host: str | None = None
+    hangs: bool = False
+    """Its sessions are there, and it has renewed nothing since its last term was taken over."""
 
 
 # --- what workers say -----------------------------------------------------------------------------
@@ -380,8 +393,8 @@ class HostSample:
     @property
     def workers(self) -> list[Worker]:
         """Those that lead something, want to, or have a session, by client id."""
-        ids = {_digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
-        ids |= {_digits(one.instance_id) for one in self.candidacies}
+        ids = {digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
+        ids |= {digits(one.instance_id) for one in self.candidacies}
         ids |= {one.instance for one in self.processes if one.instance is not None}
         known = [self._worker(instance) for instance in ids]
         return sorted(known, key=lambda one: (one.client_id or "~", one.instance))
@@ -390,12 +403,18 @@ class HostSample:
         led = [
             one
             for one in self.partitions
-            if one.instance_id is not None and _digits(one.instance_id) == instance
+            if one.instance_id is not None and digits(one.instance_id) == instance
         ]
-        wanted = [one for one in self.candidacies if _digits(one.instance_id) == instance]
+        wanted = [one for one in self.candidacies if digits(one.instance_id) == instance]
+        process = next((one for one in self.processes if one.instance == instance), None)
         labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
+        labels += [None if process is None else process.client_id]
         label = next((label for label in labels if label is not None), None)
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
+        silent_for = None if process is None else process.silent_for
+        if silent_for is not None and not signs and not wanted:
+            signs = [silent_for]
+        fenced_ago = None if process is None else process.fenced_ago
         return Worker(
             instance,
             label,
@@ -403,12 +422,13 @@ class HostSample:
             sorted({one.tube for one in wanted} - {one.name for one in led}),
             frozenset(one.election for one in led if one.election) | {"lease" for _ in wanted[:1]},
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
-            next((one.version for one in self.processes if one.instance == instance), None),
+            None if process is None else process.version,
             self.host,
+            hangs=silent_for is not None and fenced_ago is not None and silent_for >= max(fenced_ago, SILENT),
         )
 
 
-def _digits(instance_id: UUID) -> str:
+def digits(instance_id: UUID) -> str:
     """Of an instance id, as many as the name of a session has."""
     return instance_id.hex[:12]
 

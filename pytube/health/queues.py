@@ -23,7 +23,7 @@ from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.errors import PytubeError
 from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
-from pytube.health.troubles import oldest, troubles
+from pytube.health.troubles import hanging, oldest, troubles
 from pytube.health.watcher import Reader
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
@@ -435,6 +435,10 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
         yield check if one.name is None else judged(check, config, one.name)
     if not wrong:
         yield ok("leaders", _well(found.partitions))
+    for worker in found.workers:
+        if worker.hangs:
+            remedy = "see on its machine what holds it, or kill it with SIGKILL: nothing is lost by that"
+            yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
         yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
     if "what is to be verified" in found.unseen:

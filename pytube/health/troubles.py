@@ -249,8 +249,13 @@ def _locked(host: HostSample) -> Iterator[tuple[Partition, Hindrance]]:
     locks = {(one.tube, one.partition): one for one in host.hindered if one.what == "locked"}
     for row in host.partitions:
         lock = locks.get((row.name, row.partition))
-        if lock is not None and row.source_down is not None and lock.reason in row.source_down:
+        if lock is not None and row.source_down is not None and _lock_of(lock) in row.source_down:
             yield row, lock
+
+
+def _lock_of(lock: Hindrance) -> str:
+    """The lock, without who has it: some may have let it go since the read was given up."""
+    return lock.reason.partition(" is locked")[0] + " is locked"
 
 
 def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
@@ -505,12 +510,23 @@ def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
 
 def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
     for worker in workers:
-        if worker.seen_ago is not None and worker.seen_ago >= FRESH:
+        if worker.hangs:
+            yield Disagreement(f"worker {worker.client_id}", hanging(worker), worker.host)
+        elif worker.seen_ago is not None and worker.seen_ago >= FRESH:
             yield Disagreement(
                 f"worker {worker.client_id}",
                 f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
                 worker.host,
             )
+
+
+def hanging(worker: Worker) -> str:
+    """Of one whose terms were taken over, and whose sessions are there."""
+    ago = "" if worker.seen_ago is None else f" for {for_people(worker.seen_ago)}"
+    return (
+        f"is alive, and renews nothing{ago}: others have taken over what it led, and its sessions are there "
+        f"(application_name: … {worker.instance} …); it hangs, or was stopped"
+    )
 
 
 def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:

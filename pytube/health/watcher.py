@@ -34,6 +34,7 @@ from pytube.health.fleet import (
     Queue,
     Unreachable,
     Unverified,
+    digits,
 )
 from pytube.outbox.admin import OutboxPartition, read_outboxes
 from pytube.tubes.queries import FAILING, STATE, TOOK, timed, within
@@ -152,14 +153,29 @@ _SAMPLES: Final = """
         extract(epoch FROM clock_timestamp() - s.ended_at)::float8
     FROM {s}.tube_sample AS s ORDER BY s.tube
 """
-# A worker keeps such a session, and names it after itself. Of several installations in one database,
-# these are of all. Older versions have neither id nor version there.
+# A worker keeps such sessions, and names them after itself; it renews every few seconds, terms or none. Of
+# several installations in one database, these are of all. Older versions have neither id nor version there.
+# What a session does is seen by its own role, and by members of pg_read_all_stats.
 _PROCESSES: Final = r"""
     SELECT substring(a.application_name, '^pytube listener ([0-9a-f]{{12}}) '),
-        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'), a.pid
+        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'), a.pid,
+        (SELECT extract(epoch FROM clock_timestamp() - max(r.state_change))::float8
+         FROM pg_catalog.pg_stat_activity AS r
+         WHERE r.datname = a.datname
+             AND r.application_name = pg_catalog.replace(a.application_name, 'listener', 'renewals'))
     FROM pg_catalog.pg_stat_activity AS a
     WHERE a.datname = pg_catalog.current_database() AND a.application_name ~ '^pytube listener( |$)'
     ORDER BY a.pid
+"""
+# The last term of each of these processes.
+_FORMER: Final = """
+    SELECT DISTINCT ON (i.instance) i.instance, t.client_id,
+        CASE WHEN t.outcome = 'superseded' THEN extract(epoch FROM clock_timestamp() - t.ended_at)::float8 END
+    FROM pg_catalog.unnest(%(tubes)s::text[]) AS f (tube)
+    CROSS JOIN LATERAL {s}.tube_terms(f.tube) AS t
+    JOIN pg_catalog.unnest(%(instances)s::text[]) AS i (instance)
+        ON i.instance = pg_catalog.left(pg_catalog.replace(t.instance_id::text, '-', ''), 12)
+    ORDER BY i.instance, t.ended_at DESC NULLS FIRST
 """
 
 
@@ -277,11 +293,12 @@ class Reader:
                 found |= _records(outboxes[key])
             partitions.append(Partition(**found, host=self._host))
         unverified, samples = self._verification.get(connection) or ((), ())
+        candidacies = [Candidacy(*row) for row in self._rows(connection, _INSTANCES)]
         return HostSample(
             self._host,
             partitions,
-            [Candidacy(*row) for row in self._rows(connection, _INSTANCES)],
-            self._processes.get(connection),
+            candidacies,
+            self._with_names(connection, self._processes.get(connection), partitions, candidacies),
             [replace(Unreachable(*row), host=self._host) for row in self._rows(connection, _UNREACHABLE)],
             [replace(Hindrance(*row), host=self._host) for row in self._rows(connection, _HINDERED)],
             list(self._unseen),
@@ -291,6 +308,29 @@ class Reader:
             unverified=unverified,
             samples=samples,
         )
+
+    def _with_names(
+        self,
+        connection: psycopg.Connection,
+        processes: Sequence[Process],
+        partitions: Sequence[Partition],
+        candidacies: Sequence[Candidacy],
+    ) -> list[Process]:
+        """The processes, with the names that those have had who lead nothing and want nothing now."""
+        led = {one.instance_id for one in partitions if one.leader}
+        known = {digits(one) for one in led | {one.instance_id for one in candidacies} if one is not None}
+        instances = [one.instance for one in processes if one.instance and one.instance not in known]
+        if not instances:
+            return list(processes)
+        what = {"instances": instances, "tubes": sorted({one.name for one in partitions})}
+        rows = connection.execute(within(_FORMER, self._schema), what).fetchall()
+        former = {instance: (client_id, ago) for instance, client_id, ago in rows}
+        return [
+            one
+            if one.instance not in former
+            else replace(one, client_id=former[one.instance][0], fenced_ago=former[one.instance][1])
+            for one in processes
+        ]
 
     def _paced(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> _Paced[T]:
         return _Paced(pace if self._tubes == "glance" else _ALWAYS, read)

@@ -68,6 +68,9 @@ _EMPTIED = (
     "SELECT clock_timestamp() FROM tube_sink_list() AS s WHERE s.tube = %(tube)s AND s.emptied_at IS NOT NULL"
 )
 _ACCEPT = "SELECT tube_sink_accept(%(tube)s, %(before)s)"
+_EMPTIED_SINCE = """
+    SELECT EXISTS (SELECT FROM tube_sink_list() AS s WHERE s.tube = %(tube)s AND s.emptied_at >= %(before)s)
+"""
 _AUDIT = "SELECT tube_audit_add('verify repair', %(tube)s, %(details)s)"
 _PARKED = """
     SELECT count(*) FROM tube_parked AS p
@@ -272,14 +275,17 @@ class _Writer:
         """Count the sink as complete, unless it was found emptied since `before`; tell what came of it."""
         try:
             async with self._session() as connection:
-                cursor = await connection.execute(_ACCEPT, {"tube": self._tube, "before": before})
+                what = {"tube": self._tube, "before": before}
+                await connection.execute(_ACCEPT, what)
+                # Where nothing was to be accepted, a worker may have seen that a backfill had filled it.
+                cursor = await connection.execute(_EMPTIED_SINCE, what)
                 row = await cursor.fetchone()
         except psycopg.Error as error:
             return (
                 f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept --tube "
                 f"{self._tube}`"
             )
-        if row != (True,):
+        if row != (False,):
             return "the sink was found emptied again meanwhile; compare it again"
         return "the sink, which was found emptied, counts as complete again"
 

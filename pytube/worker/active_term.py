@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytube import clock
-from pytube.db.locks import TableLock
+from pytube.db.locks import TableLock, still_held
+from pytube.db.session import Queries
 from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Revoked, Stop
-from pytube.errors import ClaimLost, NotLeader, PytubeError
+from pytube.errors import RECOVERABLE, ClaimLost, NotLeader, PytubeError
 from pytube.events import (
     Event,
     LeaderRefreshed,
@@ -86,6 +87,8 @@ class ActiveTerm:
         self._deadline = deadline
         self._renewed_at = sent_at
         self._emit = emit
+        self.locked: LockedTables | None = None
+        """Tables that its work waits for; None before it has begun."""
         self.worker: PartitionWorker[Any] | None = None
         """What works on the partition; None while nothing is marked."""
         self._outages: dict[str, _Outage] = {}
@@ -247,9 +250,10 @@ class ActiveTerm:
 # --- locked tables -------------------------------------------------------------------------------
 
 
+_LOOK_INTERVAL = 1.0
 _STALE = 60.0
-"""Seconds after which a lock that was not seen again is over. A read that was cut off while it waited is
-tried again within half of that."""
+"""Seconds after which a lock that was not seen again is over, of which nobody knows who holds it. A read that
+was cut off while it waited is tried again within half of that."""
 
 
 @dataclass(slots=True)
@@ -262,14 +266,22 @@ class _Seen:
 class LockedTables:
     """Those of one term. What is told of them goes with its renewals, and changes no state."""
 
-    def __init__(self, active_term: ActiveTerm, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        active_term: ActiveTerm,
+        emit: Callable[[Event], None],
+        on_free: Callable[[], None] = lambda: None,
+    ) -> None:
         """Args:
         active_term: the term, whose renewals tell.
         emit: receives an event when a table is found locked, and when it is not any more.
+        on_free: is called then.
         """
         self._term = active_term.term
         self._emit = emit
+        self._on_free = on_free
         self._seen: dict[str, _Seen] = {}
+        active_term.locked = self
         active_term.troubles.watch("locked", self._told)
 
     def __bool__(self) -> bool:
@@ -295,11 +307,27 @@ class LockedTables:
         if seen is not None:
             seconds = round(time.monotonic() - seen.since, 3)
             self._emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
+            self._on_free()
 
     def free_all(self) -> None:
         """None is."""
         for table in list(self._seen):
             self.free(table)
+
+    @property
+    def seen(self) -> list[TableLock]:
+        """Those whose holders are known."""
+        return [seen.lock for seen in self._seen.values() if seen.lock.pids]
+
+    def see(self, before: TableLock, now: TableLock | None) -> None:
+        """Who of its holders is left; None: nobody. Nothing is done if it was told of anew meanwhile."""
+        seen = self._seen.get(before.table)
+        if seen is None or seen.lock is not before:
+            return
+        if now is None:
+            self.free(before.table)
+        else:
+            seen.lock, seen.at = now, time.monotonic()
 
     def _told(self) -> tuple[str, float] | None:
         """What is told of them: why, and since when."""
@@ -310,3 +338,23 @@ class LockedTables:
             return None
         oldest = sorted(self._seen.values(), key=lambda seen: seen.since)
         return "; ".join(seen.lock.reason for seen in oldest), oldest[0].since
+
+
+async def watch_locks(queries: Queries, terms: Callable[[], Iterable[ActiveTerm]]) -> None:
+    """Look whether locks that are told of are still held, so that nobody ends a session for one that is over.
+
+    Whoever waits for a lock sees its end; a read that was cut off, and is tried again later, does not.
+    """
+    while True:
+        await asyncio.sleep(_LOOK_INTERVAL)
+        told = [(locked, lock) for term in terms() if (locked := term.locked) for lock in locked.seen]
+        try:
+            found = {
+                lock: await still_held(queries, lock)
+                for lock in {replace(lock, seconds=0.0) for _, lock in told}
+            }
+        except RECOVERABLE:
+            continue  # told by what renews the terms
+        for locked, lock in told:
+            now = found[replace(lock, seconds=0.0)]
+            locked.see(lock, now)

@@ -85,6 +85,12 @@ class CircuitBreaker:
             self.next_probe = now + backoff(self._failures) * jitter
         self._active_term.note_down(self._what, reason)
 
+    def try_now(self) -> None:
+        """What kept requests from passing may be over: the next one may begin, if it is open."""
+        if not self.is_closed:
+            self.next_probe = time.monotonic()
+            self._active_term.attention.set()
+
     def succeed(self) -> float | None:
         """A request succeeded: close the circuit. The length in seconds of the outage that this ends."""
         self.succeeded_at = time.monotonic()
@@ -164,7 +170,7 @@ class Deliverer:
         """Whether keys wait that may be read once another delivery has read."""
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
-        self.locked = LockedTables(active_term, tube.emit)
+        self.locked = LockedTables(active_term, tube.emit, self.source_breaker.try_now)
         """Tables that reads wait for."""
         active_term.troubles.watch("slow", tube.gate.why_slow)
         self._active_term = active_term

@@ -24,6 +24,7 @@ from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
 from pytube.sources.terms import Shards, read_partitions, read_shards
+from pytube.worker.active_term import watch_locks
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
 from pytube.worker.elections import ClaimLimits, Elections
@@ -202,6 +203,7 @@ class Host:
             )
         )
         self._serve(BackfillRunner(self.database, tubes).run())
+        self._serve(watch_locks(self.database.pool, self.database.terms.values))
         self._serve(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
         sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
         if sampler.tubes:

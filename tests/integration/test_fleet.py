@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 import pytube
 from pytube.db.database import Database
+from pytube.health import fleet
 from pytube.health.fleet import Count, FleetSample, Partition
 from pytube.health.troubles import disagreements
 from pytube.health.watcher import FleetWatcher
@@ -163,6 +164,41 @@ def test_what_does_not_fit(conn: Conn, watcher: FleetWatcher) -> None:
     workers = {worker.instance: worker for worker in sample.workers}
     assert [*workers[greedy.replace("-", "")[:12]].leads] == [("one", 0), ("one", 1)]
     assert workers[other.replace("-", "")[:12]].waits_for == ["one", "two"]
+
+
+def test_a_worker_that_hangs_keeps_its_name(
+    conn: Conn, dsn: str, watcher: FleetWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when others have taken over what it led, for as long as its sessions are there."""
+    monkeypatch.setattr(fleet, "SILENT", 0.0)
+    conn.execute("SELECT tube_ensure_exists('t')")
+    frozen = acquire(conn, "t", 0)
+    digits = frozen.replace("-", "")[:12]
+
+    def told() -> list[str]:
+        (one,) = [one for one in watcher.sample().workers if one.instance == digits]
+        assert one.client_id == "me"
+        return [str(said) for said in disagreements(watcher.sample(), "1") if "worker me" in str(said)]
+
+    def doctor() -> str:
+        return "\n".join(line for line in run("doctor", dsn=dsn).output.splitlines() if "worker me" in line)
+
+    names = [f"pytube {purpose} {digits} 1" for purpose in ("listener", "renewals")]
+    listener, renewals = (psycopg.connect(dsn, application_name=name, autocommit=True) for name in names)
+    with closing(renewals), closing(listener):
+        renewals.execute("SELECT 1")
+        assert told() == []
+        assert doctor() == ""
+        conn.execute("UPDATE tube_leader SET renewed_at = renewed_at - interval '1 hour'")
+        acquire(conn, "t", 0)
+        wait_until(lambda: told() != [], what="the view is renewed")
+        (line,) = told()
+        assert line.startswith("worker me: is alive, and renews nothing for ")
+        assert digits in line
+        assert "is alive, and renews nothing" in doctor()
+        renewals.execute("SELECT 1")
+        wait_until(lambda: told() == [], what="it goes on")
+        assert doctor() == ""
 
 
 async def test_a_worker_tells_its_version(dsn: str, conn: Conn, tmp_path: Path) -> None:

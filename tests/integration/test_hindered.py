@@ -16,7 +16,7 @@ from pytube.config import load
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, SourceDown, TableLocked, TableUnlocked
 from pytube.model import OK, Batch, Result
-from pytube.worker import Worker
+from pytube.worker import Worker, active_term
 from tests.helpers.cli import run
 from tests.helpers.outbox import OUTBOX, configured, create_topic, running, stash, topics, until_waiting
 from tests.helpers.waiting import wait_until_async
@@ -85,6 +85,39 @@ async def test_a_locked_table_is_told_of_until_it_is_free(config: Path, conn: Co
             await wait_until_async(lambda: not _hindered(conn), what="no line is left")
         assert len(_of(events, TableLocked)) == len(_of(events, TableUnlocked)) == 1
         assert not _of(events, SourceDown)
+    finally:
+        await worker.stop()
+
+
+async def test_all_who_wait_are_told_of_and_no_longer_than_it_lasts(
+    config: Path, conn: Conn, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One session reads, so one read waits for the lock. It is cut off, and does not see the end."""
+    monkeypatch.setattr(active_term, "_STALE", float("inf"))
+    conn.execute("SELECT tube_ensure_exists('t', 4)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0, shards => 4)")
+    settings = load(config)
+    few = settings.postgres.model_copy(update={"pool_size": 4, "answer_timeout": 8.0})
+    events: list[Event] = []
+    worker = Worker(settings.model_copy(update={"postgres": few}), on_event=events.append)
+    await worker.start()
+    try:
+        with closing(connect()) as holder:
+            conn.execute("INSERT INTO goods SELECT generate_series(1, 40)")
+            await wait_until_async(lambda: _left(conn) == 0, what="what is there is delivered")
+            holder.execute("BEGIN; LOCK TABLE goods IN ACCESS EXCLUSIVE MODE")
+            for shard in range(4):
+                ids = [one for one in range(1, 41) if one % 4 == shard]
+                conn.execute("SELECT t_touch(%s, %s, 'U')", (shard, ids))
+            await wait_until_async(lambda: len(_of(events, TableLocked)) == 4, what="all are told of")
+            assert len({event.partition for event in _of(events, TableLocked)}) == 4
+            assert not _of(events, SourceDown), "before the first of them is cut off"
+            await wait_until_async(lambda: _of(events, SourceDown), what="a read is cut off", timeout=30)
+            assert "terminate" not in _of(events, SourceDown)[0].reason
+            holder.execute("COMMIT")
+            await wait_until_async(lambda: not _hindered(conn), what="no line is left", timeout=30)
+            await wait_until_async(lambda: _left(conn) == 0, what="all is delivered", timeout=30)
+            assert len(_of(events, TableLocked)) == len(_of(events, TableUnlocked)) == 4
     finally:
         await worker.stop()
 

@@ -102,6 +102,31 @@ def test_equal(copy: Copy) -> None:
     assert (report.compared, report.not_checked) == (300, [])
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [
+        (None, "the sink, which was found emptied, counts as complete again"),
+        ("NULL", "the sink, which was found emptied, counts as complete again"),
+        ("clock_timestamp()", "the sink was found emptied again meanwhile; compare it again"),
+    ],
+)
+def test_a_sink_that_was_found_emptied(copy: Copy, meanwhile: str | None, said: str) -> None:
+    """Another loss asks for another comparison; that a worker saw the end of this one does not."""
+    copy.deliver()
+    copy.conn.execute(
+        "INSERT INTO tube_sink (tube, emptied_at) VALUES ('t', clock_timestamp() - interval '1 minute')"
+    )
+
+    async def pace(_: float) -> None:
+        if meanwhile is not None:
+            copy.conn.execute(f"UPDATE tube_sink SET emptied_at = {meanwhile}".encode())
+
+    told: list[str] = []
+    report = asyncio.run(check(copy, told=told.append, pace=pace))
+    assert report.is_equal
+    assert told[-1] == said
+
+
 def test_what_differs(copy: Copy) -> None:
     spoil(copy)
     report = asyncio.run(check(copy))
