@@ -303,8 +303,8 @@ def test_a_retried_record_overtakes_no_earlier_one_of_its_key(conn: Conn) -> Non
     assert marked_ids(conn, term, floor=ids[0] - 1) == ids
 
 
-def test_a_mark_that_is_not_full_has_seen_all_records_though_some_retried_ones_were_marked(conn: Conn) -> None:
-    """Who gets fewer than the limit goes past all that is settled: what was left out would not come in this term."""
+def test_a_mark_that_is_not_full_has_seen_all_though_some_retried_ones_were_marked(conn: Conn) -> None:
+    """Who gets fewer than the limit goes past all that is settled: what was left out would not come again."""
     make_outbox(conn)
     ids = [stash(conn, key=None) for _ in range(2)]
     term = lead(conn)
