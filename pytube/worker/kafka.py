@@ -55,6 +55,10 @@ class KafkaCluster:
         """Why it did not answer the last question; None when it did."""
         self._since = 0.0
 
+    def is_as(self, other: KafkaCluster) -> bool:
+        """Whether a client of one serves for the other."""
+        return (self.bootstrap_servers, self.options) == (other.bootstrap_servers, other.options)
+
     @property
     def down_for(self) -> float:
         """Seconds since it was found that it can't be reached; 0 while it can."""
@@ -119,6 +123,16 @@ def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection
             found.append(cluster := KafkaCluster(bootstrap_servers, options))
         cluster.uses.add((name, use))
     return found
+
+
+def kept_clusters(before: Sequence[KafkaCluster], needed: Sequence[KafkaCluster]) -> list[KafkaCluster]:
+    """Those that are needed; one that was there before stays, with what it is needed for now."""
+    clusters = []
+    for cluster in needed:
+        same = next((one for one in before if one.is_as(cluster)), cluster)
+        same.uses = cluster.uses
+        clusters.append(same)
+    return clusters
 
 
 def _needs(
