@@ -106,9 +106,10 @@ class Reloader:
         """Take the file up; what has changed, or None if it was refused, which is told once."""
         try:
             changes = await self._worker.take_up(await in_thread(self._load))
-        except PytubeError as error:
-            if is_news(self._told, None, str(error)):
-                self._emit(ConfigRefused(str(error)))
+        except Exception as error:  # noqa: BLE001 # whatever is wrong with the file, the worker goes on
+            reason = str(error) if isinstance(error, PytubeError) else f"{type(error).__name__}: {error}"
+            if is_news(self._told, None, reason):
+                self._emit(ConfigRefused(reason))
             return None
         self._told.clear()
         return changes

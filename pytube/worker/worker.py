@@ -24,7 +24,7 @@ from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
 from pytube.worker.reload import Reloader
-from pytube.worker.services import Services, end, run_until_signal
+from pytube.worker.services import Services, run_until_signal
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.tracing import build_tracing
 
@@ -85,7 +85,6 @@ class Worker:
         """Sinks that are to take the place of others."""
         self._changing = asyncio.Lock()
         """Held while it is changed what is served."""
-        self._replacing: asyncio.Task[None] | None = None
         self._reloader: Reloader | None = None
         self._clusters = needed_clusters(config, tubes, outboxes)
         claim_limits = ClaimLimits.of(config.worker)
@@ -199,8 +198,6 @@ class Worker:
                 for cluster in self._clusters:
                     await self._services.end_those_of(cluster)
                 await self._services.end_those_of(self)
-                if self._replacing is not None:
-                    await end([self._replacing])
         finally:
             self._state = "stopped"
             await self._services.close()
@@ -255,11 +252,12 @@ class Worker:
                 await asyncio.gather(*(sink.close() for sink in plan.new_sinks), return_exceptions=True)
                 raise
             self._opening = plan.new_sinks
-            self._replacing = asyncio.create_task(self._replace(plan))
-            await asyncio.wait([self._replacing])  # which goes on if the caller is cancelled
-            if self._replacing.cancelled():
+            # A fault of ours here leaves queues that nobody serves: it ends the worker, as that of a service.
+            replacing = self._services.add(self, self._replace(plan), may_end=True)
+            await asyncio.wait([replacing])  # which goes on if the caller is cancelled
+            if replacing.cancelled():
                 raise UsageError("the worker was stopped while it took up another configuration")
-            self._replacing.result()
+            replacing.result()
             self._emit(ConfigTakenUp(changes.added, changes.changed, changes.removed))
             return changes
 

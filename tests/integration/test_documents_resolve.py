@@ -137,17 +137,11 @@ def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(load(folder / "pytube.toml"))
     assert str(caught.value) == said
-    for command in (
-        ["worker"],
-        ["verify", "--tube", "orders"],
-        ["explain", "--tube", "orders", "--key", "1"],
-    ):
+    for command in (["worker"], ["verify", "--tube", "orders"], ["explain", "--tube", "orders", "--key", "1"]):
         assert said in cli.run(*command, folder=folder, code=2).output, command
     apply(conn, compiled(conn, folder))
     change_file(folder)
-    with pytest.raises(
-        ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"
-    ):
+    with pytest.raises(ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"):
         resolve(load(folder / "pytube.toml"))
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from pytube.config import Config, parse
 from pytube.errors import ConfigError, PytubeError, SinkUnavailable, UnknownTube, UsageError
-from pytube.events import ConfigRefused, ConfigTakenUp, Event, LeaderAcquired, LeaderRevoked
+from pytube.events import ConfigRefused, ConfigTakenUp, Event, LeaderAcquired, LeaderFenced, LeaderRevoked
 from pytube.model import OK, Batch, Id, Result
 from pytube.worker import Worker
 from pytube.worker import reload as reload_module
@@ -222,7 +222,8 @@ REFUSED: dict[str, tuple[Callable[[str], str], type[PytubeError], str]] = {
         lambda _: (
             tube("a", "elsewhere")
             + tube("b")
-            + '[tube.b.enrich]\nmode = "query"\nquery = "SELECT id, body FROM public.goods WHERE id = ANY(%(ids)s)"\n'
+            + '[tube.b.enrich]\nmode = "query"\n'
+            + 'query = "SELECT id, body FROM public.goods WHERE id = ANY(%(ids)s)"\n'
         ),
         ConfigError,
         "body",
@@ -295,6 +296,8 @@ async def test_a_term_that_does_not_deliver(dsn: str, conn: Conn, state: str) ->
             conn.execute("SELECT tube_resume('a')")
         await wait_until_async(lambda: ("a", 1) in other, what="it is delivered by the new sink")
         free.set()
+        assert one.of(LeaderRevoked, "a") == 2, "the terms have ended in order"
+        assert not [event for event in one.events if isinstance(event, LeaderFenced)]
 
 
 async def test_two_at_once_and_one_during_the_stop(dsn: str, conn: Conn) -> None:
@@ -382,7 +385,9 @@ async def test_an_instance_is_the_sink_and_is_opened_again(dsn: str, conn: Conn)
         conn.execute("SELECT public.goods_touch(ARRAY[1::bigint])")
         await wait_until_async(lambda: memory.ids == [1], what="it has the document")
         assert memory.calls == ["open"]
-        await one.take_up(section + "sends = 2\n")
+        await one.take_up("[tube.a]\nattempts = 3\n", section)
+        assert memory.calls == ["open"], "its own section is as it was"
+        await one.take_up("[tube.a]\nattempts = 3\n", section + "sends = 2\n")
         conn.execute("SELECT public.goods_touch(ARRAY[2::bigint])")
         await wait_until_async(lambda: memory.ids == [1, 2], what="it has both")
         assert memory.calls == ["open", "close", "open"]
