@@ -40,6 +40,23 @@ class WorkerStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigTakenUp(Event):
+    """The worker serves by another configuration now. Other tubes and outboxes than these go on as before."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Their terms have ended in order, and others begin."""
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRefused(Event):
+    """The file can't be taken up; all goes on as before. Told once for each reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStandsBy(Event):
     """The worker has led none of a tube's partitions for some seconds, nor waited for a term to begin.
 

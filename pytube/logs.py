@@ -23,6 +23,7 @@ from pytube.events import Event
 
 Format = Literal["auto", "human", "json"]
 _WARNINGS = (
+    events.ConfigRefused,
     events.CopyDiffers,
     events.DatabaseDown,
     events.LeaderFenced,

@@ -1,10 +1,11 @@
-"""Functions of the user that the configuration names as `module:function`."""
+"""Functions and classes of the user that the configuration names as `module:function`."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +15,18 @@ TARGET = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$"
 """What such a name looks like."""
 
 
-def import_target(target: str, key: str) -> Callable[..., Any]:
-    """The function or other callable behind `module:attribute.path`.
+def import_object(target: str, key: str) -> Any:
+    """What is behind `module:attribute.path`.
 
     Args:
-        target: its name, of the form `TARGET`.
+        target: its name.
         key: where the name stands, for the error.
 
     Raises:
         ConfigError: says why there is none.
     """
+    if re.match(TARGET, target) is None:
+        raise _bad(key, target, "expected module:name, e.g. shop.documents:slim")
     module_name, _, path = target.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
@@ -44,6 +47,17 @@ def import_target(target: str, key: str) -> Callable[..., Any]:
         except AttributeError as error:
             raise _bad(key, target, f"{where} has no {name}") from error
         where = f"{where}, {name}"
+    return found
+
+
+def import_target(target: str, key: str) -> Callable[..., Any]:
+    """The function or other callable behind `module:attribute.path`; arguments as of `import_object`.
+
+    Raises:
+        ConfigError: says why there is none.
+    """
+    found = import_object(target, key)
+    path = target.partition(":")[2]
     if isinstance(found, type):
         raise _bad(key, target, f"{path} is a class; name a function, or a method of an instance")
     if not callable(found):

@@ -10,6 +10,7 @@ import click
 
 from pytube.cli.context import Asked, databases_of, resolved
 from pytube.cli.program import Settings
+from pytube.config import Config
 
 GARBAGE_THRESHOLD = 100_000
 """New objects until Python looks for cycles among them."""
@@ -36,20 +37,30 @@ GARBAGE_THRESHOLD = 100_000
     is_flag=True,
     help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
 )
+@click.option("--watch", is_flag=True, help="Take the file up whenever it has changed, as at SIGHUP.")
 @click.pass_obj
-def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool) -> None:
+def worker(
+    settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool, watch: bool
+) -> None:
     """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
 
     SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
-    second one ends it at once, which loses nothing either.
+    second one ends it at once, which loses nothing either. At SIGHUP it reads the file again: only
+    the tubes and outboxes that have changed begin again.
     """
-    config = settings.config()
-    for name in tubes:
-        config.tube(name)
-    for name in outboxes:
-        config.outbox(name)
+
+    def load() -> Config:
+        config = settings.config()
+        for name in tubes:
+            config.tube(name)
+        for name in outboxes:
+            config.outbox(name)
+        return config
+
+    config = load()
     Asked.note(databases_of(settings))
-    config = resolved(config, tubes if tubes or outboxes else None)
+    wanted = tubes if tubes or outboxes else None
+    config = resolved(config, wanted)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -59,7 +70,8 @@ def worker(settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...]
     gc.set_threshold(GARBAGE_THRESHOLD)
     # With neither option: all that is configured.
     chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
-    Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up).run_until_signal()
+    served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up)
+    served.run_until_signal(lambda: resolved(load(), wanted), watched=settings.path if watch else None)
 
 
 @click.command()

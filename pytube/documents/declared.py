@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Literal
 
-from pytube.config import Config, DeclaredEnrich, EnrichConfig
+from pytube.config import Config, DeclaredEnrich, EnrichConfig, TubeConfig
 from pytube.errors import ConfigError
 
 RELATIONS = "relations"
@@ -40,6 +41,13 @@ def with_companions(config: Config, tubes: Iterable[str]) -> list[str]:
         if tube.sink.type == RELATIONS:
             companions.setdefault(str(tube.sink.options.get("tube")), []).append(name)
     return list(dict.fromkeys(one for name in tubes for one in (name, *companions.get(name, ()))))
+
+
+def trouble_of(tube: TubeConfig) -> Literal["sink", "source"] | None:
+    """What of the tube is down where its document was changed; None: it is of no declared document."""
+    if digest_of(tube.enrich) is not None:
+        return "source"
+    return "sink" if tube.sink.type == RELATIONS else None
 
 
 def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str | None:

@@ -39,6 +39,10 @@ class Shutdown(Revoked):
     """This process ends. As `Revoked`, but nobody waits, so there is more time to drain."""
 
 
+class Replaced(Revoked):
+    """The queue begins again by another configuration: as `Revoked`, and the process keeps its claim."""
+
+
 @dataclass(frozen=True, slots=True)
 class Broken(Stop):
     """The work can't go on in order: write nothing more."""

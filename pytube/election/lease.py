@@ -162,7 +162,7 @@ class LeaseElection:
         """Nothing is begun before `start`. All times are seconds.
 
         Args:
-            tubes: whose claims are wanted.
+            tubes: whose claims are wanted; looked at before each tick.
             tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
             leave: calls `tube_lease_leave`; None: for all tubes.
             room: for partitions that this process leads, shared with its other elections; None: without end.
@@ -172,7 +172,7 @@ class LeaseElection:
             choice: the source of chance.
             host: the name of the Postgres host, where there are several.
         """
-        self._tubes = frozenset(tubes)
+        self._wanted = tubes
         self._tick = tick
         self._leave = leave
         self._room = room or Room(None)
@@ -193,7 +193,7 @@ class LeaseElection:
 
     async def start(self) -> None:
         """Tick once, and go on in the background. Raises what the first tick raises."""
-        self._apply(await self._tick(self._tubes))
+        self._apply(await self._tick(frozenset(self._wanted)))
         self._task = asyncio.create_task(self._run(), name="pytube-lease")
 
     async def claims(self) -> AsyncIterator[Claim]:
@@ -239,24 +239,36 @@ class LeaseElection:
 
     async def _take_part(self) -> Mapping[str, LeaseTick]:
         """Leave the tubes that are to be left, and tick for the others."""
-        given_up = self._tubes & self._away
+        wanted = frozenset(self._wanted)
+        gone = self._leave_gone(wanted)
+        tubes = wanted | gone
+        given_up = (tubes & self._away) | gone
         for tube in given_up:
             for claim in self._claims.get(tube, {}).values():
                 claim.withdraw(_GIVEN_UP)
-        absent = self._tubes if self._room.left == 0 else given_up
-        if absent == self._tubes != self._left:
+        absent = tubes if self._room.left == 0 else given_up
+        if absent == tubes != self._left:
             await self._leave(None)
             self._left = absent
         for tube in absent - self._left:
             await self._leave(tube)
             self._left |= {tube}
         self._left &= absent
-        present = self._tubes - absent
+        present = tubes - absent
         return await self._tick(present) if present else {}
+
+    def _leave_gone(self, wanted: Set[str]) -> frozenset[str]:
+        """The tubes that are wanted no more, and are still to be left: forgotten once they are."""
+        gone = frozenset(self._claims.keys() - wanted)
+        for tube in gone & self._left:
+            if all(claim.over_at is not None for claim in self._claims[tube].values()):
+                for known in (self._claims, self._settled, self._processes):
+                    known.pop(tube, None)
+        return gone & self._claims.keys()
 
     def serves(self, tube: str) -> bool:
         """Whether it is one of the tubes."""
-        return tube in self._tubes
+        return tube in self._wanted
 
     def processes(self, tube: str) -> int | None:
         """As the last tick said; None before the first one."""

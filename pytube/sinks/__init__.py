@@ -14,7 +14,7 @@ from pytube.sinks.base import (
     why_no_read,
     why_no_scan,
 )
-from pytube.sinks.registry import SinkOptions, build_sink, find_sink, known_sinks
+from pytube.sinks.registry import SinkOptions, build_sink, find_sink, finished, known_sinks
 
 __all__ = [
     "Bounded",
@@ -28,6 +28,7 @@ __all__ = [
     "Stored",
     "build_sink",
     "find_sink",
+    "finished",
     "known_sinks",
     "open_existing",
     "why_no_mark",

@@ -16,6 +16,7 @@ from pytube.errors import ConfigError
 from pytube.model import KeyType
 from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
 from pytube.sinks.parts import Parts, PartsSink
+from pytube.targets import import_object
 
 # --- names of documents in a store ----------------------------------------------------------------
 
@@ -104,7 +105,12 @@ def known_sinks() -> list[str]:
 
 
 def find_sink(sink_type: str) -> SinkFactory:
-    """The class behind `sink_type`; `ConfigError` lists the known types when there is none."""
+    """The class behind `sink_type`; `ConfigError` lists the known types when there is none.
+
+    A type with a colon is the class itself, as `module:Class`: no distribution has to offer it.
+    """
+    if ":" in sink_type:
+        return _checked(sink_type, sink_type, import_object(sink_type, "type"))
     points = {point.value: point for point in entry_points(group=GROUP, name=sink_type)}
     if not points:
         known = ", ".join(known_sinks()) or "none: is pytube installed?"
@@ -127,7 +133,7 @@ def build_sink(
     """A sink, not yet open; `ConfigError` for an unknown type or bad options.
 
     Args:
-        sink_type: the name of the entry point.
+        sink_type: the name of the entry point, or a class as `module:Class`.
         options: of the sink.
         request_timeout: seconds after which the worker gives a send up.
         parts: what each document is split into; None: it is sent as it is.
@@ -143,9 +149,16 @@ def build_sink(
         raise ConfigError(
             f'sink "{sink_type}" refused its options: {type(error).__name__}: {error}'
         ) from error
+    return finished(sink_type, sink, request_timeout=request_timeout, parts=parts)
+
+
+def finished(
+    sink_type: str, sink: object, *, request_timeout: float = float("inf"), parts: Sequence[str] | int | None
+) -> Sink:
+    """The sink as a worker uses it, if it can be used; raises as `build_sink`."""
     if not isinstance(sink, Sink):
         raise ConfigError(
-            f'sink "{sink_type}" gave a {type(sink).__name__}, which is no sink: '
+            f'sink "{sink_type}" is a {type(sink).__name__}, which is no sink: '
             "it needs compares, open, send, abandon and close"
         )
     if isinstance(sink, Bounded) and sink.write_timeout > request_timeout:
@@ -170,9 +183,14 @@ def _load(point: EntryPoint) -> SinkFactory:
         raise ConfigError(
             f'sink type "{point.name}" can\'t be loaded from {point.value}: {type(error).__name__}: {error}'
         ) from error
+    return _checked(point.name, point.value, factory)
+
+
+def _checked(sink_type: str, target: str, factory: object) -> SinkFactory:
+    """What was found, if it can build sinks."""
     if not callable(getattr(factory, "from_options", None)):
-        raise ConfigError(f'sink type "{point.name}": {point.value} has no from_options(options) to build it')
-    checked: SinkFactory = factory
+        raise ConfigError(f'sink type "{sink_type}": {target} has no from_options(options) to build it')
+    checked: SinkFactory = factory  # type: ignore[assignment] # as far as that can be seen
     return checked
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from operator import attrgetter
 from typing import Any
@@ -93,7 +93,8 @@ class Database:
         """The greatest seq of a pod or record that was marked here. Where `tube_seq` is below, its commit is
         gone."""
         self._postgres = postgres
-        self._tubes = tubes
+        self._tubes = tuple(tubes)
+        self._tubes_changed = asyncio.Event()
         self._receive_deadline = receive_deadline
         self._emit = emit
         self.renews = False
@@ -268,7 +269,21 @@ class Database:
             if not active_term.is_trusted:
                 active_term.attention.set()
 
+    def follow(self, tubes: Iterable[str]) -> None:
+        """Receive the notifications of these tubes from now on."""
+        if set(tubes) != set(self._tubes):
+            self._tubes = tuple(tubes)
+            self._tubes_changed.set()
+
     async def _listen(self, session: Session) -> None:
+        """Until the tubes are others: then a new session begins, and all poll until it hears."""
+        self._tubes_changed.clear()
+        await first_to_end(self._hear(session), self._wait_for_tubes())
+
+    async def _wait_for_tubes(self) -> None:
+        await self._tubes_changed.wait()
+
+    async def _hear(self, session: Session) -> None:
         try:
             async with aclosing(listen(session, self._tubes, self.log)) as heard:
                 async for news in heard:

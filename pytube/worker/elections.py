@@ -70,7 +70,7 @@ class Elections:
 
         Args:
             config: of the host.
-            queues: by name.
+            queues: by name; those that come and go are followed.
             database: that has them.
             instance_id: of this process.
             services: runs what follows the claims.
@@ -129,14 +129,15 @@ class Elections:
         if kafka is None:
             raise ConfigError("the election neli needs a section [kafka]")
         slots = kafka.shared_partitions
+        queue = None if slots is not None else name
         if slots is None:
-            served, topic, group = [queues[name]], config.leader_topic(name), config.leader_group(name)
+            topic, group = config.leader_topic(name), config.leader_group(name)
         else:
-            served, topic = list(queues.values()), leader_name(worker.installation)
+            topic = leader_name(worker.installation)
             name, group = "all tubes", topic
         return NeliElection(
             name,
-            lambda: {one.name: one.partitions for one in served},
+            lambda: {one.name: one.partitions for one in queues.values() if queue in (None, one.name)},
             installation=worker.installation,
             client_id=worker.client_id,
             bootstrap_servers=kafka.bootstrap_servers,
@@ -146,7 +147,7 @@ class Elections:
             options=kafka.options,
             receive_deadline=worker.receive_deadline,
             session_timeout=worker.session_timeout,
-            drain_limit=max(map(_drain_limit, served)),
+            drain_limit=drain_limit(worker),
             topic=topic,
             group=group,
             host=self._host,
@@ -180,6 +181,20 @@ class Elections:
             move = self.join if name in wanted else self.leave
             self._moving[name] = asyncio.create_task(self._move(name, move(name)))
 
+    async def take_up(self, config: Config) -> None:
+        """Take part by another configuration, after the queues were replaced; `follow` joins and leaves.
+
+        What is joined stays so, unless it has another topic or group now.
+        """
+        before, self._config = self._config, config
+        unjoined, self._unjoined = self._unjoined, {}
+        await asyncio.gather(*(election.stop() for election in unjoined.values()), return_exceptions=True)
+        if not self.are_shared:
+            for name in self._joined.keys() & self._queues.keys() - self._moving.keys():
+                if _place(before, name) != _place(config, name):
+                    self._moving[name] = asyncio.create_task(self._move(name, self.leave(name)))
+        self.follow()
+
     def _wanted(self) -> set[str]:
         if self.are_shared:
             return {ALL}
@@ -201,7 +216,7 @@ class Elections:
 
     def _tell_unjoined(self, name: str, error: PytubeError) -> None:
         if is_news(self._told, name, str(error)):
-            log = self._log if name == ALL else self._queues[name].log
+            log = self._queues[name].log if name in self._queues else self._log
             log.warning("election_not_joined", reason=str(error))
 
     async def join(self, name: str) -> None:
@@ -302,11 +317,19 @@ def _lease(
         leave=leave,
         room=room,
         away=away,
-        drain_limit=max(map(_drain_limit, queues.values())),
+        drain_limit=drain_limit(config.worker),
         host=host,
     )
 
 
-def _drain_limit(queue: Queue) -> float:
-    """Seconds that claims may take to be handed over: a drain, a last write waited out, and statements."""
-    return queue.limits.drain_limit + queue.limits.request_timeout + _STATEMENTS
+def _place(config: Config, name: str) -> tuple[str, str]:
+    """The topic and the group of a queue's election."""
+    return config.leader_topic(name), config.leader_group(name)
+
+
+def drain_limit(worker: WorkerConfig) -> float:
+    """Seconds that claims may take to be handed over: a drain, a last write waited out, and statements.
+
+    It is that of the slowest sink there may be: elections outlive the sections of tubes.
+    """
+    return worker.drain_limit + worker.session_timeout - worker.receive_deadline + _STATEMENTS

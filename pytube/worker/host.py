@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
+from pytube.documents.declared import trouble_of
 from pytube.election import Claim
 from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError
@@ -27,7 +28,7 @@ from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.active_term import watch_locks
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
-from pytube.worker.elections import ClaimLimits, Elections
+from pytube.worker.elections import ClaimLimits, Elections, drain_limit
 from pytube.worker.kafka import KafkaCluster, cluster_of, report_unreachable
 from pytube.worker.leadership import Leadership
 from pytube.worker.outbox import Outbox
@@ -97,7 +98,9 @@ class Host:
         self._emit_of_process = emit
         self._takes_up = takes_up
         self._is_renewing = False
-        self._leading: dict[asyncio.Task[None], Claim] = {}
+        self._leading: dict[asyncio.Task[None], Leadership] = {}
+        self._held: set[str] = set()
+        """Queues of which no term may begin, as they are being replaced."""
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
@@ -112,15 +115,9 @@ class Host:
             label=f"{instance_id.hex[:12]} {pytube.__version__}",
         )
         self._log = self.database.log
-        pool = self.database.pool
-        self.queues: dict[str, Queue] = {
-            tube: Tube(config, tube, sink, instance_id, pool, self.emit, tracing, name)
-            for tube, sink in sinks.items()
-        }
-        self.queues |= {
-            outbox: Outbox(config, outbox, instance_id, pool, self.emit, name, cluster_of(clusters, outbox))
-            for outbox in outboxes
-        }
+        self._tracing = tracing
+        self._instance_id = instance_id
+        self.queues = self.build(config, sinks, outboxes, clusters)
         self._elections = Elections(
             config,
             self.queues,
@@ -135,13 +132,43 @@ class Host:
         )
         self._clusters = clusters
         self._services = services
-        self._instance_id = instance_id
+        self._rounds = object()
+        """For whom the services run that go from tube to tube; others begin when there are other tubes."""
         self._shedder = self._build_shedder(config, instance_id)
+
+    def build(
+        self,
+        config: Config,
+        sinks: Mapping[str, SharedSink],
+        outboxes: Iterable[str],
+        clusters: Sequence[KafkaCluster],
+    ) -> dict[str, Queue]:
+        """Queues of this host, by another configuration; raises as the class does. Nothing is served yet."""
+        pool, instance_id = self.database.pool, self._instance_id
+        queues: dict[str, Queue] = {
+            tube: Tube(config, tube, sink, instance_id, pool, self.emit, self._tracing, self.name)
+            for tube, sink in sinks.items()
+        }
+        return queues | {
+            outbox: Outbox(
+                config, outbox, instance_id, pool, self.emit, self.name, cluster_of(clusters, config, outbox)
+            )
+            for outbox in outboxes
+        }
 
     # --- life -----------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Whether the SQL is the one that is needed, and queues exist and can be read; can be repeated.
+
+        Raises as `check_queues` does.
+        """
+        before = {name: queue.partitions for name, queue in self.queues.items()}
+        self.shards = await self.check_queues(self.queues)
+        self._tell_partitions(before)
+
+    async def check_queues(self, queues: Mapping[str, Queue]) -> Shards:
+        """Check queues of the host, which need not be served yet; their shards.
 
         Raises:
             DatabaseUnavailable: the host is down.
@@ -154,21 +181,23 @@ class Host:
             checking = check_async(session.connection, self._config.postgres.schema_name)
             with translated():
                 await wait_for_answer(session.connection, self._config.postgres.answer_timeout, checking)
-            self._note_partitions(await read_partitions(session, list(self.queues)))
-            self.shards = await read_shards(session, list(self.queues))
-            await note_made_sinks(session, self.of_kind(Tube))
+            partitions = await read_partitions(session, list(queues))
+            shards = await read_shards(session, list(queues))
+            await note_made_sinks(session, {k: one for k, one in queues.items() if isinstance(one, Tube)})
         finally:
             await session.close()
-        if not self._takes_up:
-            for queue in self.queues.values():
+        for name, queue in queues.items():
+            queue.partitions = partitions.get(name, 0)
+            if not self._takes_up:
                 queue.check_exists()
-        await self._check_sources()
+        await self._check_sources(queues.values())
+        return shards
 
-    async def _check_sources(self) -> None:
+    async def _check_sources(self, queues: Iterable[Queue]) -> None:
         """Whether what is to be sent can be read as configured, with the tables that are attached now."""
         session = await self.database.open_session("start", SETTINGS)
         try:
-            for queue in self.queues.values():
+            for queue in queues:
                 if queue.partitions:
                     finding = queue.find_faults(session.connection)
                     with translated():
@@ -195,45 +224,103 @@ class Host:
                 )
             )
         await self._elections.begin()
-        tubes = self.of_kind(Tube)
         self._serve(self._follow_partitions())
         self._serve(
             follow_ddl(
                 self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
             )
         )
-        self._serve(BackfillRunner(self.database, tubes).run())
         self._serve(watch_locks(self.database.pool, self.database.terms.values))
-        self._serve(SinkMarks(self.database.pool, tubes, self._led, self.emit).run())
-        sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
-        if sampler.tubes:
-            self._serve(sampler.run())
+        self._begin_rounds()
         if self._shedder is not None:
             self._serve(self._shedder.run())
         self.is_served = True
+
+    def _begin_rounds(self) -> None:
+        tubes = self.of_kind(Tube)
+        rounds = [
+            BackfillRunner(self.database, tubes).run(),
+            SinkMarks(self.database.pool, tubes, self._led, self.emit).run(),
+        ]
+        sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
+        if sampler.tubes:
+            rounds.append(sampler.run())
+        for one in rounds:
+            self._services.add(self._rounds, one)
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
         async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self._services.end_those_of, self)
+            stack.push_async_callback(self._services.end_those_of, self._rounds)
             stack.push_async_callback(end, self._leading)
             await self._elections.stop()
 
     def _serve(self, service: Coroutine[Any, Any, None]) -> None:
         self._services.add(self, service)
 
+    # --- another configuration ------------------------------------------------------------
+
+    async def hold(self, names: Collection[str]) -> None:
+        """End the terms of these queues in order, and begin none until `replace`."""
+        if not self.is_served:
+            return
+        await self._services.end_those_of(self._rounds)
+        self._held |= set(names)
+        held = self._leaderships(names)
+        for leadership in held:
+            leadership.hold()
+        limit = drain_limit(self._config.worker)
+        await asyncio.gather(*(leadership.wait_until_idle(limit) for leadership in held))
+
+    async def replace(self, config: Config, queues: Mapping[str, Queue], gone: Collection[str]) -> None:
+        """Serve these queues in place of those of their names, which are held, and `gone` no more.
+
+        Counters go on. Terms of the new queues begin under the claims of the old ones.
+        """
+        self._config = config
+        for name in gone:
+            del self.queues[name]
+            self._idle_since.pop(name, None)
+            self._standing_by.discard(name)
+        for name, queue in queues.items():
+            old = self.queues.get(name)
+            if isinstance(queue, Tube | Outbox) and type(old) is type(queue):
+                queue.metrics = old.metrics
+            self.queues[name] = queue
+        self.database.follow(self.queues)
+        if self._shedder is not None:
+            self._shedder.follow({name: tube.metrics for name, tube in self.of_kind(Tube).items()})
+        if not self.is_served:
+            return
+        await self._elections.take_up(config)
+        self._held.clear()
+        for leadership in self._leaderships(queues):
+            leadership.go_on(self.queues[leadership.claim.tube])
+        self._begin_rounds()
+
+    def _leaderships(self, names: Collection[str]) -> list[Leadership]:
+        return [leadership for leadership in self._leading.values() if leadership.claim.tube in names]
+
     # --- leadership -----------------------------------------------------------------------
 
     def _on_claim(self, claim: Claim) -> None:
-        task = asyncio.create_task(self._lead(claim))
-        self._leading[task] = claim
+        if (queue := self.queues.get(claim.tube)) is None:
+            claim.handed_over()  # it is served no more, which the election is about to see
+            return
+        leadership = Leadership(queue, self.database, claim)
+        if claim.tube in self._held:
+            leadership.hold()
+        task = asyncio.create_task(self._lead(leadership))
+        self._leading[task] = leadership
         task.add_done_callback(self._leading.pop)
 
-    async def _lead(self, claim: Claim) -> None:
+    async def _lead(self, leadership: Leadership) -> None:
         try:
-            await Leadership(self.queues[claim.tube], self.database, claim).run()
+            await leadership.run()
         except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+            claim = leadership.claim
             self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
 
     async def _follow_partitions(self) -> None:
@@ -241,18 +328,26 @@ class Host:
         while True:
             await asyncio.sleep(_PARTITIONS_INTERVAL)
             try:
-                self._note_partitions(await read_partitions(self.database.pool, list(self.queues)))
+                await self._read_partitions()
             except RECOVERABLE:
                 continue  # told by what renews the terms
             self._elections.follow()
             self._tell_standby()
 
-    def _note_partitions(self, partitions: Mapping[str, int]) -> None:
+    async def _read_partitions(self) -> None:
+        queues = dict(self.queues)
+        partitions = await read_partitions(self.database.pool, list(queues))
+        before = {name: queue.partitions for name, queue in self.queues.items()}
+        for name, queue in queues.items():
+            queue.partitions = partitions.get(name, 0)
+        self._tell_partitions(before)
+
+    def _tell_partitions(self, before: Mapping[str, int]) -> None:
+        """Tell of queues that have come or gone since they had so many partitions."""
         for name, queue in self.queues.items():
-            before, queue.partitions = queue.partitions, partitions.get(name, 0)
-            if before and not queue.partitions:
+            if before[name] and not queue.partitions:
                 queue.log.warning("tube_dropped", remark="it is served again when it is back")
-            elif queue.partitions and not before and self.is_served:
+            elif queue.partitions and not before[name] and self.is_served:
                 queue.log.info("tube_found", partitions=queue.partitions)
 
     def _leads_first_partition(self) -> bool:
@@ -322,7 +417,8 @@ class Host:
 
     def needs_sink(self, name: str) -> bool:
         """Whether the queue exists here, or a term of it has not ended yet."""
-        return bool(self.queues[name].partitions) or name in self._led()
+        queue = self.queues.get(name)
+        return (queue is not None and bool(queue.partitions)) or name in self._led()
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
@@ -345,6 +441,15 @@ class Host:
             if term.worker is None and not term.is_resting and self.queues[name].why_closed is not None
         }
 
+    def documents_stand(self) -> bool:
+        """Whether something of a declared document can't be read, or is not what was applied last."""
+        for (name, _), term in self.database.terms.items():
+            settings = self._config.tubes.get(name)
+            trouble = None if settings is None else trouble_of(settings)
+            if trouble is not None and term.troubles.reason(trouble) is not None:
+                return True
+        return False
+
     async def read_shards(self) -> None:
         """Read `shards` again; they stay as they are while the host is down."""
         try:
@@ -356,7 +461,7 @@ class Host:
 
     def emit(self, event: Event) -> None:
         """Count an event, and pass it on with the name of the host."""
-        if isinstance(event, PartitionEvent):
+        if isinstance(event, PartitionEvent) and event.tube in self.queues:
             self.queues[event.tube].count(event)
         self._emit_of_process(event if self.name is None else replace(event, host=self.name))
 
@@ -369,7 +474,7 @@ class Host:
     def _tell_standby(self) -> None:
         """Tell once of each queue of which nothing was led for a while."""
         now = time.monotonic()
-        led = {claim.tube for claim in self._leading.values()}
+        led = {leadership.claim.tube for leadership in self._leading.values()}
         working = {queue for queue, _ in self.working()}
         for name, queue in self.queues.items():
             if name in led or not queue.partitions:

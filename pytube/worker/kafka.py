@@ -84,6 +84,10 @@ class KafkaCluster:
         """When the last question was asked that it has answered, by `time.monotonic`."""
         self._since = 0.0
 
+    def is_as(self, other: KafkaCluster) -> bool:
+        """Whether a client of one serves for the other."""
+        return (self.bootstrap_servers, self.options) == (other.bootstrap_servers, other.options)
+
     @property
     def down_for(self) -> float:
         """Seconds since it was found that it can't be reached; 0 while it can."""
@@ -152,9 +156,23 @@ def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection
     return found
 
 
-def cluster_of(clusters: Iterable[KafkaCluster], outbox: str) -> KafkaCluster | None:
+def cluster_of(clusters: Iterable[KafkaCluster], config: Config, outbox: str) -> KafkaCluster | None:
     """The one that an outbox is delivered to."""
-    return next((one for one in clusters if (outbox, "delivery") in one.uses), None)
+    wanted = KafkaCluster(*outbox_cluster(config, outbox))
+    return next(filter(wanted.is_as, clusters), None)
+
+
+def kept(before: Sequence[KafkaCluster], cluster: KafkaCluster) -> KafkaCluster:
+    """The one that was there before in its place; itself where none was."""
+    return next(filter(cluster.is_as, before), cluster)
+
+
+def kept_clusters(before: Sequence[KafkaCluster], needed: Sequence[KafkaCluster]) -> list[KafkaCluster]:
+    """Those that are needed; one that was there before stays, with what it is needed for now."""
+    clusters = [kept(before, cluster) for cluster in needed]
+    for cluster, wanted in zip(clusters, needed, strict=True):
+        cluster.uses = wanted.uses
+    return clusters
 
 
 def _needs(

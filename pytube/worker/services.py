@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from pytube.errors import UsageError
@@ -116,10 +116,14 @@ class Service(Protocol):
         """End in order."""
 
 
-def run_until_signal(service: Service) -> None:
+def run_until_signal(service: Service, on_hangup: Callable[[], None] | None = None) -> None:
     """Start the service in an event loop of its own; at the first signal stop it in order, and return.
 
     A second signal ends the process at once, with exit code 128 and the signal's number.
+
+    Args:
+        service: is run.
+        on_hangup: called at each SIGHUP; None: that ends the process, as is the rule.
 
     Raises:
         UsageError: this is not the main thread, or an event loop runs in it.
@@ -130,7 +134,7 @@ def run_until_signal(service: Service) -> None:
             "run_until_signal needs the main thread, without a running event loop; "
             "elsewhere call `await worker.start()`, `wait` and `stop`"
         )
-    asyncio.run(_serve(service))
+    asyncio.run(_serve(service, on_hangup))
 
 
 def _loop_runs() -> bool:
@@ -141,8 +145,10 @@ def _loop_runs() -> bool:
     return True
 
 
-async def _serve(service: Service) -> None:
+async def _serve(service: Service, on_hangup: Callable[[], None] | None) -> None:
     stop = _stop_on_signals()
+    if on_hangup is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
     stopping = asyncio.create_task(stop.wait())
     try:
         starting = asyncio.create_task(service.start())

@@ -27,7 +27,7 @@ from pytube.model import PodClass
 from pytube.pipeline.batches import BackfillShare
 from pytube.pipeline.limits import CongestionControl, Sent, TokenBucket, Verdict
 from pytube.pipeline.retry_queue import backoff
-from pytube.sinks import Marked, Sink, build_sink, open_existing, why_no_mark
+from pytube.sinks import Marked, Sink, build_sink, finished, open_existing, why_no_mark
 from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
 
@@ -226,17 +226,23 @@ class SharedSink:
     A sink that can't be reached when the worker starts is tried again until it can.
     """
 
-    def __init__(self, tube: str, settings: SinkConfig, backfill_share: float) -> None:
+    def __init__(
+        self, tube: str, settings: SinkConfig, backfill_share: float, given: Sink | None = None
+    ) -> None:
         """Opens nothing.
 
         Args:
             tube: its name.
             settings: of the sink.
             backfill_share: of what the sink is given, while its limits keep live changes waiting, too.
+            given: an instance, in place of one that is built.
 
         Raises:
             ConfigError: the sink refuses its options.
         """
+        self.is_given = given is not None
+        """Whether it is an instance of the caller's, which is not to be opened twice."""
+        self._backfill_share = backfill_share
         self.log = Logger("pytube.worker", tube=tube)
         self.faults = UserFaults(self.log)
         self.gate = SinkGate.of(settings, backfill_share, self._tell_pace)
@@ -257,16 +263,23 @@ class SharedSink:
         self._opening: asyncio.Task[Any] | None = None
         """What opens it, or has opened it; None while it is not wanted."""
         self._closing: asyncio.Task[None] | None = None
-        self.sink = self._build(settings)
+        self.sink = self._build(settings, given)
 
-    def _build(self, settings: SinkConfig) -> Sink:
+    def is_as(self, settings: SinkConfig, backfill_share: float) -> bool:
+        """Whether one that is made by these would be the same."""
+        return (self._settings, self._backfill_share) == (settings, backfill_share)
+
+    def _build(self, settings: SinkConfig, given: Sink | None) -> Sink:
+        timeout, parts = settings.request_timeout, settings.parts
         try:
-            return build_sink(
-                settings.type,
-                settings.options,
-                request_timeout=settings.request_timeout,
-                parts=settings.parts,
-            )
+            if given is None:
+                return build_sink(settings.type, settings.options, request_timeout=timeout, parts=parts)
+            if settings.options:
+                raise ConfigError(
+                    f'sink "{settings.type}": the worker was given an instance of it, so the options '
+                    f"{', '.join(sorted(settings.options))} would do nothing; take them out"
+                )
+            return finished(settings.type, given, request_timeout=timeout, parts=parts)
         except ConfigError as error:
             self.faults.log_sink("from_options", error)
             raise

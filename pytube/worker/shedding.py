@@ -332,10 +332,29 @@ class LoadShedder:
         self._emit = emit
         self._beside = beside
         self._delivered_beside = beside()
+        self._instance_id, self._pause = instance_id, shed_pause
+        self._metrics: Mapping[str, TubeMetrics] = {}
+        self._together = _Group(Absences(shed_pause), {}) if together else None
+        self._groups = [] if self._together is None else [self._together]
+        self.follow(metrics)
+
+    def follow(self, metrics: Mapping[str, TubeMetrics]) -> None:
+        """These are the tubes from now on; what is known of those that stay is kept."""
+        for group in self._groups:
+            for tube in group.tubes.keys() - metrics.keys():
+                del group.tubes[tube]
+                self._away.discard(tube)
+        self._groups = [group for group in self._groups if group.tubes or group is self._together]
+        for tube in metrics:
+            if tube in self._metrics:
+                continue
+            group = self._together or _Group(Absences(self._pause), {})
+            group.tubes[tube] = TubeHealth(self._instance_id)
+            if group is not self._together:
+                self._groups.append(group)
+            elif group.absences.until is not None:
+                self._away.add(tube)
         self._metrics = metrics
-        watched = {tube: TubeHealth(instance_id) for tube in metrics}
-        parts = [watched] if together else [{tube: one} for tube, one in watched.items()]
-        self._groups = [_Group(Absences(shed_pause), part) for part in parts]
 
     async def run(self) -> None:
         """Watch until cancelled."""

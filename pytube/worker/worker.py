@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from uuid import uuid4
 
 import pytube
 from pytube.config import Config
-from pytube.documents.declared import refuse_unresolved, with_companions
-from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError
-from pytube.events import Event, EventCallback, WorkerStarted
+from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError, UsageError
+from pytube.events import ConfigTakenUp, Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, UserFaults, is_news, log_event
 from pytube.pipeline.retry_queue import backoff
+from pytube.sinks import Sink
 from pytube.sources.terms import SharedShard, shared_shards
+from pytube.worker.changes import Changes, Choice, Replacement, refuse_process_keys
 from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
-from pytube.worker.kafka import needed_clusters
+from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
+from pytube.worker.reload import Reloader
 from pytube.worker.services import Services, run_until_signal
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.tracing import build_tracing
@@ -44,6 +47,7 @@ class Worker:
         *,
         outboxes: Sequence[str] | None = None,
         takes_up: bool = False,
+        sinks: Mapping[str, Sink] | None = None,
     ) -> None:
         """Args:
             config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents
@@ -54,20 +58,15 @@ class Worker:
                 configured is served; with one of them, that alone.
             takes_up: whether tubes and outboxes need not exist: each is served from its creation until it
                 is dropped.
+            sinks: instances of sinks by the `type` that the configuration gives: `{"mem": my_sink}` is the
+                sink of the tube with `type = "mem"`. The worker opens and closes each, as its own.
 
         Raises:
             ConfigError: a tube or an outbox is not configured, or none is; a sink or librdkafka refuses
-                options; a package is missing.
+                options; a package is missing; an instance would be the sink of two tubes.
         """
-        if tubes is None and outboxes is None:
-            tubes, outboxes = list(config.tubes), list(config.outboxes)
-        tubes, outboxes = with_companions(config, tubes or ()), list(dict.fromkeys(outboxes or ()))
-        refuse_unresolved(config, tubes)
-        if not (tubes or outboxes):
-            raise ConfigError(
-                'nothing is configured to be served; add a section [tube."NAME"] with its sink, or '
-                '[outbox."NAME"]'
-            )
+        self._choice = Choice(tubes, outboxes, sinks or {})
+        tubes, outboxes = self._choice.names(config)
         self._config = config
         self._on_event = on_event
         self._takes_up = takes_up
@@ -79,11 +78,14 @@ class Worker:
         self._services = Services()
         self._told: dict[object, str] = {}
         instance_id = uuid4()
-        self._outboxes = tuple(outboxes)
+        self._outboxes = outboxes
         self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
-        self._sinks = {
-            name: SharedSink(name, config.tube(name).sink, config.tube(name).backfill_share) for name in tubes
-        }
+        self._sinks = {name: self._choice.build_sink(config, name) for name in tubes}
+        self._opening: list[SharedSink] = []
+        """Sinks that are to take the place of others."""
+        self._changing = asyncio.Lock()
+        """Held while it is changed what is served."""
+        self._reloader: Reloader | None = None
         self._clusters = needed_clusters(config, tubes, outboxes)
         claim_limits = ClaimLimits.of(config.worker)
         self._hosts = [
@@ -123,14 +125,25 @@ class Worker:
 
     # --- life -----------------------------------------------------------------------------
 
-    def run_until_signal(self) -> None:
+    def run_until_signal(
+        self, load: Callable[[], Config] | None = None, *, watched: Path | None = None
+    ) -> None:
         """Start; at SIGINT or SIGTERM stop in order, and return. A second signal ends the process at once.
+
+        Args:
+            load: gives the configuration as it is now, with its documents resolved, for `take_up`; called in
+                a thread at each SIGHUP. None: SIGHUP ends the process.
+            watched: the file behind `load`, if it is also to be taken up whenever it has changed.
 
         Raises:
             UsageError: this is not the main thread, or an event loop runs in it.
             PytubeError: as `start`; or a service of the worker failed.
         """
-        run_until_signal(self)
+        if load is None:
+            run_until_signal(self)
+            return
+        self._reloader = Reloader(self, load, self._emit, watched)
+        run_until_signal(self, self._reloader.ask)
 
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
@@ -154,7 +167,7 @@ class Worker:
             await self._open_sinks()
             self._tell_start()
             for cluster in self._clusters:
-                self._services.add(self, cluster.watch(), may_end=True)
+                self._services.add(cluster, cluster.watch(), may_end=True)
             await self._try_hosts(Host.begin)
         except BaseException:
             await self.stop()
@@ -166,6 +179,8 @@ class Worker:
             self._services.add(self, self._follow_sinks())
         if len(self._hosts) > 1:
             self._services.add(self, self._follow_shards())
+        if self._reloader is not None:
+            self._services.add(self, self._reloader.run())
         self._is_complete = True
 
     async def stop(self) -> None:
@@ -178,9 +193,10 @@ class Worker:
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
                 stack.push_async_callback(self._tracing.close)
-                for sink in self._sinks.values():
-                    stack.push_async_callback(sink.close)
+                stack.push_async_callback(self._close_sinks)
                 stack.push_async_callback(self._stop_hosts)
+                for cluster in self._clusters:
+                    await self._services.end_those_of(cluster)
                 await self._services.end_those_of(self)
         finally:
             self._state = "stopped"
@@ -190,9 +206,112 @@ class Worker:
         """Return when the worker is stopped; raises the fault that ended a service."""
         await self._services.wait()
 
+    async def _close_sinks(self) -> None:
+        """All of them, whatever one raises; raises that."""
+        async with AsyncExitStack() as stack:
+            for sink in [*self._sinks.values(), *self._opening]:
+                stack.push_async_callback(sink.close)
+
     async def _stop_hosts(self) -> None:
         """At the same time: each of them may take the drain limit."""
         _raise_first(await asyncio.gather(*(host.stop() for host in self._hosts), return_exceptions=True))
+
+    # --- another configuration ------------------------------------------------------------
+
+    async def take_up(self, config: Config) -> Changes:
+        """Serve by another configuration from now on: what it does not change goes on untouched.
+
+        The terms of tubes and outboxes that have changed end in order, and others begin. It is all checked
+        before, as `start` does, so that whatever is raised has changed nothing. Sinks that have changed are
+        opened before the old ones are closed; those that can't be reached are opened later.
+
+        Args:
+            config: as for the class.
+
+        Returns:
+            What has changed.
+
+        Raises:
+            UsageError: the worker does not run.
+            PytubeError: as the class and `start`; a section that belongs to the process has changed.
+        """
+        async with self._changing:
+            self._refuse_unless_running()
+            tubes, outboxes = self._choice.names(config)
+            refuse_process_keys(self._config, config)
+            served = [*self._sinks, *self._outboxes]
+            changes = Changes.of(self._config, config, served, [*tubes, *outboxes])
+            if not changes:
+                return changes
+            sinks = self._choice.build_sinks(config, tubes, self._sinks)
+            plan = Replacement.plan(
+                config, changes, sinks, outboxes, self._hosts, self._sinks, self._clusters
+            )
+            try:
+                await self._check(plan)
+                self._refuse_unless_running()
+            except BaseException:
+                await asyncio.gather(*(sink.close() for sink in plan.new_sinks), return_exceptions=True)
+                raise
+            self._opening = plan.new_sinks
+            # A fault of ours here leaves queues that nobody serves: it ends the worker, as that of a service.
+            replacing = self._services.add(self, self._replace(plan), may_end=True)
+            await asyncio.wait([replacing])  # which goes on if the caller is cancelled
+            if replacing.cancelled():
+                raise UsageError("the worker was stopped while it took up another configuration")
+            replacing.result()
+            self._emit(ConfigTakenUp(changes.added, changes.changed, changes.removed))
+            return changes
+
+    def documents_stand(self) -> bool:
+        """Whether a declared document, or its relations, can't be read or are not those applied last."""
+        return any(host.documents_stand() for host in self._hosts)
+
+    def _refuse_unless_running(self) -> None:
+        if self._state != "running" or not self._is_complete:
+            raise UsageError(f"the worker is {self._state}, and takes up no other configuration")
+
+    async def _check(self, plan: Replacement) -> None:
+        """Whether it can be served; opens new sinks. Hosts that are down are asked when they are back."""
+        shards = {host.name: host.shards for host in self._hosts}
+        for host, queues in zip(self._hosts, plan.queues, strict=True):
+            if host.is_served and queues:
+                shards[host.name] = {**host.shards, **await host.check_queues(queues)}
+        for shared in shared_shards(shards):
+            raise ConfigError(shared.finding)
+        opening = [
+            sink.open()
+            for name, sink in plan.sinks.items()
+            if sink in plan.new_sinks and not sink.is_given and (not self._takes_up or plan.exists(name))
+        ]
+        _raise_first(await asyncio.gather(*opening, return_exceptions=True))
+
+    async def _replace(self, plan: Replacement) -> None:
+        """Have it all take its place. Nothing here is refused: what is down is tried again."""
+        ending = [*plan.changes.changed, *plan.changes.removed]
+        await asyncio.gather(*(host.hold(ending) for host in self._hosts))
+        old = [sink for sink in self._sinks.values() if sink not in plan.sinks.values()]
+        self._config, self._outboxes = plan.config, plan.outboxes
+        self._sinks, self._opening = plan.sinks, old
+        await asyncio.gather(*(sink.close() for sink in old), return_exceptions=True)  # logged
+        self._opening = []
+        self._follow_clusters(plan.clusters)
+        for host, queues in zip(self._hosts, plan.queues, strict=True):
+            await host.replace(plan.config.of_host(host.name), queues, plan.changes.removed)
+        for name, sink in self._sinks.items():
+            if sink.is_given or self._takes_up:
+                sink.want(is_wanted=self._needs_sink(name))
+
+    def _follow_clusters(self, needed: Sequence[KafkaCluster]) -> None:
+        """Watch these clusters; those that are watched already stay."""
+        before = list(self._clusters)
+        self._clusters[:] = kept_clusters(before, needed)
+        for cluster in self._clusters:
+            if cluster not in before:
+                self._services.add(cluster, cluster.watch(), may_end=True)
+        for cluster in before:
+            if cluster not in self._clusters:
+                self._services.add(self, self._services.end_those_of(cluster), may_end=True)
 
     # --- hosts ----------------------------------------------------------------------------
 
@@ -225,12 +344,13 @@ class Worker:
         while not host.is_served:
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
-            try:
-                await host.check()
-                _refuse_shared_shards([one for one in self._hosts if one.is_served or one is host])
-                await host.begin()
-            except PytubeError as error:
-                self._note_unserved(host, error)
+            async with self._changing:
+                try:
+                    await host.check()
+                    _refuse_shared_shards([one for one in self._hosts if one.is_served or one is host])
+                    await host.begin()
+                except PytubeError as error:
+                    self._note_unserved(host, error)
         self._log.info("host_served", host=host.name)
 
     def _note_unserved(self, host: Host, error: PytubeError) -> None:
@@ -339,9 +459,10 @@ class Worker:
 
     def _tell_start(self) -> None:
         tubes = tuple(self._sinks)
+        outboxes = tuple(self._outboxes)
         sinks = tuple(self._config.tubes[name].sink.type for name in tubes)
         election, client_id = self._config.election_kind, self._config.worker.client_id
-        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, self._outboxes))
+        self._emit(WorkerStarted(pytube.__version__, tubes, election, sinks, client_id, outboxes))
 
     async def _read_metrics(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from pytube.worker import host as module
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.elections import ALL
 from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.host import Host
 from pytube.worker.leadership import Leadership
 from pytube.worker.shedding import SINK_NOT_OPEN
 from pytube.worker.tube import Tube
@@ -155,6 +156,10 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
     ], "the same fault is logged once a minute"
 
 
+def led(host: Host) -> list[Claim]:
+    return [leadership.claim for leadership in host._leading.values()]
+
+
 async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
     monkeypatch: pytest.MonkeyPatch, config: Config
 ) -> None:
@@ -169,7 +174,7 @@ async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
     with capture_logs() as logs:
         for claim in claims:
             host._on_claim(claim)
-        await wait_until_async(lambda: list(host._leading.values()) == claims[1:], what="one has ended")
+        await wait_until_async(lambda: led(host) == claims[1:], what="one has ended")
     assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
     claims[1].revoke()
     await wait_until_async(lambda: not host._leading, what="the other has ended in order")
@@ -218,13 +223,14 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
     events: list[Event] = []
     (host,) = Worker(config, on_event=events.append)._hosts
     future: asyncio.Future[None] = asyncio.Future()
-    leading = cast("dict[asyncio.Future[None], Claim]", host._leading)
-    leading[future] = FakeClaim("t", 0)
+    leading = cast("dict[asyncio.Future[None], Leadership]", host._leading)
+    leading[future] = Leadership(host.queues["t"], host.database, FakeClaim("t", 0))
     async with service(host._follow_partitions()):
         await wait_until_async(lambda: events, what="it is told of the other tube")
         del leading[future]
         await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
-        leading[future], host.database.terms["u", 1] = FakeClaim("u", 1), working()
+        leading[future] = Leadership(host.queues["u"], host.database, FakeClaim("u", 1))
+        host.database.terms["u", 1] = working()
         await wait_until_async(lambda: "u" not in host._standing_by, what="it leads again")
         del leading[future], host.database.terms["u", 1]
         await wait_until_async(lambda: len(events) > 2, what="it is told again")
@@ -262,7 +268,7 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     assert isinstance(elections[0], LeaseElection)
     assert isinstance(elections[1], LeaseElection)
     assert elections[0]._room is elections[1]._room
-    assert elections[0]._tubes == {"t", "o"}, "its partitions count"
+    assert set(elections[0]._wanted) == {"t", "o"}, "its partitions count"
     two.database.terms["t", 1] = idle()
     assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
 
