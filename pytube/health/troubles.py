@@ -234,6 +234,8 @@ def _after_outage(what: str, row: Partition) -> str:
     """What to do about a sink or a source that is down; the worker tries again by itself."""
     if row.kind == "outbox":
         return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
+    if what == "sink" and row.sink_emptied_for is not None:
+        return f"the sink has lost its documents: pytube backfill start --tube {row.name} fills it again"
     if what == "source":
         return (
             "do what the reason says: as a rule a GRANT, or a query to be corrected in the configuration, "

@@ -68,6 +68,14 @@ def test_what_is_locked_is_not_said_to_catch_up() -> None:
     assert pace(queue_of(50.0), [replace(locked, tube="other")]) is not None
 
 
+def test_a_sink_that_is_down_since_it_was_emptied_is_to_be_filled_again() -> None:
+    down = replace(TUBE, state="sink down", sink_down="the index is gone", sink_down_for=4.0)
+    for row, remedy in ((down, "pytube sink check"), (replace(down, sink_emptied_for=5.0), "backfill start")):
+        (one,) = [one for one in troubles([HostSample(None, [row])]) if one.partitions]
+        assert remedy in one.remedy
+        assert ("sink check" in one.remedy) == (row is down)
+
+
 def resting(reason: str) -> Partition:
     topic = RestingTopic("news", reason, records=1, since=4.0, tried_in=3.0, park=False)
     return replace(OUTBOX, resting=[topic])
