@@ -122,7 +122,8 @@ class MeterRead(PartitionEvent):
     waiting: int
     in_flight: int
     lag: float
-    """Seconds from a pod's insert to its purge, for the last one purged."""
+    """Age in seconds of the oldest pod or record that is not delivered, those of backfills left out; 0 when
+    there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 from uuid import UUID
@@ -59,6 +60,29 @@ _COLORS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL
 
 
 # --- what is logged -----------------------------------------------------------------------------
+
+
+@contextmanager
+def heard(name: str) -> Iterator[list[tuple[str, Mapping[str, object]]]]:
+    """What loggers of that name and below warn of in the block: events and fields, and no lines.
+
+    For a program that has nothing else under way that might warn.
+    """
+    found: list[tuple[str, Mapping[str, object]]] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if isinstance(event := getattr(record, "event", None), str):
+                found.append((event, getattr(record, "fields", {})))
+
+    logger, handler = logging.getLogger(name), Hearing(logging.WARNING)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
 
 
 class Logger:

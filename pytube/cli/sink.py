@@ -16,8 +16,11 @@ from pytube import admin
 from pytube.cli.context import database_options, json_option, tube_option
 from pytube.cli.output import print_json, print_text
 from pytube.cli.program import Settings
+from pytube.config import SinkConfig
 from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
+from pytube.health.doctor import check_sink
+from pytube.health.findings import Level
 from pytube.model import KeyType
 from pytube.sinks import build_sink
 from pytube.sinks.base import Trial, Trying
@@ -59,7 +62,7 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
             "be taken back; --yes sends it"
         )
     if not as_json:
-        for note in (*first.notes, *([] if configured.parts is None else [_OF_PARTS])):
+        for note in (*first.notes, *_notes(name, configured)):
             click.echo(f"note: {note}")
     left: list[str] = []
     found: list[Checked] = []
@@ -77,6 +80,15 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
         click.get_current_context().exit(1)
+
+
+def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
+    """What the checks don't judge."""
+    if configured.parts is not None:
+        yield _OF_PARTS
+    own = check_sink(tube, configured)
+    if own.level is Level.WARN:
+        yield f"of the place of the tube itself, which is not checked: {own.finding}: {own.remedy}"
 
 
 @sink.command()

@@ -34,7 +34,7 @@ from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worke
 from pytube.health.prometheus import Measured, exposition, measure
 from pytube.health.troubles import disagreements, down_lines, kafka_lines
 from pytube.health.troubles import lines as trouble_lines
-from pytube.health.watcher import FleetWatcher, Tubes
+from pytube.health.watcher import PACE_LOOK, FleetWatcher, Tubes
 from pytube.tubes.calls import unknown_tube
 
 COLUMNS = {
@@ -145,6 +145,9 @@ def status(
                 _watch(watcher, name, interval, show)
             return
         sample = _of(watcher.sample(), name)
+        if not (fleet_view or as_json) and any(queue.is_behind for queue in sample.queues):
+            time.sleep(PACE_LOOK)  # one look tells how old, and two tell whether it catches up
+            sample = _of(watcher.sample(), name)
     if fleet_view:
         _print_workers(sample, as_json=as_json)
     else:

@@ -45,7 +45,7 @@ from pytube.health.server import (
     check_version,
     check_wake,
 )
-from pytube.logs import Logger, UserFaults
+from pytube.logs import Logger, UserFaults, heard
 from pytube.outbox.clients import outbox_clients, outbox_cluster
 from pytube.sinks import build_sink, open_existing
 from pytube.transforms import Transforms
@@ -186,7 +186,8 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
     """Open the sink of a tube without making anything there, and close it."""
     subject = f"sink of {tube}"
     try:
-        missing = asyncio.run(_open_and_close(config))
+        with heard("pytube.sinks") as warned:
+            missing = asyncio.run(_open_and_close(config))
     except ConfigError as error:
         return fail(subject, str(error), f'correct [tube."{tube}".sink]')
     except TimeoutError:
@@ -197,14 +198,24 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
     except Exception as error:  # noqa: BLE001 - a sink may be anybody's code
         finding = f"{config.type} failed to open: {type(error).__name__}: {error}"
         return fail(subject, finding, "see the sink's documentation")
-    if missing is not None:
-        remedy = (
-            f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start --tube {tube}"
-        )
-        return warn(
-            subject, f"{missing}; a worker makes it for a tube that is new, or is filled again", remedy
-        )
-    return ok(subject, f"{config.type} opens")
+    if missing is None and not warned:
+        return ok(subject, f"{config.type} opens")
+    return warn(subject, *(_warned(config, warned) if missing is None else _missing(tube, missing)))
+
+
+def _missing(tube: str, missing: str) -> tuple[str, str]:
+    """A finding, and what to do."""
+    return (
+        f"{missing}; a worker makes it for a tube that is new, or is filled again",
+        f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start --tube {tube}",
+    )
+
+
+def _warned(config: SinkConfig, warned: Sequence[tuple[str, Mapping[str, object]]]) -> tuple[str, str]:
+    """As `_missing`, of what the sink has warned of."""
+    said = (f"{fields.get('server', config.type)}: {fields.get('reason', event)}" for event, fields in warned)
+    events = ", ".join(dict.fromkeys(event for event, _ in warned))
+    return f"{config.type} opens, but {'; '.join(said)}", f"see {events} in docs/operations.md"
 
 
 def check_transforms(tube: str, targets: Sequence[str]) -> Check:

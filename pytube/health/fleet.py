@@ -156,6 +156,10 @@ class Partition:
         return "?" if self.waiting is None else str(self.waiting)
 
 
+BEHIND = 10.0
+"""Seconds for which something waits until it is looked whether the tube catches up."""
+
+
 def place(host: str | None) -> str:
     """What a line begins with, where there are several hosts."""
     return "" if host is None else f"host {host}: "
@@ -173,6 +177,9 @@ class Queue:
     them some seconds late at times, and counts those that were rolled back."""
     rate_out: float | None = None
     """Pods or records a second that were delivered or parked since the sample before; None in the first."""
+    falls_by: float | None = None
+    """Pods or records a second by which what waits has become less, or below 0 more, in the last seconds;
+    None while too few have been seen."""
     host: str | None = None
 
     def since(self, before: Queue) -> tuple[int, int]:
@@ -184,6 +191,17 @@ class Queue:
     def lag(self) -> float | None:
         """Of the partition that is furthest behind."""
         return max((one.lag for one in self.partitions if one.lag is not None), default=None)
+
+    @property
+    def waiting(self) -> Count | None:
+        """Of all partitions, those of backfills, too."""
+        return Count.total(count for one in self.partitions for count in (one.waiting, one.backfill) if count)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something has waited for longer than it takes to deliver it, though nothing is wrong."""
+        late = [one for one in self.partitions if (one.lag or 0.0) >= BEHIND]
+        return bool(late) and all(one.state == "leads" and not one.resting for one in late)
 
     @property
     def parked(self) -> Count | None:

@@ -23,8 +23,8 @@ from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.errors import PytubeError
 from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
-from pytube.health.troubles import hanging, oldest, troubles
-from pytube.health.watcher import Reader
+from pytube.health.troubles import hanging, oldest, pace, troubles
+from pytube.health.watcher import PACE_LOOK, Reader, queues_of
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
@@ -439,12 +439,34 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
         if worker.hangs:
             remedy = "see on its machine what holds it, or kill it with SIGKILL: nothing is lost by that"
             yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
+    yield from _check_pace(connection, schema, config, found)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
         yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
     if "what is to be verified" in found.unseen:
         yield warn("copies", _NOT_LOOKED_AT["copies"], "see above: rights")
     else:
         yield from _check_copies(found, config)
+
+
+def _check_pace(
+    connection: psycopg.Connection, schema: str, config: Config, found: HostSample
+) -> Iterator[Check]:
+    """Whether what is behind catches up, which a second look tells."""
+    late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
+    if not late:
+        return
+    time.sleep(max(0.0, found.counted_at + PACE_LOOK - time.monotonic()))
+    after = Reader(schema).read(connection)
+    for queue in queues_of(after):
+        if queue.name in late:
+            added, taken = queue.since(late[queue.name])
+            falls_by = (taken - added) / (after.counted_at - found.counted_at)
+            said = pace(replace(queue, falls_by=falls_by), after.hindered)
+            if said is not None and falls_by > 0:
+                yield ok(f"lag of {queue.name}", said)
+            elif said is not None:
+                remedy = "see what takes the time, or start more processes: PytubeLag in docs/runbook.md"
+                yield judged(warn(f"lag of {queue.name}", said, remedy), config, queue.name)
 
 
 def _waited(

@@ -28,6 +28,8 @@ from pytube.outbox.records import NO_ANSWER
 
 _PATIENCE: Final = 10.0
 """Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
+_SINGLE: Final = 10.0
+"""Below that, a number a second is told with a digit behind the point."""
 _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
 _UNKNOWN_TOPIC: Final = "Unknown topic"
@@ -77,7 +79,37 @@ def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) ->
                 and (not one.partitions or any((one.host, one.name, n) in numbers for n in one.partitions))
             ),
         ]
-    return [*down_lines(sample), *(printable(str(one)) for one in found)]
+    names = None if partitions is None else {(one.host, one.name) for one in partitions}
+    queues = [one for one in sample.queues if names is None or (one.host, one.name) in names]
+    hindered = [one for host in sample.hosts for one in host.hindered]
+    paces = [f"{place(one.host)}{one.name}: {said}" for one in queues if (said := pace(one, hindered))]
+    return [*down_lines(sample), *(printable(str(one)) for one in [*found, *paces])]
+
+
+def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
+    """Whether a queue that is behind catches up.
+
+    Its lag does not tell: without writers, too, the oldest pod that waits gets older, for as long as it takes
+    longer to deliver than it took to write.
+
+    None: it is not behind, something else keeps it from delivering, or too little was seen.
+    """
+    is_hindered = any((one.host, one.tube) == (queue.host, queue.name) for one in hindered)
+    if is_hindered or not queue.is_behind or queue.falls_by is None:
+        return None
+    nouns = "pods" if queue.kind == "tube" else "records"
+    speed = abs(queue.falls_by)
+    number = f"{speed:.0f}" if speed >= _SINGLE else f"{speed:.1f}"
+    if queue.falls_by > 0 and (waiting := queue.waiting) is not None:
+        least = "at least " if waiting.is_least else ""
+        takes = for_people(waiting.number / speed)
+        return (
+            f"catching up: what waits falls by about {number} {nouns} a second; at this pace all that waits "
+            f"({waiting}) is delivered in {least}about {takes}, though the lag may grow until then"
+        )
+    if queue.falls_by < 0:
+        return f"falling behind: about {number} {nouns} a second more are written than delivered"
+    return None
 
 
 def down_lines(sample: FleetSample) -> list[str]:
@@ -229,6 +261,8 @@ def _after_outage(what: str, row: Partition) -> str:
     """What to do about a sink or a source that is down; the worker tries again by itself."""
     if row.kind == "outbox":
         return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
+    if what == "sink" and row.sink_emptied_for is not None:
+        return f"the sink has lost its documents: pytube backfill start --tube {row.name} fills it again"
     if what == "source":
         return (
             "do what the reason says: as a rule a GRANT, or a query to be corrected in the configuration, "

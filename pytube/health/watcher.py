@@ -10,6 +10,7 @@ often.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -59,6 +60,9 @@ _UNBOUNDED: Final = _Pace(1000, 120)
 """What grows without bound: four things, 0.1 % of a core each."""
 
 _ALWAYS: Final = _Pace(0, 0)
+PACE_LOOK: Final = 3.0
+"""Seconds between two samples that tell how fast what waits becomes less."""
+_LATELY: Final = 10.0
 
 # Records of outboxes are counted by `read_outboxes`.
 _GLANCE: Final = """
@@ -69,8 +73,11 @@ _GLANCE: Final = """
 _EXACT: Final = """
     SELECT 'tube' AS kind, s.tube AS name, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
         s.control_count AS control, s.inc_min_ts AS since, s.backfill_min_ts AS backfill_since,
-        0::bigint AS inserted, 0::bigint AS deleted
+        coalesce(pg_catalog.pg_stat_get_tuples_inserted(t.oid), 0) AS inserted,
+        coalesce(pg_catalog.pg_stat_get_tuples_deleted(t.oid), 0) AS deleted
     FROM {s}.tube_stats() AS s
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
+    LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = s.tube
 """
 _NONE: Final = """
     SELECT NULL::text AS kind, NULL::text AS name, 0 AS partition, NULL::text AS waiting,
@@ -188,11 +195,13 @@ class FleetWatcher:
         """Opens nothing yet."""
         self._hosts = [_Host(database, application_name, tubes) for database in databases]
         self._rated: dict[tuple[str | None, str], tuple[float, Queue]] = {}
+        self._lately: dict[tuple[str | None, str], deque[tuple[float, Queue]]] = {}
+        """The samples of the last seconds, the oldest first."""
 
     def sample(self) -> FleetSample:
         """Read all hosts. One that is down is told of, and tried again by the next sample."""
         hosts = [host.sample() for host in self._hosts]
-        queues = [self._with_rates(queue, host.counted_at) for host in hosts for queue in _queues(host)]
+        queues = [self._with_rates(queue, host.counted_at) for host in hosts for queue in queues_of(host)]
         return FleetSample(datetime.now(UTC), hosts, queues)
 
     def close(self) -> None:
@@ -209,10 +218,27 @@ class FleetWatcher:
         elif added >= 0 and taken >= 0:  # else it was created again, or its statistics were reset
             queue = replace(queue, rate_in=added / seconds, rate_out=taken / seconds)
         self._rated[key] = counted_at, queue
-        return queue
+        return replace(queue, falls_by=self._falls_by(key, queue, counted_at))
+
+    def _falls_by(self, key: tuple[str | None, str], queue: Queue, counted_at: float) -> float | None:
+        """How fast what waits becomes less. Postgres counts a second late, so some of them are looked at."""
+        lately = self._lately.setdefault(key, deque())
+        if not lately or counted_at > lately[-1][0]:
+            lately.append((counted_at, queue))
+        if any(number < 0 for number in queue.since(lately[0][1])):
+            lately.clear()  # it was created again, or its statistics were reset
+            lately.append((counted_at, queue))
+        while len(lately) > 1 and lately[1][0] <= counted_at - _LATELY:
+            lately.popleft()
+        at, before = lately[0]
+        if counted_at < at + PACE_LOOK:
+            return None
+        added, taken = queue.since(before)
+        return (taken - added) / (counted_at - at)
 
 
-def _queues(host: HostSample) -> list[Queue]:
+def queues_of(host: HostSample) -> list[Queue]:
+    """What was read of a host, by tube and outbox; no rates."""
     found: dict[tuple[Literal["tube", "outbox"], str], list[Partition]] = {}
     for one in host.partitions:
         found.setdefault((one.kind, one.name), []).append(one)
@@ -351,7 +377,7 @@ class Reader:
 
     def _by_partition(self, connection: psycopg.Connection, query: LiteralString) -> tuple[_Rows, float]:
         """Rows by tube and partition, and the seconds that they took the server."""
-        rows, took = timed(connection, within(query, self._schema), {"most": MOST})
+        rows, took = timed(connection, within(query, self._schema), {"most": MOST, "schema": self._schema})
         return {(row["name"], row["partition"]): row for row in rows}, took
 
     def _rows(self, connection: psycopg.Connection, query: LiteralString) -> list[tuple[Any, ...]]:

@@ -148,7 +148,12 @@ class InFlight:
         backfill = len(self._backfill)
         return backfill if pod_class is PodClass.BACKFILL else self.pods - self.control - backfill
 
-    def oldest(self, pod_class: PodClass) -> float | None:
+    @property
+    def oldest(self) -> float | None:
+        """As `oldest_of` incremental pods: those of backfills are not in a hurry."""
+        return self.oldest_of(PodClass.INCREMENTAL)
+
+    def oldest_of(self, pod_class: PodClass) -> float | None:
         """When the pod of that class that came first was inserted; None when none is held.
 
         Pods come in order of their seqs, so it is the oldest, except for pods of long transactions.

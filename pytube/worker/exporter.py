@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import isfinite
-from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytube
@@ -20,7 +18,7 @@ from pytube.pipeline.inflight import InFlight
 from pytube.sources.settled import Settled
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster
-from pytube.worker.metrics import BOUNDS, Counters, Histogram, TubeMetrics
+from pytube.worker.metrics import BOUNDS, Counters, Histogram, TubeMetrics, age
 from pytube.worker.outbox import Outbox
 from pytube.worker.outbox_worker import OutboxWorker
 from pytube.worker.partition_worker import PartitionWorker
@@ -136,10 +134,6 @@ def _families(
 
 def _where(partition: tuple[str, int]) -> tuple[str, str]:
     return partition[0], str(partition[1])
-
-
-def _age(since: float | None) -> float:
-    return 0.0 if since is None or not isfinite(since) else max(0.0, time() - since)
 
 
 def _one(value: Callable[[Host], float]) -> _OfHost:
@@ -284,7 +278,7 @@ _GAUGES: _Table = [
         "lag_seconds",
         "Age of the oldest pod that is not delivered; 0 when there is none.",
         _CLASS,
-        _of_tubes(*_by_class(lambda machine, kind: _age(machine.oldest(kind)))),
+        _of_tubes(*_by_class(lambda machine, kind: age(machine.oldest_of(kind)))),
     ),
     (
         "pods",
@@ -322,7 +316,7 @@ _OF_OUTBOXES: _Table = [
         "outbox_lag_seconds",
         "Age of the oldest record that is not delivered; 0 when there is none.",
         _PARTITION,
-        _of_outboxes(((), lambda machine: _age(machine.oldest))),
+        _of_outboxes(((), lambda machine: age(machine.oldest))),
     ),
     (
         "outbox_topics_down",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -79,6 +79,11 @@ class TubeMetrics:
                 counters.trust_lapses += 1
 
 
+def age(since: float | None) -> float:
+    """Seconds since then, by this machine's clock; 0 when nothing waits."""
+    return 0.0 if since is None or not isfinite(since) else max(0.0, time.time() - since)
+
+
 @dataclass(slots=True)
 class Meter:
     """Reads the counters of one partition during one term, as differences between two readings.
@@ -89,7 +94,8 @@ class Meter:
     tube: str
     partition: int
     counters: Counters
-    lag: float = 0.0
+    oldest: Callable[[], float | None]
+    """When the first pod or record that is held was inserted; None when none is."""
     _before: tuple[int, ...] = ()
     _since: float = field(default_factory=time.monotonic)
     _idle: bool = False
@@ -100,12 +106,6 @@ class Meter:
     def _totals(self) -> tuple[int, ...]:
         one = self.counters
         return one.pods, *map(sum, (one.touches, one.documents, one.skipped, one.parked))
-
-    def count_purged(self, pods: Mapping[int, float]) -> None:
-        """Count purged pods, at least one: their insertion times by seq."""
-        self.counters.pods += len(pods)
-        inserted = list(pods.values())[-1]
-        self.lag = max(0.0, time.time() - inserted) if isfinite(inserted) else 0.0
 
     def read(self, held: int, flying: int) -> MeterRead | None:
         """The counts since the last reading, with the keys or records held, and those of them in flight.
@@ -128,7 +128,7 @@ class Meter:
             parked=parked,
             waiting=held - flying,
             in_flight=flying,
-            lag=self.lag,
+            lag=age(self.oldest()),
         )
         self._before, self._since = totals, now
         was_idle, self._idle = self._idle, not (event.pods or event.touches or held)

@@ -41,6 +41,10 @@ class Held(Protocol):
     def unfinished(self) -> Sequence[int]:
         """What is held, to be given back at the end."""
 
+    @property
+    def oldest(self) -> float | None:
+        """When the first that is held was written; None when nothing is."""
+
 
 class Source(Protocol):
     """The statements by which a partition is purged and given back."""
@@ -91,7 +95,7 @@ class PartitionWorker(ABC, Generic[Item]):
         """
         term = active_term.term
         self.counters = metrics.partition(term.partition)
-        self.meter = Meter(term.tube, term.partition, self.counters)
+        self.meter = Meter(term.tube, term.partition, self.counters, lambda: self.machine.oldest)
         self._where = term.tube, term.partition
         self._active_term = active_term
         self._database = database
@@ -237,7 +241,7 @@ class PartitionWorker(ABC, Generic[Item]):
 
     def _note_purged(self, done: Mapping[int, float]) -> None:
         """These, at least one, were to be purged."""
-        self.meter.count_purged(done)
+        self.counters.pods += len(done)
 
     def _pace(self, fetched: Fetched[Item]) -> None:
         """Have the next mark come when it pays."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import psycopg
@@ -24,6 +26,7 @@ from tests.helpers.waiting import wait_until
 from tests.integration.test_worker_faults import running
 
 Conn = psycopg.Connection[tuple[object, ...]]
+Connect = Callable[[], Conn]
 
 
 def send(batch: Batch) -> Sequence[Result]:
@@ -104,6 +107,34 @@ def test_a_sample(conn: Conn, watcher: FleetWatcher) -> None:
 
     wait_until(lambda: (rates()[0] or 0) > 0, what="it is read again, and 153 pods were added")
     assert rates()[1] == 0
+
+
+def test_a_backlog_that_is_worked_off_is_told_as_such(conn: Conn, connect: Connect, dsn: str) -> None:
+    """While its lag grows, since nobody writes."""
+    conn.execute("SELECT tube_ensure_exists('t')")
+    acquire(conn, "t", 0)
+    conn.execute(
+        "INSERT INTO tube.t (op, shard, ids, ts)"
+        " SELECT 'U', 0, ARRAY[g], now() - interval '1 min' FROM generate_series(1, 500) AS g"
+    )
+    done = Event()
+
+    def deliver() -> None:
+        with closing(connect()) as worker:
+            while not done.wait(0.1):
+                worker.execute(
+                    "DELETE FROM tube.t WHERE seq IN (SELECT p.seq FROM tube.t AS p ORDER BY p.seq LIMIT 1)"
+                )
+                worker.execute("SELECT pg_stat_force_next_flush()")
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(deliver)
+        try:
+            said = [run(command, dsn=dsn).output for command in ("status", "doctor")]
+        finally:
+            done.set()
+    assert "\nt: catching up: what waits falls by about " in said[0]
+    assert "catching up: what waits falls by about " in said[1]
 
 
 def test_a_tube_without_its_index_is_read_by_the_one_of_before(conn: Conn, watcher: FleetWatcher) -> None:

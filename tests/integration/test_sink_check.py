@@ -112,6 +112,17 @@ def test_kafka(kafka_real: RealKafka, tmp_path: Path) -> None:
     assert topics(kafka_real) == set()
 
 
+def test_what_the_tube_itself_lacks_is_told(tmp_path: Path) -> None:
+    """All checks pass, in a place of their own, though the place of the tube is gone."""
+    path = tmp_path / "items.jsonl"
+    configure(tmp_path, type="jsonl", path=str(path))
+    said = cli.run("sink", "check", "--tube", "items", folder=tmp_path).output
+    assert "note: of the place of the tube itself, which is not checked: " in said
+    assert "after a loss: pytube backfill start --tube items" in said
+    path.touch()
+    assert "itself" not in cli.run("sink", "check", "--tube", "items", folder=tmp_path).output
+
+
 def topics(kafka: RealKafka) -> set[str]:
     from confluent_kafka.admin import AdminClient
 

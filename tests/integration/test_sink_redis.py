@@ -13,9 +13,11 @@ import psycopg
 import pytest
 import redis as redis_py
 
-from pytube.config import load
+from pytube.config import SinkConfig, load
 from pytube.embedded.process import Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.health.doctor import check_sink
+from pytube.health.findings import Level
 from pytube.model import OK, Key, Reject, Result, Retry, Stale, Token
 from pytube.sinks import redis_script
 from pytube.sinks.base import Sink
@@ -609,6 +611,20 @@ async def test_wait_for_replicas(server: RedisServer, store: redis_py.Redis, tmp
 def replica_is_up(store: redis_py.Redis) -> bool:
     about = store.info("replication")
     return bool(about.get("slave0", {}).get("state") == "online")
+
+
+def test_the_doctor_has_what_redis_warns_of(
+    server: RedisServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As a finding, and not as a line of a log amid its text."""
+    with RedisServer(tmp_path, "--appendonly", "yes") as safe:
+        for one, level in ((server, Level.WARN), (safe, Level.OK)):
+            options = {"url": one.url, "key": "items:{id}"}
+            found = check_sink("items", SinkConfig(type="redis", options=options))
+            assert found.level is level
+            assert ("appendonly is off" in found.finding) == (level is Level.WARN)
+            assert ("redis_may_lose" in str(found.remedy)) == (level is Level.WARN)
+    assert "redis_may_lose" not in "".join(capfd.readouterr())
 
 
 async def test_wait_for_the_disk(server: RedisServer, store: redis_py.Redis, tmp_path: Path) -> None:

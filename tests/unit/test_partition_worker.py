@@ -222,8 +222,15 @@ async def test_metrics_tell_of_what_waits_though_nothing_is_done() -> None:
         await rig.until("it is sent", lambda: rig.sink.sends)
         readings = [rig.worker.read_metrics() for _ in range(3)]
         assert [(reading.in_flight, reading.waiting) for reading in readings if reading] == [(2, 0)] * 3
+        lags = [reading.lag for reading in readings if reading]
+        assert lags == sorted(lags)
+        assert lags[0] > 0, "the pod that hangs gets older, though none is purged"
         rig.sink.faults = Faults()
         await rig.until_empty()
+        await rig.until("the purge is counted", lambda: rig.worker.counters.pods)
+        last = rig.worker.read_metrics()
+        assert last is not None
+        assert last.lag == 0, "nothing waits"
 
 
 # --- bounds ---

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from pytube.health.findings import Level
-from pytube.health.fleet import Count, Hindrance, HostSample, Partition
-from pytube.health.troubles import troubles
+from pytube.health.fleet import Count, Hindrance, HostSample, Partition, Queue
+from pytube.health.troubles import pace, troubles
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
@@ -30,6 +33,48 @@ OUTBOX = replace(TUBE, kind="outbox", name="o")
 def said(*partitions: Partition, hindered: Sequence[Hindrance] = ()) -> list[str]:
     """The lines of `status`."""
     return [str(one) for one in troubles([HostSample(None, partitions=partitions, hindered=hindered)])]
+
+
+def queue_of(falls_by: float | None, **changes: Any) -> Queue:
+    """One that is a minute behind."""
+    late = replace(TUBE, waiting=Count(900), backfill=Count(100), lag=60.0, **changes)
+    return Queue("tube", "t", [late, TUBE], falls_by=falls_by)
+
+
+@pytest.mark.parametrize(
+    ("queue", "begins"),
+    [
+        (
+            queue_of(50.0),
+            "catching up: what waits falls by about 50 pods a second; at this pace all that waits",
+        ),
+        (queue_of(-7.5), "falling behind: about 7.5 pods a second more are written than delivered"),
+        (queue_of(0.0), None),
+        (queue_of(None), None),
+        (queue_of(50.0, state="sink down"), None),
+        (Queue("tube", "t", [TUBE], falls_by=50.0), None),
+    ],
+)
+def test_a_queue_that_is_behind_catches_up_or_does_not(queue: Queue, begins: str | None) -> None:
+    said = pace(queue)
+    assert (said is None) == (begins is None)
+    if said is not None and begins is not None:
+        assert said.startswith(begins)
+        assert ("(1000) is delivered in about 20.0 s" in said) == said.startswith("catching up")
+
+
+def test_what_is_locked_is_not_said_to_catch_up() -> None:
+    locked = Hindrance("t", 1, "locked", LOCKED, 4.0)
+    assert pace(queue_of(50.0), [locked]) is None
+    assert pace(queue_of(50.0), [replace(locked, tube="other")]) is not None
+
+
+def test_a_sink_that_is_down_since_it_was_emptied_is_to_be_filled_again() -> None:
+    down = replace(TUBE, state="sink down", sink_down="the index is gone", sink_down_for=4.0)
+    for row, remedy in ((down, "pytube sink check"), (replace(down, sink_emptied_for=5.0), "backfill start")):
+        (one,) = [one for one in troubles([HostSample(None, [row])]) if one.partitions]
+        assert remedy in one.remedy
+        assert ("sink check" in one.remedy) == (row is down)
 
 
 def resting(reason: str) -> Partition:
