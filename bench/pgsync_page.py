@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from bench.frame.page import Section, Target
@@ -96,15 +97,17 @@ class Results:
         section.say(
             "From the return of a COMMIT until a realtime GET by id shows the change in all documents that "
             f"have it, asked every millisecond; {self.probes} changes of each kind, the kinds in turn, and "
-            "nothing else going on; milliseconds (inf: not within 30 s):"
+            "nothing else going on. Milliseconds; inf stands for those that were not shown within 30 s, and "
+            "after three of them the tool's round ends:"
         )
         rows = []
         for kind in KINDS:
             for tool, kinds in self.took.items():
                 ratio = f"{percentile(kinds[kind], 0.5) / self._p50(OWN, kind):,.1f}"
                 figures = [f"{percentile(kinds[kind], share):,.1f}" for share in (0.5, 0.99)]
-                rows.append([kind, tool, *figures, ratio])
-        section.table(["change of", "by", "p50", "p99", "p50 to pytube's"], rows)
+                shown = f"{sum(map(math.isfinite, kinds[kind]))} of {len(kinds[kind])}"
+                rows.append([kind, tool, shown, *figures, ratio])
+        section.table(["change of", "by", "shown", "p50", "p99", "p50 to pytube's"], rows)
 
     def _targets(self) -> list[Target]:
         load = Target("load, to PGSync's", LOAD_TO_PGSYNC, self._rate(OWN) / self._rate(SYNC))
