@@ -209,7 +209,8 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
     """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} renews its term no more"
-        yield _Of(Level.FAIL, reason, _start([row]), "lost for", row.renewed_ago, in_line=True)
+        remedy = f"{_start([row])}; if it is there and hangs, kill it with SIGKILL: nothing is lost by that"
+        yield _Of(Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed and row.sink_down is not None:
         remedy = _after_outage("sink", row)
         yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)

@@ -103,6 +103,7 @@ def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
     (line,) = said(replace(TUBE, state="lost", renewed_ago=20.0))
     assert "lost for 20.0 s" in line
     assert "start a worker: pytube worker --tube t" in line
+    assert "if it is there and hangs, kill it" in line
 
 
 def test_what_is_parked_is_mended_before_it_is_retried() -> None:
