@@ -1420,6 +1420,7 @@ DECLARE
     touched integer[];
     result bigint;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     IF op IS NULL OR op NOT IN ('U', 'B') THEN
         RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
             MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
@@ -4092,9 +4093,9 @@ CREATE FUNCTION tube.tube_private_check_ids(ids anyarray) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
         RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
     END IF;
 END
 $$;
@@ -8929,6 +8930,7 @@ CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition i
 DECLARE
     pods integer;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     IF shard % partitions <> partition THEN
         RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)

@@ -264,7 +264,9 @@ def test_no_ids(db: Conn, ids: list[Any] | None) -> None:
         ({"op": "u"}, "22023"),
         ({"op": None}, "22004"),
         ({"keys": "text", "ids": ["x"]}, "22P02"),
-        ({"keys": "date", "ids": ["2026-01-01"]}, "42846"),
+        ({"keys": "uuid", "ids": [uuid.UUID(int=1)]}, "42846"),
+        ({"keys": "numeric"}, "42804"),
+        ({"keys": "date", "ids": ["2026-01-01"]}, "42804"),
     ],
 )
 def test_touches_that_are_refused(db: Conn, arguments: dict[str, Any], state: str) -> None:
