@@ -235,3 +235,30 @@ BEGIN
     END IF;
 END
 $$;
+
+-- tube_private_rescue_links: a relation of a declared document is detached. Where links wait or are parked in its shards, asks for
+-- a backfill of the documents: workers pass these links over from now on, and the documents may still show the rows by another
+-- relation, or by another column.
+--
+-- A snapshot of before may not show all that wait. While the tube of the document is dropped, nothing is asked for.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_rescue_links(gone :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    main CONSTANT text := (
+        SELECT m.tube FROM tube_registry AS r JOIN tube_registry AS m ON m.tube = r.companion_of
+        WHERE r.tube = gone.tube AND m.declared IS NOT NULL);
+    waits boolean;
+BEGIN
+    IF main IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s AS q WHERE q.shard BETWEEN $1 AND $2 AND q.ids <> ''{}'')'
+        ' OR EXISTS (SELECT FROM tube_parked AS k WHERE k.tube = $3 AND k.shard BETWEEN $1 AND $2)', tube_private_qualify(gone.tube))
+    INTO waits USING gone.shard, gone.shard + (gone.shards - 1), gone.tube;
+    IF waits OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM tube_private_resync_documents(main, coalesce(tube_private_table_name(gone.tbl), gone.tbl::oid::text));
+        RAISE WARNING 'a backfill of all documents of tube % is asked for: % is detached from tube %, where changes of it wait',
+            quote_literal(main), gone.tbl, quote_literal(gone.tube);
+    END IF;
+END
+$$;
