@@ -1420,6 +1420,7 @@ DECLARE
     touched integer[];
     result bigint;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     IF op IS NULL OR op NOT IN ('U', 'B') THEN
         RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
             MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
@@ -4092,9 +4093,9 @@ CREATE FUNCTION tube.tube_private_check_ids(ids anyarray) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
         RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
     END IF;
 END
 $$;
@@ -4416,6 +4417,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     queue CONSTANT text := tube_private_qualify(tube);
 BEGIN
+    UPDATE tube_registry AS r SET declared = NULL WHERE r.tube = $1 AND r.declared IS NOT NULL; -- no documents to rescue
     PERFORM tube_private_drop(c.tube, force)
     FROM (SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = $1 ORDER BY r.tube FOR UPDATE) AS c;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);
@@ -5038,6 +5040,7 @@ DECLARE
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
+        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: nobody puts more
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -7287,6 +7290,29 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION tube.tube_private_rescue_links(gone tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    main CONSTANT text := (
+        SELECT m.tube FROM tube_registry AS r JOIN tube_registry AS m ON m.tube = r.companion_of
+        WHERE r.tube = gone.tube AND m.declared IS NOT NULL);
+    waits boolean;
+BEGIN
+    IF main IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s AS q WHERE q.shard BETWEEN $1 AND $2 AND q.ids <> ''{}'')'
+        ' OR EXISTS (SELECT FROM tube_parked AS k WHERE k.tube = $3 AND k.shard BETWEEN $1 AND $2)', tube_private_qualify(gone.tube))
+    INTO waits USING gone.shard, gone.shard + (gone.shards - 1), gone.tube;
+    IF waits OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM tube_private_resync_documents(main, coalesce(tube_private_table_name(gone.tbl), gone.tbl::oid::text));
+        RAISE WARNING 'a backfill of all documents of tube % is asked for: % is detached from tube %, where changes of it wait',
+            quote_literal(main), gone.tbl, quote_literal(gone.tube);
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -8929,6 +8955,7 @@ CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition i
 DECLARE
     pods integer;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     IF shard % partitions <> partition THEN
         RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)
@@ -10596,6 +10623,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_require_any(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_require_main(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require_outbox(outbox text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_rescue_links(gone tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_resync(tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text) FROM PUBLIC;
 

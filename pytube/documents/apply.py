@@ -219,9 +219,10 @@ class Documents:
                 assert step.table is not None
                 self._value(_DETACH, tube=step.tube, oid=self._oid(step.table))
             case Action.RELEASE:
+                # First: for what waits in a companion of a document, a backfill would be asked for.
+                self._value(_DECLARE, tube=step.tube, digest=None)
                 for companion in step.companions:
                     self._value(_DROP, tube=companion)
-                self._value(_DECLARE, tube=step.tube, digest=None)
             case Action.DROP:
                 self._value(_DROP, tube=step.tube)
 

@@ -203,13 +203,14 @@ BEGIN
 END
 $$;
 
--- tube_private_check_ids: refuses ids of a type that no tube has: its casts would run with our owner's rights.
+-- tube_private_check_ids: refuses ids of a type that is not Postgres' own for keys: its casts, which anybody may define, would
+-- run with our owner's rights.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
         RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[], uuid[] or text[].';
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
     END IF;
 END
 $$;

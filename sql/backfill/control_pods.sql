@@ -195,7 +195,7 @@ COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
 -- sink. So a row written meanwhile is never lost.
 --
 -- Arguments: the term; shard; ids: of the tube's type. Result: the number of pods.
--- Errors: of terms; TU106 the shard is not of the partition.
+-- Errors: of terms; TU106 the shard is not of the partition; 42804 ids are of a type that no tube has.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_touch(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray
 ) RETURNS integer
@@ -203,6 +203,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     pods integer;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
     IF shard % partitions <> partition THEN
         RAISE EXCEPTION 'shard % is not in partition % of tube %', shard, partition, quote_literal(tube)

@@ -151,11 +151,11 @@ COMMENT ON FUNCTION :"schema".tube_documents() IS
 -- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
 -- those in the lowest shard.
 --
--- Arguments: tube; op: U, or B for what may come after all else; ids: of the tube's type, or one that is cast to it. A NULL
+-- Arguments: tube; op: U, or B for what may come after all else; ids: bigint[] or smaller integers, uuid[] or text[], as the tube's are. A NULL
 --   among them is left out; an id that stands twice is touched twice.
 -- Result: how many ids were put; 0 for no ids and for NULL.
 -- Errors: TU102 unknown tube; TU111 it is an outbox; TU108 no table is attached, so there are no shards; 22004, 22023 op;
---   22P02, 42846 an id can't be cast.
+--   42804 ids of another type; 22P02, 42846 they can't be cast to that of the tube.
 -- Locks: those of an INSERT into the tube. A lost answer: call again; touches that come twice do no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
@@ -165,6 +165,7 @@ DECLARE
     touched integer[];
     result bigint;
 BEGIN
+    PERFORM tube_private_check_ids(ids);
     IF op IS NULL OR op NOT IN ('U', 'B') THEN
         RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
             MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
@@ -231,6 +232,33 @@ BEGIN
     END LOOP;
     IF NOT FOUND AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         PERFORM tube_private_ask_once(tube, 0, table_name, NULL);
+    END IF;
+END
+$$;
+
+-- tube_private_rescue_links: a relation of a declared document is detached. Where links wait or are parked in its shards, asks for
+-- a backfill of the documents: workers pass these links over from now on, and the documents may still show the rows by another
+-- relation, or by another column.
+--
+-- A snapshot of before may not show all that wait. While the tube of the document is dropped, nothing is asked for.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_rescue_links(gone :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    main CONSTANT text := (
+        SELECT m.tube FROM tube_registry AS r JOIN tube_registry AS m ON m.tube = r.companion_of
+        WHERE r.tube = gone.tube AND m.declared IS NOT NULL);
+    waits boolean;
+BEGIN
+    IF main IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s AS q WHERE q.shard BETWEEN $1 AND $2 AND q.ids <> ''{}'')'
+        ' OR EXISTS (SELECT FROM tube_parked AS k WHERE k.tube = $3 AND k.shard BETWEEN $1 AND $2)', tube_private_qualify(gone.tube))
+    INTO waits USING gone.shard, gone.shard + (gone.shards - 1), gone.tube;
+    IF waits OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM tube_private_resync_documents(main, coalesce(tube_private_table_name(gone.tbl), gone.tbl::oid::text));
+        RAISE WARNING 'a backfill of all documents of tube % is asked for: % is detached from tube %, where changes of it wait',
+            quote_literal(main), gone.tbl, quote_literal(gone.tube);
     END IF;
 END
 $$;

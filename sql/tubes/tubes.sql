@@ -324,7 +324,8 @@ COMMENT ON FUNCTION :"schema".tube_drop IS
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
--- The tube's greatest epoch is kept, so that a tube made again under this name goes on from there; the terms that it had
+-- Of a companion that is dropped alone, a backfill is asked for where links wait: see tube_private_rescue_links. The tube's
+-- greatest epoch is kept, so that a tube made again under this name goes on from there; the terms that it had
 -- are kept in tube_term, so that new ones wait for what those may still be sending.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop(tube text, force boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -332,6 +333,7 @@ DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
     queue CONSTANT text := tube_private_qualify(tube);
 BEGIN
+    UPDATE tube_registry AS r SET declared = NULL WHERE r.tube = $1 AND r.declared IS NOT NULL; -- no documents to rescue
     PERFORM tube_private_drop(c.tube, force)
     FROM (SELECT r.tube FROM tube_registry AS r WHERE r.companion_of = $1 ORDER BY r.tube FOR UPDATE) AS c;
     UPDATE tube_installation AS i SET last_epoch = greatest(i.last_epoch, reg.last_epoch);

@@ -123,6 +123,37 @@ def test_a_link_that_changes_with_the_declaration(dsn: str, conn: Conn) -> None:
     assert followed(conn) == wanted(other)
 
 
+def asked_for(conn: Conn) -> int:
+    """How many backfills the database has asked for itself."""
+    row = conn.execute(
+        "SELECT count(*) FROM tube.orders WHERE payload ->> 'type' = 'backfill_schedule'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_changes_that_wait_in_a_relation_that_goes_are_made_good(dsn: str, conn: Conn, waits: bool) -> None:
+    """The documents are the same, and what the new link touches came later."""
+    conn.execute("ALTER TABLE shop.customers ADD tenant bigint")
+    apply(dsn, document())
+    if waits:
+        conn.execute("UPDATE shop.customers SET name = 'other'")
+    other = document(ROOT, ITEMS, PRODUCTS, replace(CUSTOMERS, column="tenant"))
+    steps = apply(dsn, other).steps
+    assert "detach shop.customers from orders_relations" in [step.text for step in steps]
+    assert asked_for(conn) == (1 if waits else 0)
+
+
+def test_one_that_is_released_asks_for_nothing(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    conn.execute("UPDATE shop.customers SET name = 'other'")
+    with session(dsn) as documents:
+        documents.apply(documents.plan(None, "orders", stays=True))
+        assert set(documents.tubes()) == {"orders"}
+    assert asked_for(conn) == 0
+
+
 class Cut(Exception):
     """In place of a kill: what was committed stays."""
 

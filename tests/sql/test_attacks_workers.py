@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.capture import Conn, attach, make_tube, ops, scalar
 from tests.helpers.database import ROOT
 from tests.helpers.roles import roles
+from tests.helpers.terms import Claim, acquire
 from tests.sql.attackers import KEEPER, MALLORY, World, function_of, use_all
 
 TRAP = """
@@ -43,6 +44,56 @@ def test_a_temporary_table_of_a_workers_stands_for_none_of_ours(world: World, st
         "SELECT tube.tube_backfill_tidy()",
     )
     assert "worker" in world.struck, "the trap works"
+    world.nobody_was_robbed("worker")
+
+
+CASTS = """
+    CREATE TYPE pg_temp.odd AS ENUM ('x');
+    CREATE FUNCTION pg_temp.{0}_of_odd(pg_temp.odd) RETURNS {0} LANGUAGE plpgsql AS
+        'BEGIN PERFORM evil.grasp(); RETURN NULL; END';
+    CREATE CAST (pg_temp.odd AS {0}) WITH FUNCTION pg_temp.{0}_of_odd(pg_temp.odd) AS IMPLICIT;
+    CREATE FUNCTION pg_temp.{0}s_of_odds(pg_temp.odd[]) RETURNS {0}[] LANGUAGE plpgsql AS
+        'BEGIN PERFORM evil.grasp(); RETURN NULL; END';
+    CREATE CAST (pg_temp.odd[] AS {0}[]) WITH FUNCTION pg_temp.{0}s_of_odds(pg_temp.odd[]) AS IMPLICIT
+"""
+"""Of a type of the caller's; each array has the casts of its elements besides."""
+TAKES_ANY = {
+    "tube_document_touch": "'{tube}', 'U', {ids}",
+    "tube_private_put_range_pod": "{backfill}, 0, {ids}",
+    "tube_private_store_pod": "{backfill}, 1, 0, {ids}",
+    "tube_sweep_touch": "'{tube}', 1, 0, '{term}', 0, {ids}",
+}
+"""The functions that run with our rights and take an array of any type."""
+
+
+@pytest.mark.parametrize("elements", [True, False])
+@pytest.mark.parametrize("key_type", ["bigint", "uuid", "text"])
+def test_no_cast_of_a_workers_runs_with_our_rights(world: World, key_type: str, elements: bool) -> None:
+    world.admin.execute(f"CREATE TABLE app.u (id {key_type} PRIMARY KEY)".encode())
+    world.admin.execute("GRANT SELECT ON app.u TO worker")
+    world.admin.execute("SELECT tube_ensure_exists('odd', 1, NULL, %s::regtype)", [key_type])
+    world.admin.execute("SELECT tube_table_ensure_attached('odd', 'app.u', 0)")
+    number = scalar(world.admin, "SELECT tube_backfill_create('odd', 'app.u', 'id')")
+    term = acquire(world.admin, Claim(tube="odd")).leader_id
+    taking = world.admin.execute(
+        "SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'tube'::regnamespace AND p.prosecdef"
+        " AND has_function_privilege('worker', p.oid, 'EXECUTE') AND EXISTS ("
+        "SELECT FROM unnest(p.proargtypes) AS t JOIN pg_type AS y ON y.oid = t WHERE y.typtype = 'p')"
+    )
+    assert {name for (name,) in taking} == TAKES_ANY.keys()
+    made = CASTS.format(key_type).split(";\n")
+    assert len(made) == 5
+    with world.login("worker") as worker:
+        for statement in made if elements else [made[0], *made[3:]]:
+            worker.execute(statement.encode())
+        cast = "'x'::pg_temp.odd::{}" if elements else "'{{x}}'::pg_temp.odd[]::{}[]"
+        worker.execute(f"SELECT {cast.format(key_type)}".encode())
+        assert world.struck == {"worker"}, "the trap works"
+        for name, arguments in TAKES_ANY.items():
+            call = arguments.format(tube="odd", ids="'{x}'::pg_temp.odd[]", backfill=number, term=term)
+            with pytest.raises(psycopg.Error) as refused:
+                worker.execute(f"SELECT tube.{name}({call})".encode())
+            assert refused.value.sqlstate == "42804", name
     world.nobody_was_robbed("worker")
 
 

@@ -264,7 +264,9 @@ def test_no_ids(db: Conn, ids: list[Any] | None) -> None:
         ({"op": "u"}, "22023"),
         ({"op": None}, "22004"),
         ({"keys": "text", "ids": ["x"]}, "22P02"),
-        ({"keys": "date", "ids": ["2026-01-01"]}, "42846"),
+        ({"keys": "uuid", "ids": [uuid.UUID(int=1)]}, "42846"),
+        ({"keys": "numeric"}, "42804"),
+        ({"keys": "date", "ids": ["2026-01-01"]}, "42804"),
     ],
 )
 def test_touches_that_are_refused(db: Conn, arguments: dict[str, Any], state: str) -> None:
@@ -341,6 +343,65 @@ def test_a_companion_alone_goes_by_force_only(db: Conn) -> None:
     ensure(db)
     db.execute("SELECT tube_ensure_absent(%s)", [COMPANION])
     assert tubes(db) == [MAIN]
+
+
+GOES: dict[str, LiteralString] = {
+    "detached": "SELECT tube_table_ensure_detached('orders_relations', 'public.product')",
+    "detached from all": "SELECT tube_table_ensure_detached(NULL, 'public.product')",
+    "its companion is dropped": "SELECT tube_drop('orders_relations', true)",
+    "its companion is to be absent": "SELECT tube_ensure_absent('orders_relations')",
+    "its link goes": "ALTER TABLE product DROP COLUMN id CASCADE; SELECT tube_sync()",
+    "its table goes": "DROP TABLE product; SELECT tube_sync()",
+}
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("what", GOES)
+@pytest.mark.parametrize("waits", ["pods", "parked", "nothing"])
+def test_links_that_wait_in_a_relation_that_goes_are_made_good(db: Conn, what: str, waits: str) -> None:
+    """Documents may show the rows still: by another link, or by another relation."""
+    declare(db, "d1")
+    if waits == "pods":
+        db.execute("INSERT INTO product VALUES (7)")
+    elif waits == "parked":
+        park(db, acquire(db, Claim(tube=COMPANION)), park_item(7, shard=12))
+    with db.transaction():
+        db.execute(GOES[what])
+        assert schedules(db) == ([] if waits == "nothing" else [(0, ASKED)])
+
+
+def test_links_of_other_relations_ask_for_nothing(db: Conn) -> None:
+    declare(db, "d1")
+    db.execute("SELECT tube_table_ensure_attached(%s, 'public.item', 20, 1, 'product')", [COMPANION])
+    db.execute("INSERT INTO item VALUES (1, 1, 1)")
+    db.execute(GOES["detached"])
+    assert schedules(db) == []
+
+
+def test_an_old_snapshot_does_not_show_all_links_that_wait(db: Conn, any_dsn: str) -> None:
+    declare(db, "d1")
+    with open_session(any_dsn) as other, db.transaction():
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute("SELECT 1 FROM tube_registry")
+        other.execute("INSERT INTO product VALUES (7)")
+        db.execute(GOES["detached"])
+    assert schedules(db) == [(0, ASKED)]
+
+
+@pytest.mark.parametrize("statement", ["SELECT tube_ensure_absent(%s)", "SELECT tube_drop(%s, true)"])
+def test_where_all_goes_nothing_is_asked_for(db: Conn, statement: LiteralString) -> None:
+    declare(db, "d1")
+    db.execute("INSERT INTO product VALUES (7)")
+    said: list[str | None] = []
+    db.add_notice_handler(lambda notice: said.append(notice.message_primary))
+    db.execute(statement, [MAIN])
+    assert (tubes(db), said) == ([], [])
+
+
+def test_what_is_no_document_any_more_asks_for_nothing(db: Conn) -> None:
+    db.execute("INSERT INTO product VALUES (7)")
+    db.execute(GOES["detached"])
+    assert schedules(db) == []
 
 
 # --- what could not be captured ------------------------------------------------------------------------
