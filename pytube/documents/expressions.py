@@ -246,7 +246,7 @@ class Expressions:
         self.connection.execute("SET LOCAL search_path = ''")
 
     def _run_one(self, statement: str) -> None:
-        """Run what has text of the file in it; Postgres refuses it where it turns out to be several statements.
+        """Run what has text of the file in it; Postgres refuses several statements.
 
         They would be run, and a COMMIT among them would keep what they did.
         """

@@ -282,8 +282,7 @@ ENDS = {
 def test_what_ends_the_statement_is_refused_and_nothing_of_it_is_run(plain: Conn, key: str) -> None:
     with pytest.raises(ConfigError, match="cannot insert multiple commands into a prepared statement"):
         compiled(plain, ENDS[key])
-    found = plain.execute("SELECT to_regclass('public.smuggled'), to_regclass('_pytube_expression')").fetchone()
-    assert found == (None, None)
+    assert plain.execute("SELECT to_regclass('public.smuggled')").fetchone() == (None,)
     compiled(plain, order_with(""))  # the session is as it was
 
 
