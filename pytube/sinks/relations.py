@@ -57,6 +57,8 @@ _SHARE_OF_TIME = 0.9
 worked."""
 _PODS_LOOKED_AT = 1000
 """Of each class, to tell how many documents wait."""
+_PODS_LOOKED_THROUGH = 10_000
+"""Of each class, to find those: a backfill has 2000 in the tube, unless it was told to have more."""
 
 
 class RelationsOptions(SinkOptions):
@@ -76,8 +78,8 @@ class RelationsOptions(SinkOptions):
 
 
 # The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each,
-# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only
-# while there is none, or relations would wait for as long as that.
+# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill, by its payload,
+# does not count, or relations would wait for as long as that.
 _TOUCH = """
     SELECT r.declared, r.partitions, l.epoch, w.waiting,
         CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND l.epoch = %(epoch)s
@@ -97,13 +99,15 @@ _TOUCH = """
         FROM (VALUES (0), (1)) AS c (class)
         CROSS JOIN generate_series(0, {partitions} - 1) AS p (number)
         CROSS JOIN LATERAL (
-            SELECT t.ids FROM {queue} AS t
-            WHERE (t.shard %% {partitions}) = p.number AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
-            ORDER BY t.seq DESC LIMIT {looked_at}
+            SELECT f.ids
+            FROM (
+                SELECT t.ids, t.payload FROM {queue} AS t
+                WHERE (t.shard %% {partitions}) = p.number AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
+                ORDER BY t.seq DESC LIMIT {looked_through}
+            ) AS f
+            WHERE f.payload IS NULL OR NOT f.payload ? 'backfill'
+            LIMIT {looked_at}
         ) AS n
-        WHERE c.class = 0 OR NOT EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = r.tube AND b.state IN ('waiting', 'inserting', 'delivering'))
     ) AS w
     WHERE r.tube = %(tube)s
 """
@@ -282,6 +286,7 @@ class RelationsSink:
             most_waiting=sql.Literal(options.most_waiting),
             backfill_above=sql.Literal(options.backfill_above),
             looked_at=sql.Literal(max(1, _PODS_LOOKED_AT // partitions)),
+            looked_through=sql.Literal(max(1, _PODS_LOOKED_THROUGH // partitions)),
             key_type=sql.SQL(options.document_key_type.value),
             path=sql.SQL(path),
             queue=sql.SQL(

@@ -145,8 +145,28 @@ async def test_what_waits_already_puts_it_off(conn: Conn, make: Any) -> None:
     assert answers[0].reason.startswith("6 documents or more wait in tube orders")
     conn.execute("UPDATE orders SET op = 'B'")
     assert isinstance((await sink.send(all_customers))[0], Retry), "of a large fan-out, too"
+
+
+@pytest.mark.parametrize("op", ["U", "B"])
+async def test_fan_outs_are_counted_beside_a_backfill_and_its_pods_are_not(
+    conn: Conn, make: Any, op: str
+) -> None:
+    all_customers = batch({shards(conn)["customers.id"]: [1, 2, 3]})
+    sink = await make(most_waiting=5, backfill_above=0 if op == "B" else 1000)
     conn.execute("SELECT tube_backfill_create('orders', 'public.orders', 'id')")
+    # As sql/backfill/chunks.sql puts them, more than are looked at.
+    conn.execute(
+        "INSERT INTO orders (op, shard, ids, payload) "
+        "SELECT 'B', n % 4, ARRAY[n, n], '{\"backfill\": 1}' FROM generate_series(1, 1100) AS n"
+    )
     assert await sink.send(all_customers) == [OK] * 3, "a backfill is not waited for"
+    conn.execute(
+        "INSERT INTO orders (op, shard, ids, payload) "
+        "SELECT 'B', n % 4, ARRAY[n, n], '{\"backfill\": 1}' FROM generate_series(1, 1100) AS n"
+    )
+    answers = await sink.send(all_customers)
+    assert {type(answer) for answer in answers} == {Retry}
+    assert answers[0].reason.startswith("6 documents or more wait in tube orders")
 
 
 async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any) -> None:
