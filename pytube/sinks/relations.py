@@ -78,8 +78,8 @@ class RelationsOptions(SinkOptions):
 
 
 # The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each,
-# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill, by its payload,
-# does not count, or relations would wait for as long as that.
+# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill, which its
+# payload tells, does not count, or relations would wait for as long as that.
 _TOUCH = """
     SELECT r.declared, r.partitions, l.epoch, w.waiting,
         CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND l.epoch = %(epoch)s
@@ -102,7 +102,8 @@ _TOUCH = """
             SELECT f.ids
             FROM (
                 SELECT t.ids, t.payload FROM {queue} AS t
-                WHERE (t.shard %% {partitions}) = p.number AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
+                WHERE (t.shard %% {partitions}) = p.number
+                    AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
                 ORDER BY t.seq DESC LIMIT {looked_through}
             ) AS f
             WHERE f.payload IS NULL OR NOT f.payload ? 'backfill'
