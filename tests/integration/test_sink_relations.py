@@ -180,6 +180,23 @@ async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any)
     assert await sink.send(sent) == [OK]
 
 
+async def test_links_of_a_relation_that_is_gone_are_passed_over_by_the_newest_alone(
+    conn: Conn, make: Any
+) -> None:
+    """By the server that the pods are purged at, and for the document that was applied."""
+    sink = await make()
+    gone = shards(conn)["products.id"]
+    conn.execute("SELECT tube_table_ensure_detached('orders_relations', 'public.products')")
+    sink._options.paths.pop(gone)
+    assert await sink.send(batch({gone: [1]})) == [OK]
+    with pytest.raises(SinkUnavailable, match="knows term 0 of orders_relations, not 5"):
+        await sink.send(batch({gone: [1]}, Token(5, 1)))
+    assert await sink.send(batch({gone: [1]})) == [OK], "by another session"
+    conn.execute("SELECT tube_document_declare('orders', 'another')")
+    with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
+        await sink.send(batch({gone: [1]}))
+
+
 async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
     sink = await make()
     sent = batch({shards(conn)["customers.id"]: [1]})
