@@ -57,6 +57,14 @@ class ConfigRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentRefused(Event):
+    """A declared document can't be made, or is not the one that was applied: all but its tube is served."""
+
+    tube: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStandsBy(Event):
     """The worker has led none of a tube's partitions for some seconds, nor waited for a term to begin.
 

@@ -147,7 +147,7 @@ def log_event(log: Logger, event: Event) -> None:
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if event.host is None:
         del fields["host"]
-    if isinstance(event, events.TubeStopped | events.TermsFail):
+    if isinstance(event, events.DocumentRefused | events.TubeStopped | events.TermsFail):
         level = logging.ERROR
     elif isinstance(event, _WARNINGS):
         level = logging.WARNING

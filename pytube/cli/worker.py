@@ -11,6 +11,8 @@ import click
 from pytube.cli.context import Asked, databases_of, resolved
 from pytube.cli.program import Settings
 from pytube.config import Config
+from pytube.events import DocumentRefused
+from pytube.logs import Logger, log_event
 
 GARBAGE_THRESHOLD = 100_000
 """New objects until Python looks for cycles among them."""
@@ -60,7 +62,7 @@ def worker(
     config = load()
     Asked.note(databases_of(settings))
     wanted = tubes if tubes or outboxes else None
-    config = resolved(config, wanted)
+    config, tubes = _with_documents(config, tubes, outboxes)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -72,6 +74,29 @@ def worker(
     chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
     served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up)
     served.run_until_signal(lambda: resolved(load(), wanted), watched=settings.path if watch else None)
+
+
+def _with_documents(
+    config: Config, tubes: tuple[str, ...], outboxes: tuple[str, ...]
+) -> tuple[Config, tuple[str, ...]]:
+    """The configuration with its declared documents compiled, and the tubes that were asked for.
+
+    Without the documents that can't be: each stops alone, unless nothing else is left to serve.
+    """
+    if not config.documents:
+        return config, tubes
+    # Imported late: who declares no document needs no compiler.
+    from pytube.documents.resolve import resolve_each
+
+    are_chosen = bool(tubes or outboxes)
+    config, refused = resolve_each(config, tubes if are_chosen else None)
+    tubes = tuple(name for name in tubes if name not in refused)
+    is_any_left = bool(tubes or outboxes) if are_chosen else bool(config.tubes or config.outboxes)
+    for name, reason in refused.items():
+        if not is_any_left:
+            raise reason
+        log_event(Logger("pytube.worker"), DocumentRefused(name, str(reason)))
+    return config, tubes
 
 
 @click.command()

@@ -32,7 +32,15 @@ _COLUMNS = """
               JOIN pg_catalog.pg_attribute AS o ON o.attrelid = a.attrelid AND o.attnum = d.refobjsubid
               WHERE a.attgenerated = 'v' AND f.adrelid = a.attrelid AND f.adnum = a.attnum
                   AND d.refobjsubid NOT IN (0, a.attnum)
-              ORDER BY 1)
+              ORDER BY 1),
+        (SELECT pg_catalog.quote_ident(s.nspname)
+         FROM pg_catalog.pg_opclass AS k
+         JOIN pg_catalog.pg_am AS m ON m.oid = k.opcmethod AND m.amname = 'btree'
+         JOIN pg_catalog.pg_amop AS e ON e.amopfamily = k.opcfamily AND e.amopstrategy = 3
+             AND e.amoplefttype = k.opcintype AND e.amoprighttype = k.opcintype
+         JOIN pg_catalog.pg_operator AS o ON o.oid = e.amopopr AND o.oprname = '='
+         JOIN pg_catalog.pg_namespace AS s ON s.oid = o.oprnamespace
+         WHERE k.opcintype = b.oid AND k.opcdefault)
     FROM pg_catalog.pg_attribute AS a
     LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
@@ -47,8 +55,8 @@ _COLUMNS = """
     WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
-"""Names, types, the types below domains, collations, whether equal texts are the same bytes, and of which
-others a virtual one is computed."""
+"""Names, types, the types below domains, collations, whether equal texts are the same bytes, of which others
+a virtual one is computed, and where the = is by which the type's indexes compare."""
 
 _INDEXES = """
     SELECT i.indisprimary, i.indisunique AND i.indimmediate,
@@ -95,6 +103,10 @@ _KINDS = {
 }
 
 
+POSTGRES = "pg_catalog"
+"""The schema of Postgres' own operators, those of all types of keys among them."""
+
+
 def quoted(name: str) -> str:
     """A name as an identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
@@ -119,6 +131,9 @@ class Column:
     """Whether equal values have the same bytes, as far as the collation decides."""
     computed_of: tuple[str, ...]
     """The columns that a virtual column is computed of, which no row holds; empty for all others."""
+    equality: str
+    """The schema of the = by which indexes of its type compare, as in SQL; of types that have none of their
+    own, which are compared as another one is, that of Postgres."""
 
     @property
     def key_type(self) -> KeyType | None:
@@ -142,7 +157,17 @@ def comparison(read: str, column: Column, value: str, source: Column) -> str:
     So its index can be used.
     """
     collation = needed_collation(column, source)
-    return f"{read} = {value}" + (f" COLLATE {collation}" if collation else "")
+    return f"{read} {equals(column, source)} {value}" + (f" COLLATE {collation}" if collation else "")
+
+
+def equals(column: Column, source: Column) -> str:
+    """The operator by which values of two columns are equal, whatever the search path.
+
+    It is the one that foreign keys go by. By its name alone another one would be found: anybody's who may
+    create some in a schema of the path; or, of a type whose own one is not there, that of another type.
+    """
+    schema = column.equality if column.equality == source.equality else POSTGRES
+    return f"OPERATOR({schema}.=)"
 
 
 def needed_collation(column: Column, source: Column) -> str | None:
@@ -244,8 +269,10 @@ class Catalogue:
                 "by one, or make it a partitioned table"
             )
         columns = {
-            column: Column(column, kind, base, collation, is_exact, tuple(computed_of))
-            for column, kind, base, collation, is_exact, computed_of in self._rows(_COLUMNS, {"oid": oid})
+            column: Column(column, kind, base, collation, is_exact, tuple(computed_of), equality or POSTGRES)
+            for column, kind, base, collation, is_exact, computed_of, equality in self._rows(
+                _COLUMNS, {"oid": oid}
+            )
         }
         indexes = [
             Index(primary, unique, tuple(names))

@@ -65,9 +65,12 @@ def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str |
             f"tube {tube} is that of a declared document, and the configuration of this worker has no "
             f"[document.{tube}]; give this worker the file that was applied"
         )
-    difference = (
-        "none was" if applied is None else f"the database has {applied[:_SHOWN]}, the file {own[:_SHOWN]}"
-    )
+    difference = "none was"
+    if applied is not None:
+        difference = (
+            f"the database has {applied[:_SHOWN]}, the file {own[:_SHOWN]}: the file has changed, or a table "
+            'has, as by a new column that "*" takes in'
+        )
     return not_applied(tube, difference)
 
 

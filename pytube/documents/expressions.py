@@ -164,7 +164,7 @@ class Expressions:
     def check_query(self, text: str, where: str) -> None:
         """Have Postgres parse a whole query, which reads many tables."""
         with self._taken_back("what the section amounts to", where):
-            self.connection.execute(f"CREATE TEMP VIEW _pytube_expression AS {text}".encode())
+            self._run_one(f"CREATE TEMP VIEW _pytube_expression AS {text}")
 
     @contextmanager
     def _taken_back(self, what: str, where: str) -> Iterator[list[str]]:
@@ -239,11 +239,19 @@ class Expressions:
 
     def _make_view(self, table: Table, alias: str, text: str) -> None:
         # Beside a second relation, be it without columns, Postgres prints columns with their table's alias.
-        self.connection.execute(
+        self._run_one(
             f"CREATE TEMP VIEW _pytube_expression AS SELECT {text}\n "
-            f"FROM {table.sql} AS {alias}, (SELECT) AS _nothing".encode()
+            f"FROM {table.sql} AS {alias}, (SELECT) AS _nothing"
         )
         self.connection.execute("SET LOCAL search_path = ''")
+
+    def _run_one(self, statement: str) -> None:
+        """Run what has text of the file in it; Postgres refuses several statements.
+
+        They would be run, and a COMMIT among them would keep what they did.
+        """
+        # With binary results psycopg uses the extended protocol, by which a text is one statement.
+        self.connection.execute(statement.encode(), binary=True)
 
     def _faults(self, tree: str, *, window: bool) -> Iterator[str]:
         """What makes a document depend on more than this table's rows, by what Postgres parsed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytube.documents.catalogue import Catalogue, Column, Table, comparison, needed_collation, quoted
+from pytube.documents.catalogue import Catalogue, Column, Table, comparison, equals, needed_collation, quoted
 from pytube.documents.model import Link, TableName
 from pytube.documents.query import PARAMETER, with_placeholder
 from pytube.documents.tree import Node, Shape, nodes_of, root_key_type
@@ -213,7 +213,7 @@ def _is_among(alias: str, column: Column, values: _Values) -> str:
     collation = needed_collation(column, values.columns[0])
     if collation is not None:
         source = f"({source}) COLLATE {collation}"
-    return f"{alias}.{quoted(column.name)} = ANY ({source})"
+    return f"{alias}.{quoted(column.name)} {equals(column, values.columns[0])} ANY ({source})"
 
 
 def _fan_out(path: Path, catalogue: Catalogue) -> tuple[float, float]:

@@ -10,7 +10,7 @@ reading all of it.
 
 from __future__ import annotations
 
-from pytube.documents.catalogue import comparison, quoted
+from pytube.documents.catalogue import POSTGRES, comparison, quoted
 from pytube.documents.tree import Node, Shape
 
 PARAMETER = "\0"
@@ -30,7 +30,8 @@ def document_query(root: Node, key_type: str) -> str:
     row = f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
     return (
         f"SELECT {key} AS id, {row} AS document FROM {root.table.sql} AS {root.alias}{joins} "
-        f"WHERE {key} = ANY ({PARAMETER}::pg_catalog.{_SQL_TYPES[key_type]}[]){condition}"
+        f"WHERE {key} OPERATOR({POSTGRES}.=) ANY ({PARAMETER}::pg_catalog.{_SQL_TYPES[key_type]}[])"
+        f"{condition}"
     )
 
 

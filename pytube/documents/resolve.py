@@ -36,27 +36,61 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
 
     Raises:
         ConfigError: a document can't be made, or is not the one that was applied last.
+        StatementFailed: Postgres refused what a document needs.
         DatabaseUnavailable: Postgres can't be reached.
+    """
+    resolved, refused = resolve_each(config, only)
+    for reason in refused.values():
+        raise reason
+    return resolved
+
+
+def resolve_each(
+    config: Config, only: Collection[str] | None = None
+) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
+    """As `resolve`, without the documents that it raises for: these have no tube in the configuration.
+
+    Returns:
+        The configuration, and by name of a document why it is not there.
     """
     wanted = {name for name in unresolved(config) if only is None or name in only}
     if not wanted:
-        return config
+        return config, {}
     # Imported late: who declares no document needs no compiler.
     from pytube.documents.catalogue import Catalogue
     from pytube.documents.compile import compile_document
 
     postgres = config.postgres
+    documents: list[Document] = []
+    refused: dict[str, ConfigError | StatementFailed] = {}
     try:
         with (
             connect_sync(postgres.only_dsn, postgres.schema_name, application_name=_PURPOSE) as connection,
             translated(),
         ):
             catalogue = Catalogue(connection)
-            documents = [compile_document(name, config.documents[name], catalogue) for name in sorted(wanted)]
+            for name in sorted(wanted):
+                try:
+                    documents.append(compile_document(name, config.documents[name], catalogue))
+                except ConfigError as error:
+                    refused[name] = error
+                except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+                    refused[name] = StatementFailed(f"document {name}: Postgres refused: {describe(error)}")
             tubes = read_tubes(connection, postgres.schema_name)
     except psycopg.Error as error:
         raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
-    return with_documents(config, documents, tubes)
+    for document in documents:
+        try:
+            config = with_documents(config, [document], tubes)
+        except ConfigError as error:
+            refused[document.name] = error
+    return _without(config, refused), refused
+
+
+def _without(config: Config, names: Collection[str]) -> Config:
+    tubes = {name: tube for name, tube in config.tubes.items() if name not in names}
+    documents = {name: section for name, section in config.documents.items() if name not in names}
+    return config.model_copy(update={"tubes": tubes, "documents": documents})
 
 
 def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, TubeState]) -> Config:

@@ -125,6 +125,7 @@ class _Builder:
 
     def root(self, path: str, section: DocumentSection) -> Node:
         table = self._table(section.table, path)
+        self._refuse_hidden_rows(table, path)
         node = self._node(path, table, Shape.ROOT)
         if len(table.key) != 1:
             what = (
@@ -185,8 +186,8 @@ class _Builder:
     def _refuse_hidden_rows(self, table: Table, path: str) -> None:
         if table.hides_rows:
             raise ConfigError(
-                f"{path}: row security of {table.name} may hide rows from this role, and changes would not "
-                "find their documents; give the role BYPASSRLS"
+                f"{path}: row security of {table.name} may hide rows from this role, so documents would be "
+                "deleted, or not be found by changes; give the role BYPASSRLS"
             )
 
     def _join_table(self, path: str, section: ChildSection, parent: Node) -> Node:

@@ -57,6 +57,8 @@ _SHARE_OF_TIME = 0.9
 worked."""
 _PODS_LOOKED_AT = 1000
 """Of each class, to tell how many documents wait."""
+_PODS_LOOKED_THROUGH = 10_000
+"""Of each class, to find those: a backfill has 2000 in the tube, unless it was told to have more."""
 
 
 class RelationsOptions(SinkOptions):
@@ -76,8 +78,8 @@ class RelationsOptions(SinkOptions):
 
 
 # The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each,
-# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill counts only
-# while there is none, or relations would wait for as long as that.
+# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill, which its
+# payload tells, does not count, or relations would wait for as long as that.
 _TOUCH = """
     SELECT r.declared, r.partitions, l.epoch, w.waiting,
         CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND l.epoch = %(epoch)s
@@ -97,22 +99,32 @@ _TOUCH = """
         FROM (VALUES (0), (1)) AS c (class)
         CROSS JOIN generate_series(0, {partitions} - 1) AS p (number)
         CROSS JOIN LATERAL (
-            SELECT t.ids FROM {queue} AS t
-            WHERE (t.shard %% {partitions}) = p.number AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
-            ORDER BY t.seq DESC LIMIT {looked_at}
+            SELECT f.ids
+            FROM (
+                SELECT t.ids, t.payload FROM {queue} AS t
+                WHERE (t.shard %% {partitions}) = p.number
+                    AND (CASE WHEN t.op = 'B' THEN 1 ELSE 0 END) = c.class
+                ORDER BY t.seq DESC LIMIT {looked_through}
+            ) AS f
+            WHERE f.payload IS NULL OR NOT f.payload ? 'backfill'
+            LIMIT {looked_at}
         ) AS n
-        WHERE c.class = 0 OR NOT EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = r.tube AND b.state IN ('waiting', 'inserting', 'delivering'))
     ) AS w
     WHERE r.tube = %(tube)s
 """
 _RELATION = """
-    SELECT pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col)
-    FROM tube_attachment AS a
-    JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE a.tube = %(tube)s AND a.shard = %(shard)s
+    SELECT r.declared, l.epoch, (
+        SELECT pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col)
+        FROM tube_attachment AS a
+        JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE a.tube = %(companion)s AND a.shard = %(shard)s)
+    FROM tube_registry AS r
+    CROSS JOIN LATERAL (
+        SELECT tube_leader_epoch(c.tube, c.partitions, %(partition)s)
+        FROM tube_registry AS c WHERE c.tube = %(companion)s
+    ) AS l (epoch)
+    WHERE r.tube = %(tube)s
 """
 
 
@@ -215,7 +227,7 @@ class RelationsSink:
                 work.connection = session.connection
                 try:
                     if path is None:
-                        return await _pass_over(session.connection, batch.tube, shard)
+                        return await self._pass_over(session.connection, batch, shard)
                     return await self._retried(session.connection, batch, path, ids)
                 except psycopg.Error as error:
                     raise self._failure(error, single=len(ids) == 1) from error
@@ -251,19 +263,39 @@ class RelationsSink:
             if row is None:
                 raise _unavailable(f"the tube {options.tube!r} is gone")
             declared, self._partitions, epoch, waiting, touched = row
-            reason = why_not_applied(options.tube, applied=declared, own=options.digest)
-            if reason is not None:
-                raise SinkUnavailable(reason)
+            self._refuse_another(declared)
             if touched is not None:
                 return OK
-            if epoch != batch.token.epoch:
-                shut_down(connection)
-                raise _unavailable(
-                    f"its session was with a server that knows term {epoch} of {batch.tube}, not "
-                    f"{batch.token.epoch}; another one is opened"
-                )
+            _refuse_other_server(connection, batch, epoch)
             if self._partitions == assumed:
                 return self._put_off(waiting)
+
+    async def _pass_over(self, connection: psycopg.AsyncConnection, batch: Batch, shard: int) -> Result:
+        """What becomes of links of a relation that the document does not have.
+
+        It was taken out of it, or was put in by a file that this worker does not know.
+        """
+        tube, companion = self._options.tube, batch.tube
+        cursor = await connection.execute(
+            _RELATION, {"tube": tube, "companion": companion, "partition": batch.partition, "shard": shard}
+        )
+        row: tuple[Any, ...] | None = await cursor.fetchone()
+        if row is None:
+            raise _unavailable(f"the tube {tube!r} is gone")
+        declared, epoch, relation = row
+        self._refuse_another(declared)
+        _refuse_other_server(connection, batch, epoch)
+        if relation is not None:
+            raise _unavailable(
+                f"this worker does not know relation {relation}: restart it with the file that was applied"
+            )
+        return OK
+
+    def _refuse_another(self, declared: str | None) -> None:
+        """Raise unless the document in the database is this one."""
+        reason = why_not_applied(self._options.tube, applied=declared, own=self._options.digest)
+        if reason is not None:
+            raise SinkUnavailable(reason)
 
     def _put_off(self, waiting: int) -> Retry:
         """Of a row that changes all the time, touches would come faster than any sink takes documents."""
@@ -282,6 +314,7 @@ class RelationsSink:
             most_waiting=sql.Literal(options.most_waiting),
             backfill_above=sql.Literal(options.backfill_above),
             looked_at=sql.Literal(max(1, _PODS_LOOKED_AT // partitions)),
+            looked_through=sql.Literal(max(1, _PODS_LOOKED_THROUGH // partitions)),
             key_type=sql.SQL(options.document_key_type.value),
             path=sql.SQL(path),
             queue=sql.SQL(
@@ -346,18 +379,14 @@ class _Work:
             await asyncio.wait([task])
 
 
-async def _pass_over(connection: psycopg.AsyncConnection, tube: str, shard: int) -> Result:
-    """What becomes of links of a relation that the document does not have.
-
-    It was taken out of it, or was put in by a file that this worker does not know.
-    """
-    cursor = await connection.execute(_RELATION, {"tube": tube, "shard": shard})
-    row: tuple[Any, ...] | None = await cursor.fetchone()
-    if row is None:
-        return OK
-    raise _unavailable(
-        f"this worker does not know relation {row[0]}: restart it with the file that was applied"
-    )
+def _refuse_other_server(connection: psycopg.AsyncConnection, batch: Batch, epoch: int) -> None:
+    """Raise if the session is not with the server that knows the term; then it is closed."""
+    if epoch != batch.token.epoch:
+        shut_down(connection)
+        raise _unavailable(
+            f"its session was with a server that knows term {epoch} of {batch.tube}, not "
+            f"{batch.token.epoch}; another one is opened"
+        )
 
 
 def _unavailable(reason: object) -> SinkUnavailable:

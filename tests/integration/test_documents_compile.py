@@ -121,3 +121,104 @@ def _changed(session: Conn, table: str, place: str, column: str) -> list[Row]:
         return []
     assert old is not None
     return [] if new is None else [old[0], new[0]]
+
+
+OWN_EQUALITY = """
+CREATE SCHEMA shop;
+CREATE SCHEMA other;
+CREATE TYPE other.mail AS (address text);
+CREATE FUNCTION other.compare(other.mail, other.mail) RETURNS int LANGUAGE sql IMMUTABLE STRICT
+    RETURN pg_catalog.bttextcmp(lower(($1).address), lower(($2).address));
+CREATE FUNCTION other.equals(other.mail, other.mail) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
+    RETURN other.compare($1, $2) = 0;
+CREATE FUNCTION other.below(other.mail, other.mail) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
+    RETURN other.compare($1, $2) < 0;
+CREATE FUNCTION other.up_to(other.mail, other.mail) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
+    RETURN other.compare($1, $2) <= 0;
+CREATE OPERATOR other.= (LEFTARG = other.mail, RIGHTARG = other.mail, FUNCTION = other.equals);
+CREATE OPERATOR other.< (LEFTARG = other.mail, RIGHTARG = other.mail, FUNCTION = other.below);
+CREATE OPERATOR other.<= (LEFTARG = other.mail, RIGHTARG = other.mail, FUNCTION = other.up_to);
+CREATE OPERATOR other.> (LEFTARG = other.mail, RIGHTARG = other.mail, FUNCTION = other.below);
+CREATE OPERATOR other.>= (LEFTARG = other.mail, RIGHTARG = other.mail, FUNCTION = other.up_to);
+CREATE OPERATOR CLASS other.mails DEFAULT FOR TYPE other.mail USING btree AS
+    OPERATOR 1 other.<, OPERATOR 2 other.<=, OPERATOR 3 other.=, OPERATOR 4 other.>=, OPERATOR 5 other.>,
+    FUNCTION 1 other.compare(other.mail, other.mail);
+CREATE TABLE shop.users (tenant int, mail other.mail, name text, PRIMARY KEY (tenant, mail));
+CREATE TABLE shop.orders (id int PRIMARY KEY, tenant int, mail other.mail,
+    FOREIGN KEY (tenant, mail) REFERENCES shop.users);
+INSERT INTO shop.users VALUES (1, '(Ada@x)', 'Ada');
+INSERT INTO shop.orders VALUES (7, 1, '(Ada@x)'), (8, 1, '(ADA@x)');
+"""
+
+
+@pytest.mark.every_server
+def test_rows_belong_together_as_foreign_keys_have_it(any_bare_dsn: str) -> None:
+    """By a type whose = is not in the search path: of citext in a schema of its own that is so."""
+    with psycopg.connect(any_bare_dsn, autocommit=True) as connection:
+        connection.execute(OWN_EQUALITY.encode())
+        document = compiled(
+            connection,
+            """
+            [document.orders]
+            table = "shop.orders"
+            fields = ["id"]
+            [document.orders.user]
+            one = "shop.users"
+            fields = ["name"]
+            [tube.orders.sink]
+            type = "jsonl"
+            """,
+        )
+        names = {key: one["user"]["name"] for key, one in documents_of(connection, document, [7, 8]).items()}
+        assert names == {7: "Ada", 8: "Ada"}
+        (users,) = [link for link in document.links if link.table.table == "users"]
+        assert touched(connection, users, {"tenant": 1, "mail": "(Ada@x)"}) == {7, 8}
+
+
+HIJACKED = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.categories (code varchar(9) PRIMARY KEY, name varchar(9));
+CREATE TABLE shop.products (code varchar(9) PRIMARY KEY, category varchar(9) REFERENCES shop.categories,
+    part varchar(9), maker varchar(9));
+CREATE TABLE shop.parts (product varchar(9), maker varchar(9), name text);
+INSERT INTO shop.categories VALUES ('c', 'chairs');
+INSERT INTO shop.products VALUES ('p', 'c', 'x', 'm');
+INSERT INTO shop.parts VALUES ('p', 'm', 'leg');
+CREATE FUNCTION public.hijack(varchar, varchar) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN RAISE 'hijacked'; END $$;
+CREATE FUNCTION public.hijack(varchar, text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN RAISE 'hijacked'; END $$;
+CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = public.hijack);
+CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = public.hijack);
+"""
+
+
+@pytest.mark.every_server
+def test_an_operator_in_the_search_path_is_not_taken_for_that_of_postgres(any_bare_dsn: str) -> None:
+    """Whoever may create it would have it run by the roles of workers."""
+    with psycopg.connect(any_bare_dsn, autocommit=True) as connection:
+        connection.execute(HIJACKED.encode())
+        document = compiled(
+            connection,
+            """
+            [document.products]
+            table = "shop.products"
+            fields = ["code"]
+            [document.products.category]
+            one = "shop.categories"
+            fields = ["name"]
+            [document.products.parts]
+            many = "shop.parts"
+            on = { code = "product", maker = "maker" }
+            list = "name"
+            [document.products.part]
+            one = "shop.parts"
+            on = { part = "product", maker = "maker" }
+            fields = ["name"]
+            [tube.products.sink]
+            type = "jsonl"
+            """,
+        )
+        assert documents_of(connection, document, ["p"])["p"]["parts"] == ["leg"]
+        for link in document.relations:
+            touched(connection, link, {link.column: "c" if link.table.table == "categories" else "m"})

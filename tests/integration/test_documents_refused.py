@@ -267,6 +267,25 @@ def test_what_can_not_be_declared_is_refused_with_its_key(plain: Conn) -> None:
     assert left == (0,)
 
 
+SMUGGLED = "COMMIT; CREATE TABLE public.smuggled (); COMMIT; BEGIN; SELECT"
+ENDS = {
+    "fields": order_with("", json.dumps([f"0 AS e; {SMUGGLED} 0 AS e"])),
+    "where": order_with(f'where = "true) AS e; {SMUGGLED} (true"'),
+    "order_by": items_with(f'fields = ["id"]\norder_by = "id) AS e; {SMUGGLED} (0"'),
+    "list": items_with(f'list = "id) AS e; {SMUGGLED} (0"'),
+    "value": items_with(f'value = "max(id)) AS e; {SMUGGLED} (0"'),
+}
+"""By key: a text that ends the statement that it is parsed in, and goes on with others."""
+
+
+@pytest.mark.parametrize("key", ENDS)
+def test_what_ends_the_statement_is_refused_and_nothing_of_it_is_run(plain: Conn, key: str) -> None:
+    with pytest.raises(ConfigError, match="cannot insert multiple commands into a prepared statement"):
+        compiled(plain, ENDS[key])
+    assert plain.execute("SELECT to_regclass('public.smuggled')").fetchone() == (None,)
+    compiled(plain, order_with(""))  # the session is as it was
+
+
 ALLOWED = (
     "upper(note) AS n",
     "to_char(at, 'YYYY') AS n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +178,79 @@ def worker(folder: Path, conn: Conn) -> Iterator[None]:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, out + err
+
+
+COURIERS = """
+[tube.couriers.sink]
+type = "jsonl"
+path = "{folder}/couriers.jsonl"
+request_timeout = 2.0
+[document.couriers]
+table = "public.couriers"
+fields = ["*"]
+"""
+BROKEN = {
+    "it takes a new column in": (
+        "ALTER TABLE public.couriers ADD COLUMN phone text",
+        "document couriers is not what was applied last",
+    ),
+    "it can't be made": (
+        "ALTER TABLE public.order_items RENAME COLUMN amount TO quantity",
+        "document.orders.items",
+    ),
+}
+
+
+@pytest.fixture
+def both(folder: Path) -> Path:
+    """Two documents were applied, and nobody has served them."""
+    with (folder / "pytube.toml").open("a") as file:
+        file.write(COURIERS.format(folder=folder))
+    cli.run("apply", "--yes", folder=folder)
+    return folder
+
+
+@pytest.mark.parametrize("why", BROKEN)
+def test_a_document_that_stops_stops_nothing_else(both: Path, conn: Conn, why: str) -> None:
+    statement, reason = BROKEN[why]
+    conn.execute("SELECT public.couriers_touch(array_agg(code)) FROM public.couriers")
+    conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+    conn.execute(statement.encode())
+    stopped, goes_on, key = (
+        ("couriers", "orders", "1") if "couriers" in statement else ("orders", "couriers", "van")
+    )
+    process = cli.start("worker", config=both / "pytube.toml")
+    try:
+        cli.run("wait", "--tube", goes_on, folder=both)
+        cli.run("verify", "--tube", goes_on, folder=both)
+        cli.run("explain", "--tube", goes_on, "--key", key, folder=both)
+        leaders = {row["tube"]: row["leader"] for row in cli.run_json("status", folder=both)}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, err
+    (told,) = [line for line in map(json.loads, err.splitlines()) if line["event"] == "document_refused"]
+    assert (told["level"], told["tube"]) == ("error", stopped)
+    assert told["reason"].startswith(reason)
+    assert leaders[goes_on] is not None
+    assert leaders[stopped] is None
+    assert (leaders["orders_relations"] is None) == (stopped == "orders")
+
+
+def test_a_worker_that_has_nothing_left_to_serve_ends(both: Path, conn: Conn) -> None:
+    conn.execute("ALTER TABLE public.couriers ADD COLUMN phone text")
+    said = "document couriers is not what was applied last"
+    assert said in cli.run("worker", "--tube", "couriers", folder=both, code=2).output
+    cli.run("apply", "--yes", folder=both)
+    conn.execute("SELECT public.couriers_touch(array_agg(code)) FROM public.couriers")
+    process = cli.start("worker", "--tube", "couriers", config=both / "pytube.toml")
+    try:
+        cli.run("wait", "--tube", "couriers", folder=both)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, err
+    assert "phone" in (both / "couriers.jsonl").read_text()
 
 
 @pytest.mark.usefixtures("applied", "worker")

@@ -219,7 +219,8 @@ async def test_a_worker_with_another_file_stops_and_goes_on(shop: Shop) -> None:
     shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
     shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
     said = (
-        "document orders is not what was applied last (the database has {}, the file {}); run `pytube apply`"
+        "document orders is not what was applied last (the database has {}, the file {}: the file has "
+        'changed, or a table has, as by a new column that "*" takes in); run `pytube apply`'
     )
     said = said.format(ANOTHER.digest, ORDERS.digest)
     await wait_until_async(lambda: len(shop.sentences()) == 2, what="both tubes say why they stand still")

@@ -145,8 +145,28 @@ async def test_what_waits_already_puts_it_off(conn: Conn, make: Any) -> None:
     assert answers[0].reason.startswith("6 documents or more wait in tube orders")
     conn.execute("UPDATE orders SET op = 'B'")
     assert isinstance((await sink.send(all_customers))[0], Retry), "of a large fan-out, too"
+
+
+@pytest.mark.parametrize("op", ["U", "B"])
+async def test_fan_outs_are_counted_beside_a_backfill_and_its_pods_are_not(
+    conn: Conn, make: Any, op: str
+) -> None:
+    all_customers = batch({shards(conn)["customers.id"]: [1, 2, 3]})
+    sink = await make(most_waiting=5, backfill_above=0 if op == "B" else 1000)
     conn.execute("SELECT tube_backfill_create('orders', 'public.orders', 'id')")
+    # As sql/backfill/chunks.sql puts them, more than are looked at.
+    conn.execute(
+        "INSERT INTO orders (op, shard, ids, payload) "
+        "SELECT 'B', n % 4, ARRAY[n, n], '{\"backfill\": 1}' FROM generate_series(1, 1100) AS n"
+    )
     assert await sink.send(all_customers) == [OK] * 3, "a backfill is not waited for"
+    conn.execute(
+        "INSERT INTO orders (op, shard, ids, payload) "
+        "SELECT 'B', n % 4, ARRAY[n, n], '{\"backfill\": 1}' FROM generate_series(1, 1100) AS n"
+    )
+    answers = await sink.send(all_customers)
+    assert {type(answer) for answer in answers} == {Retry}
+    assert answers[0].reason.startswith("6 documents or more wait in tube orders")
 
 
 async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any) -> None:
@@ -158,6 +178,23 @@ async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any)
         await sink.send(sent)
     conn.execute("SELECT tube_table_ensure_detached('orders_relations', 'public.products')")
     assert await sink.send(sent) == [OK]
+
+
+async def test_links_of_a_relation_that_is_gone_are_passed_over_by_the_newest_alone(
+    conn: Conn, make: Any
+) -> None:
+    """By the server that the pods are purged at, and for the document that was applied."""
+    sink = await make()
+    gone = shards(conn)["products.id"]
+    conn.execute("SELECT tube_table_ensure_detached('orders_relations', 'public.products')")
+    sink._options.paths.pop(gone)
+    assert await sink.send(batch({gone: [1]})) == [OK]
+    with pytest.raises(SinkUnavailable, match="knows term 0 of orders_relations, not 5"):
+        await sink.send(batch({gone: [1]}, Token(5, 1)))
+    assert await sink.send(batch({gone: [1]})) == [OK], "by another session"
+    conn.execute("SELECT tube_document_declare('orders', 'another')")
+    with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
+        await sink.send(batch({gone: [1]}))
 
 
 async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
