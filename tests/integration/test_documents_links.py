@@ -325,6 +325,22 @@ def test_arrays_of_a_table_without_a_key_have_an_order_all_the_same(session: Con
         assert documents_of(session, document, [1]) == {1: {"id": 1, "log": ["z", {"a": 1}, {"b": 1}]}}
 
 
+def test_foreign_keys_that_say_the_same_are_one(session: Conn) -> None:
+    session.execute("""
+        ALTER TABLE shop.customers ADD tenant int, ADD UNIQUE (id, tenant), ADD UNIQUE (tenant, id);
+        ALTER TABLE shop.orders ADD FOREIGN KEY (customer_id) REFERENCES shop.customers;
+        ALTER TABLE shop.items ADD customer bigint, ADD tenant int,
+            ADD FOREIGN KEY (customer, tenant) REFERENCES shop.customers (id, tenant),
+            ADD FOREIGN KEY (tenant, customer) REFERENCES shop.customers (tenant, id)""")
+    document = orders(
+        session,
+        'customer]\none = "shop.customers"\nfields = ["name"]',
+        ITEMS,
+        'items.customer]\none = "shop.customers"\nfields = ["name"]',
+    )
+    assert ("customers", "id", True) in followed(document)
+
+
 def test_a_role_that_may_not_make_temporary_views_is_told_what_to_grant(
     session: Conn, any_bare_dsn: str
 ) -> None:
