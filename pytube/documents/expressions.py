@@ -77,6 +77,7 @@ _FAULTS = {
     _WINDOW: "a window function, which reads other rows; write a query",
     ":hasTargetSRFs true": "a function that returns several rows; write a query",
     ":distinctClause (": "DISTINCT, which is no expression; take it out",
+    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is no expression; take it out",
     "{SQLVALUEFUNCTION": (
         "the time or the user, which change without a row; leave it out, or have a column hold it"
     ),

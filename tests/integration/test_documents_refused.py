@@ -194,6 +194,14 @@ REFUSED = {
     "the whole row": (order_with("", '["n1 AS n"]'), r"^document\.orders\.fields: .* uses the whole row"),
     "a system column": (order_with("", '["xmin AS n"]'), r"^document\.orders\.fields: .* a system column"),
     "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
+    "UNION": (
+        order_with("", '["1 AS e UNION ALL SELECT id"]'),
+        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+    ),
+    "UNION in where": (
+        order_with('where = "true) AS e EXCEPT SELECT (true"'),
+        r"^document\.orders\.where: .* uses UNION, INTERSECT or EXCEPT",
+    ),
     "an aggregate as a field": (
         order_with("", '["max(id) AS n"]'),
         r"^document\.orders\.fields: 'max\(id\) AS n' is an aggregate",
