@@ -75,6 +75,13 @@ By = Annotated[
 On = Annotated[list[dict[str, str]], BeforeValidator(_on), PlainSerializer(_short)]
 
 
+def _has_nul(value: Any) -> bool:
+    """Whether a text within has U+0000: it would be the end of the SQL that it is in, or our placeholder."""
+    if isinstance(value, dict):
+        return any(map(_has_nul, [*value.keys(), *value.values()]))
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
+
+
 class TreeSection(Section):
     """`tree = {…}`: rows that refer to rows of the same table, to a depth."""
 
@@ -120,6 +127,8 @@ class PartSection(Section):
         """Sections within the section are children, unless they are the value of an option."""
         if not isinstance(data, dict):
             return data
+        if _has_nul(data):
+            raise ValueError("has the character U+0000, which Postgres has in no text; take it out")
         children = {key: value for key, value in data.items() if cls._is_child(key, value)}
         rest = {key: value for key, value in data.items() if key not in children}
         return rest | ({CHILDREN: children} if children else {})

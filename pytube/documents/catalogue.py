@@ -281,9 +281,13 @@ class Catalogue:
         return Table(name, oid, max(1.0, rows), columns, tuple(indexes), hides_rows)
 
     def foreign_keys(self, child: Table, parent: Table) -> list[ForeignKey]:
-        """Those of one table that refer to another, by name."""
+        """Those of one table that refer to another, by name; of those that say the same, the first."""
         rows = self._rows(_FOREIGN_KEYS, {"from": child.oid, "to": parent.oid})
-        return [ForeignKey(name, tuple(columns), tuple(referred)) for name, columns, referred in rows]
+        found: dict[frozenset[tuple[str, str]], ForeignKey] = {}
+        for name, columns, referred in rows:
+            pairs = frozenset(zip(columns, referred, strict=True))
+            found.setdefault(pairs, ForeignKey(name, tuple(columns), tuple(referred)))
+        return list(found.values())
 
     def matches(self, table: Table, columns: tuple[str, ...]) -> tuple[float, float]:
         """How many rows have one value of these columns, by statistics: the mean, and the worst.

@@ -51,6 +51,7 @@ _UNSTABLE = """
             OR p.proname = 'age' AND p.pronargs = 1
             OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'version')
             OR p.proname ~ '^(pg|has|current|session|inet|txid|row_security|col|obj|shobj|query|table)_'
+            OR p.proname ~ '^(cursor_to_xml|database_to_xml|schema_to_xml|to_reg)'
         )
     )
     ORDER BY 1
@@ -62,7 +63,21 @@ Of Postgres' own stable ones those are meant that tell the time or look at the s
 settings, as to_char and the text of a timestamp do, and so does JSON itself.
 """
 
+_READ_AS_TIME = """
+    SELECT pg_catalog.format_type(t.oid, NULL)
+    FROM pg_catalog.pg_type AS t
+    LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'
+    LEFT JOIN pg_catalog.pg_range AS r ON r.rngtypid = t.oid
+    LEFT JOIN pg_catalog.pg_type AS s ON s.oid = r.rngsubtype
+    WHERE t.oid = ANY (%(types)s::pg_catalog.oid[]) AND 'D' IN (t.typcategory, e.typcategory, s.typcategory)
+    ORDER BY 1
+    LIMIT 1
+"""
+"""The first type of times among some; arrays and ranges of times are such, too."""
+
 _FUNCTIONS = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+_READ_FROM_TEXT = re.compile(r":resulttype (\d+) :resultcollid")
+"""Of a value that is made of the text of another one; no other kind of expression has these two together."""
 _WHOLE_ROW = re.compile(r"\{VAR :varno \d+ :varattno (0|-\d+) ")
 _ALIAS = re.compile(r"\bn\d+\.")
 _TRUNCATED = "42622"
@@ -77,6 +92,7 @@ _FAULTS = {
     _WINDOW: "a window function, which reads other rows; write a query",
     ":hasTargetSRFs true": "a function that returns several rows; write a query",
     ":distinctClause (": "DISTINCT, which is no expression; take it out",
+    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is no expression; take it out",
     "{SQLVALUEFUNCTION": (
         "the time or the user, which change without a row; leave it out, or have a column hold it"
     ),
@@ -267,6 +283,12 @@ class Expressions:
             yield (
                 f"{name}, whose result may change without a row; leave it out, have a column hold it, or "
                 "declare it IMMUTABLE, if it depends on its arguments alone"
+            )
+        types = [int(number) for number in _READ_FROM_TEXT.findall(tree)]
+        for (name,) in self._rows(_READ_AS_TIME, {"types": types}):
+            yield (
+                f"a text as {name}, and texts as 'now' mean another time whenever they are read; write "
+                "to_timestamp(text, format), or to_date"
             )
 
     def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from tests.helpers.database import ROOT
 
 PROSE = {
     *("admin", "again", "cli", "filling", "fleet", "has"),
-    *("installed?", "listener", "looks", "refuses", "sets", "tracing"),
+    *("documents", "installed?", "listener", "looks", "refuses", "relations", "sets", "tracing"),
 }
 """Words that follow the name of the program where it is no command."""
 VALUE = "X"

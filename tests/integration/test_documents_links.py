@@ -325,6 +325,46 @@ def test_arrays_of_a_table_without_a_key_have_an_order_all_the_same(session: Con
         assert documents_of(session, document, [1]) == {1: {"id": 1, "log": ["z", {"a": 1}, {"b": 1}]}}
 
 
+def test_of_several_columns_one_that_is_unique_alone_is_the_link(session: Conn) -> None:
+    """By another one a change of one row would touch the documents of many."""
+    session.execute("""
+        ALTER TABLE shop.customers ADD tenant int, ADD UNIQUE (id, tenant);
+        ALTER TABLE shop.orders ADD tenant int, DROP CONSTRAINT orders_customer_id_fkey,
+            ADD FOREIGN KEY (customer_id, tenant) REFERENCES shop.customers (id, tenant);
+        CREATE TABLE shop.notes (no int PRIMARY KEY, item bigint, seen int);
+        INSERT INTO shop.customers VALUES (1, 'Ada', 1), (2, 'Grace', 1);
+        INSERT INTO shop.orders (id, customer_id, tenant) VALUES (7, 1, 1), (8, 2, 1)""")
+    document = orders(
+        session,
+        'customer]\none = "shop.customers"\nfields = ["name"]',
+        ITEMS,
+        'items.notes]\nmany = "shop.notes"\non = { id = "item", seen = "seen" }\nfields = ["no"]',
+    )
+    assert followed(document)[1:] == [
+        ("customers", "id", True),  # unique in its own table
+        ("items", "order_id", False),
+        ("notes", "item", True),  # unique in the table above
+    ]
+    (customers,) = [link for link in document.links if link.table.table == "customers"]
+    assert touched(session, customers, {"id": 1, "tenant": 1}) == {7}
+
+
+def test_foreign_keys_that_say_the_same_are_one(session: Conn) -> None:
+    session.execute("""
+        ALTER TABLE shop.customers ADD tenant int, ADD UNIQUE (id, tenant), ADD UNIQUE (tenant, id);
+        ALTER TABLE shop.orders ADD FOREIGN KEY (customer_id) REFERENCES shop.customers;
+        ALTER TABLE shop.items ADD customer bigint, ADD tenant int,
+            ADD FOREIGN KEY (customer, tenant) REFERENCES shop.customers (id, tenant),
+            ADD FOREIGN KEY (tenant, customer) REFERENCES shop.customers (tenant, id)""")
+    document = orders(
+        session,
+        'customer]\none = "shop.customers"\nfields = ["name"]',
+        ITEMS,
+        'items.customer]\none = "shop.customers"\nfields = ["name"]',
+    )
+    assert ("customers", "id", True) in followed(document)
+
+
 def test_a_role_that_may_not_make_temporary_views_is_told_what_to_grant(
     session: Conn, any_bare_dsn: str
 ) -> None:

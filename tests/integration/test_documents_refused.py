@@ -167,6 +167,34 @@ REFUSED = {
     "now": (order_with("", '["now() AS n"]'), r"^document\.orders\.fields: .* uses now\(\), whose result"),
     "the time": (order_with("", '["current_date AS n"]'), r"^document\.orders\.fields: .* uses the time"),
     "age": (order_with("", '["age(at) AS n"]'), r"^document\.orders\.fields: .* uses age\("),
+    "a text that may be now": (
+        order_with("", '["note::timestamptz AS n"]'),
+        r"^document\.orders\.fields: .* uses a text as timestamp with time zone, .*write to_timestamp\(text",
+    ),
+    "texts that may be now": (
+        order_with("""where = "at > ANY (note::date[])\""""),
+        r"^document\.orders\.where: .* uses a text as date\[\]",
+    ),
+    "an element that may be now": (
+        order_with("", "[\"string_to_array(note, ',')::time[] AS n\"]"),
+        r"^document\.orders\.fields: .* uses a text as time",
+    ),
+    "a range that may be now": (
+        order_with("", '["note::tsrange AS n"]'),
+        r"^document\.orders\.fields: .* uses a text as tsrange",
+    ),
+    "all tables": (
+        order_with("", "[\"schema_to_xml(note::name, true, false, '')::text AS x\"]"),
+        r"^document\.orders\.fields: .* uses schema_to_xml",
+    ),
+    "all schemas": (
+        order_with("", '["database_to_xml(true, false, note)::text AS x"]'),
+        r"^document\.orders\.fields: .* uses database_to_xml",
+    ),
+    "whether a table is there": (
+        order_with("", '["to_regclass(note)::text AS x"]'),
+        r"^document\.orders\.fields: .* uses to_regclass",
+    ),
     "random in where": (
         items_with('fields = ["id"]\nwhere = "random() < 0.5"'),
         r"^document\.orders\.items\.where: 'random\(\) < 0.5' uses random\(\)",
@@ -194,6 +222,14 @@ REFUSED = {
     "the whole row": (order_with("", '["n1 AS n"]'), r"^document\.orders\.fields: .* uses the whole row"),
     "a system column": (order_with("", '["xmin AS n"]'), r"^document\.orders\.fields: .* a system column"),
     "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
+    "UNION": (
+        order_with("", '["1 AS e UNION ALL SELECT id"]'),
+        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+    ),
+    "UNION in where": (
+        order_with('where = "true) AS e EXCEPT SELECT (true"'),
+        r"^document\.orders\.where: .* uses UNION, INTERSECT or EXCEPT",
+    ),
     "an aggregate as a field": (
         order_with("", '["max(id) AS n"]'),
         r"^document\.orders\.fields: 'max\(id\) AS n' is an aggregate",
@@ -290,6 +326,10 @@ ALLOWED = (
     "upper(note) AS n",
     "to_char(at, 'YYYY') AS n",
     "at::date AS n",
+    "to_timestamp(id::text, 'YYYY') AS n",
+    "id::text::interval AS n",
+    "note::bytea AS n",
+    "id::text AS n",
     "at + interval '1 day' AS n",
     "concat(note, status) AS n",
     "shop.own(note) AS n",

@@ -88,6 +88,20 @@ def test_what_is_shown_is_what_could_be_written() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        _ORDERS.replace('"id"', r'"id + 1 AS \"a\u0000b\""'),
+        _ORDERS + r'where = "id > 0 \u0000"',
+        _ORDERS + r'[document.orders."a\u0000b"]' + '\none = "shop.c"\nfields = ["name"]',
+        _ORDERS + _ITEMS + 'fields = ["x"]\n' + r'tree = { by = "p", as = "a\u0000b", depth = 2 }',
+        _ORDERS + _ITEMS + 'fields = ["x"]\n' + r'on = { id = "a\u0000b" }',
+    ],
+)
+def test_no_text_has_the_character_that_stands_for_placeholders(text: str) -> None:
+    assert "has the character U+0000, which Postgres has in no text; take it out" in refusal(text)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (_ORDERS + 'feilds = ["x"]', "key document.orders.feilds: is unknown; did you mean fields?"),
