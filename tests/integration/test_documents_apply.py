@@ -19,6 +19,7 @@ from pytube.documents.plan import UNFINISHED, State, Step
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.tubes.tables import LockBusy
 from tests.conftest import Connect
+from tests.helpers.capture import unfollow
 from tests.helpers.database import preparing
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, SCHEMA, document, link
 from tests.helpers.roles import as_role, database_name, roles
@@ -417,6 +418,24 @@ def test_a_renamed_table_and_key(dsn: str, conn: Conn) -> None:
     applied = apply(dsn, document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert followed(conn) == wanted(document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert [step for step in applied.steps if step.loses] == []
+
+
+def test_a_plan_tells_where_nothing_has_followed_a_renaming(dsn: str, conn: Conn) -> None:
+    """It changes nothing itself, and shows steps that apply will not do."""
+    apply(dsn, document())
+    conn.execute("SET search_path = tube, public")
+    unfollow(conn)
+    conn.execute("ALTER TABLE shop.products RENAME COLUMN id TO number")
+    renamed = document(ROOT, ITEMS, CUSTOMERS, replace(PRODUCTS, column="number", columns=("name", "number")))
+    with session(dsn) as documents:
+        found = documents.plan(renamed, "orders")
+        (note, _) = sorted(found.notes)
+        assert note.startswith("columns of shop.products were renamed or dropped, and nothing has followed")
+        assert found.losses, "the old name is none of the document's"
+    with session(dsn) as documents:
+        conn.execute("SELECT tube.tube_sync()")
+        found = documents.plan(renamed, "orders")
+        assert (found.losses, found.notes) == ([], ())
 
 
 def test_an_admin_who_owns_the_tables(dsn: str, conn: Conn) -> None:
