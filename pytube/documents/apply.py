@@ -43,7 +43,7 @@ _OID: Final = """
 # tube_sync() looks for these columns under the names that they have by now.
 _RENAMED: Final = """
     SELECT DISTINCT d.tbl::text FROM {s}.tube_documents() AS d
-    WHERE %(name)s IN (d.tube, d.companion_of) AND EXISTS (
+    WHERE %(name)s IN (d.tube, d.companion_of) AND d.tbl IS NOT NULL AND EXISTS (
         SELECT FROM unnest(d.columns || d.id_col) AS u (name) WHERE NOT EXISTS (
             SELECT FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = d.tbl AND a.attname = u.name AND NOT a.attisdropped))
