@@ -97,7 +97,8 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
         return f"{plan.name}: no document any more"
     text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
     if applied.backfill is not None:
-        return f"{text}; workers send all documents: pytube backfill status --tube {plan.name}"
+        why = ", as changes were missed" if plan.missed_changes else ""
+        return f"{text}; workers send all documents{why}: pytube backfill status --tube {plan.name}"
     if backfill:
         return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
     if plan.wants_backfill:
@@ -209,7 +210,9 @@ def _planned(one: Plan) -> Iterator[str]:
         yield ""
     for note in one.notes:
         yield f"  ! {note}"
-    if one.wants_backfill:
+    if one.missed_changes:
+        yield "  ! changes were missed where it was not followed: pytube apply has workers send all documents"
+    elif one.wants_backfill:
         said = "its documents are not at the sink yet" if one.state is State.NEW else "its documents change"
         yield f"  ! {said}: pytube apply --backfill has workers send all of them"
 

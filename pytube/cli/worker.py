@@ -62,7 +62,7 @@ def worker(
     config = load()
     Asked.note(databases_of(settings))
     wanted = tubes if tubes or outboxes else None
-    config, tubes = _with_documents(config, tubes, outboxes)
+    config, served_tubes = _with_documents(config, tubes, outboxes)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -71,7 +71,7 @@ def worker(
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     # With neither option: all that is configured.
-    chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
+    chosen = (served_tubes, outboxes) if tubes or outboxes else (None, None)
     served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up)
     served.run_until_signal(lambda: resolved(load(), wanted), watched=settings.path if watch else None)
 

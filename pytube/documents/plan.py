@@ -8,20 +8,17 @@ now: a run that was cut anywhere goes on, and what another one has done already 
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytube.documents.companions import Followed, TubeState, companions_of
 from pytube.documents.model import Document, Link, TableName
-from pytube.errors import KeysWouldChange, UsageError
+from pytube.documents.obstacles import refuse
 from pytube.model import KeyType
 
 UNFINISHED = "unfinished"
 """In place of the digest while a new document has not been applied to its end: no worker serves it yet."""
 
-_LONGEST = 57
-"""Bytes of a tube's name."""
 _MOST_STEPS = 10_000
 
 
@@ -58,6 +55,8 @@ class Step:
     """An UPDATE that changes none of these makes no touch."""
     was: tuple[str, ...] | None = None
     """Of a change: the columns before; None: each UPDATE counted."""
+    was_column: str | None = None
+    """Of a change: the column by which the table was followed."""
     digest: str | None = None
     switches: tuple[Step, ...] = ()
     """Of a declaration: tables that are followed by another column from then on, in the same transaction."""
@@ -68,6 +67,14 @@ class Step:
     def loses(self) -> bool:
         """Whether something is no longer followed, or is dropped: people are asked before."""
         return self.action in _LOSES
+
+    @property
+    def regains(self) -> bool:
+        """Whether it follows what was not followed before."""
+        if self.action is Action.CHANGE:
+            widens = self.was is not None and not set(self.columns) <= set(self.was)
+            return widens or self.column != self.was_column
+        return self.action is Action.ATTACH
 
     @property
     def text(self) -> str:
@@ -142,7 +149,12 @@ class Plan:
     @property
     def wants_backfill(self) -> bool:
         """Whether documents at the sink are not as they are to be from now on."""
-        return self.state in (State.NEW, State.CHANGED)
+        return self.state in (State.NEW, State.CHANGED) or self.missed_changes
+
+    @property
+    def missed_changes(self) -> bool:
+        """Whether what was declared was not followed: `apply` asks for a backfill then, by itself."""
+        return self.state is State.DRIFTED and any(step.regains for step in self.steps)
 
     @property
     def losses(self) -> Sequence[Step]:
@@ -201,15 +213,10 @@ def plan(
     if document is None:
         return _farewell(name, tubes, stays=stays)
     refuse(document, tubes, predicates or {})
-    steps: list[Step] = []
-    now = dict(tubes)
-    while (step := next_step(document, now)) is not None:
-        steps.append(step)
-        now = after(step, now, document.name)
-        assert len(steps) < _MOST_STEPS  # each step brings it nearer
+    steps, now = steps_left(document, tubes)
     where = {link: tube for tube, link, _, _ in _wanted(document, now)}
     followed = tuple((where[link], link) for link in document.links)
-    state, notes = _state(document, tubes, steps), _notes(document, tubes)
+    state, notes = _state(document, tubes, steps), (*_notes(document, tubes), *_rescues(steps, tubes))
     return Plan(name, document, state, tuple(steps), followed, notes, _declared(name, tubes))
 
 
@@ -247,6 +254,18 @@ def _notes(document: Document, tubes: Mapping[str, TubeState]) -> tuple[str, ...
     return ()
 
 
+def _rescues(steps: Sequence[Step], tubes: Mapping[str, TubeState]) -> Iterator[str]:
+    """What the database does where a relation goes (tube_private_rescue_links)."""
+    names = sorted(
+        {step.tube for step in steps if step.loses and step.tube in tubes and tubes[step.tube].companion_of}
+    )
+    if names:
+        yield (
+            f"where changes wait in {', '.join(names)} for what is taken away, a backfill of all documents "
+            "is asked for, with or without --backfill"
+        )
+
+
 def _farewell(name: str, tubes: Mapping[str, TubeState], *, stays: bool) -> Plan:
     companions = tuple(sorted(one for one, tube in tubes.items() if tube.companion_of == name))
     if stays:
@@ -256,99 +275,6 @@ def _farewell(name: str, tubes: Mapping[str, TubeState], *, stays: bool) -> Plan
         step = Step(Action.DROP, name)
         note = "the file does not declare it any more; --prune drops it. What is at the sink stays there"
     return Plan(name, None, State.GONE, (step,), (), (note,), _declared(name, tubes))
-
-
-# --- what is refused ------------------------------------------------------------------------------
-
-
-def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mapping[str, str]) -> None:
-    """Refuse what is there where it can't become the document.
-
-    Raises:
-        KeysWouldChange: its documents would get other keys.
-        UsageError: any other reason.
-    """
-    name = document.name
-    for one in (name, *(companion.name for companion in companions_of(document, tubes))):
-        if len(one.encode()) > _LONGEST:
-            raise UsageError(
-                f"document.{name}: its tube {one} would have a name of {len(one.encode())} bytes, and "
-                f"{_LONGEST} are the most; give it a shorter one"
-            )
-    tube = tubes.get(name)
-    if tube is None:
-        return
-    if tube.companion_of is not None:
-        raise UsageError(
-            f"document.{name}: {name} is a tube that belongs to the document {tube.companion_of}; "
-            "give the new document another name"
-        )
-    if name in predicates:
-        raise UsageError(
-            f"document.{name}: tube {name} has a predicate ({predicates[name]}), which a document's tube "
-            "can't have: say it as `where` in the file, and run: "
-            f"pytube tube create {shlex.quote(name)} --predicate ''"
-        )
-    if tube.key_type is not document.key_type:
-        raise KeysWouldChange(
-            f"document.{name}: the keys of tube {name} are {tube.key_type}, and those of "
-            f"{document.root.table} are {document.key_type}; {_start_again(name)}"
-        )
-    if tube.declared is None:
-        _refuse_other_tables(document, tube)
-    _refuse_other_keys(document, tube)
-
-
-def _refuse_other_tables(document: Document, tube: TubeState) -> None:
-    """Of a tube that was made by hand."""
-    own = {(link.table, link.column) for link in document.own}
-    for one in tube.tables:
-        if (one.table, one.column) not in own:
-            words = f"pytube tube detach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
-            raise UsageError(
-                f"document.{tube.name}: somebody made tube {tube.name} by hand, and attached {one.table} by "
-                f"{one.column}, which the document does not follow so; give the document another name, or "
-                f"run `{words}`"
-            )
-
-
-def _refuse_other_keys(document: Document, tube: TubeState) -> None:
-    if not tube.tables:
-        return
-    name, root = document.name, document.root
-    there = {one.table: one for one in tube.tables}
-    was = there.get(root.table)
-    if was is None:
-        names = ", ".join(str(one.table) for one in tube.tables)
-        raise KeysWouldChange(
-            f"document.{name}: tube {name} follows {names} without {root.table}, which is to be its root "
-            f"table, so its documents have other keys; {_start_again(name)}"
-        )
-    if was.column != root.column:
-        raise KeysWouldChange(
-            f"document.{name}: the keys of its documents are {was.column} of {root.table}, and are to be "
-            f"{root.column}; {_start_again(name)}. If the column was only renamed, let a worker run, or run "
-            "`SELECT tube.tube_sync()`, and apply again"
-        )
-    for link in document.own:
-        one = there.get(link.table)
-        if one is not None and (one.shard, one.shards) != (0, document.shards):
-            raise KeysWouldChange(
-                f"document.{name}: {one.table} has {_shards(one.shard, one.shards)}, and is to have "
-                f"{_shards(0, document.shards)}, which gives each document another key; set "
-                f"shards = {one.shards}, or {_start_again(name)}"
-            )
-
-
-def _shards(first: int, count: int) -> str:
-    return f"shard {first}" if count == 1 else f"shards {first} to {first + count - 1}"
-
-
-def _start_again(name: str) -> str:
-    return (
-        f"declare it under another name, and fill another index; or drop it with its queue "
-        f"(`pytube tube drop {shlex.quote(name)} --force`), empty the index, and apply with --backfill"
-    )
 
 
 # --- one step after another -------------------------------------------------------------------------
@@ -366,6 +292,17 @@ def _wanted(document: Document, tubes: Mapping[str, TubeState]) -> list[_Wanted]
         for shard, link in companion.relations.items()
     }
     return found + [(places[link][0], link, places[link][1], 1) for link in document.relations]
+
+
+def steps_left(document: Document, tubes: Mapping[str, TubeState]) -> tuple[list[Step], dict[str, TubeState]]:
+    """All that is to be done, and what is there then."""
+    steps: list[Step] = []
+    now = dict(tubes)
+    while (step := next_step(document, now)) is not None:
+        steps.append(step)
+        now = after(step, now, document.name)
+        assert len(steps) < _MOST_STEPS  # each step brings it nearer
+    return steps, now
 
 
 def next_step(document: Document, tubes: Mapping[str, TubeState]) -> Step | None:
@@ -448,6 +385,7 @@ def _attach(one: _Wanted, now: Followed | None = None, columns: tuple[str, ...] 
         shards=shards,
         columns=link.columns if columns is None else columns,
         was=None if now is None else now.columns,
+        was_column=None if now is None else now.column,
     )
 
 

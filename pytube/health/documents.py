@@ -47,7 +47,12 @@ def _state(plan: Plan) -> Check:
             return fail(subject, finding, f"{_LOOK} --backfill; or take the file that was applied")
         case State.DRIFTED:
             steps = "; ".join(step.text for step in plan.steps)
-            return fail(subject, f"what it follows was changed since it was applied; missing: {steps}", _LOOK)
+            missed = ", which has workers send all documents, as changes were missed"
+            return fail(
+                subject,
+                f"what it follows was changed since it was applied; missing: {steps}",
+                f"{_LOOK}{missed if plan.missed_changes else ''}",
+            )
         case State.GONE:
             finding = "it was applied, and the file does not declare it any more"
             return warn(subject, finding, "run `pytube apply --prune`, if no other file declares it")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from pytube.documents.plan import UNFINISHED, State, Step
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.tubes.tables import LockBusy
 from tests.conftest import Connect
+from tests.helpers.capture import unfollow
 from tests.helpers.database import preparing
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, SCHEMA, document, link
 from tests.helpers.roles import as_role, database_name, roles
@@ -309,6 +311,71 @@ def test_a_backfill_is_asked_for_when_the_document_changes(dsn: str, conn: Conn)
     assert backfills() == [("shop.orders", "superseded", True), ("shop.orders", "waiting", True)]
 
 
+LOST: dict[str, LiteralString] = {
+    "a table was detached": "SELECT tube.tube_table_ensure_detached('orders', 'shop.order_items')",
+    "a relation was detached": "SELECT tube.tube_table_ensure_detached(NULL, 'shop.customers')",
+    "a companion was dropped": "SELECT tube.tube_drop('orders_relations', true)",
+    "a table was dropped and made again": (
+        "DROP TABLE shop.order_items; CREATE TABLE shop.order_items (id bigint PRIMARY KEY, order_id bigint"
+        " REFERENCES shop.orders, product_id bigint REFERENCES shop.products, quantity integer)"
+    ),
+    "fewer columns counted": (
+        "SELECT tube.tube_table_ensure_attached('orders', 'shop.order_items', 0, id_col => 'order_id',"
+        " columns => '{id}')"
+    ),
+}
+
+
+@pytest.mark.parametrize("backfill", [True, False])
+@pytest.mark.parametrize("what", LOST)
+def test_where_changes_were_missed_all_documents_are_sent(
+    dsn: str, conn: Conn, what: str, backfill: bool
+) -> None:
+    def backfills() -> list[tuple[int, str]]:
+        return conn.execute(
+            "SELECT backfill_id, table_name FROM tube.tube_backfill WHERE state = 'waiting'"
+        ).fetchall()
+
+    apply(dsn, document(), backfill=True)
+    conn.execute("SELECT tube.tube_backfill_command(backfill_id, 'cancel') FROM tube.tube_backfill")
+    assert backfills() == []
+    conn.execute(LOST[what])
+    seen: list[tuple[int, bool]] = []
+    with session(dsn) as documents:
+        plan = documents.plan(document(), "orders")
+        assert (plan.state, plan.wants_backfill) == (State.DRIFTED, True)
+        applied = documents.apply(
+            plan, backfill=backfill, told=lambda step: seen.append((len(backfills()), step.regains))
+        )
+        assert backfills() == [(applied.backfill, "shop.orders")]
+        assert seen[-1] == (1, True), "in the transaction of the last table"
+        assert all(number == 0 for number, _ in seen[:-1])
+        assert documents.plan(document(), "orders").state is State.APPLIED
+        assert documents.apply(documents.plan(document(), "orders"), backfill=backfill).backfill is None
+
+
+def test_drift_that_missed_nothing_sends_nothing(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    conn.execute("SELECT tube.tube_table_ensure_attached('orders', 'shop.order_items', 0, 1, 'order_id')")
+    conn.execute("SELECT tube.tube_table_ensure_attached('orders', 'shop.notes', 0, 1, 'order_id')")
+    applied = apply(dsn, document())
+    assert [str(step.action) for step in applied.steps] == ["change", "detach"]
+    assert applied.backfill is None
+    assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (0,)
+
+
+def test_a_root_table_that_was_made_again_is_the_root_again(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
+    conn.execute("DROP TABLE shop.orders CASCADE")
+    conn.execute("CREATE TABLE shop.orders (id bigint PRIMARY KEY, customer_id bigint, status text)")
+    with pytest.raises(UsageError, match="pytube tube detach orders shop.order_items"):
+        apply(dsn, document())
+    conn.execute("SELECT tube.tube_table_ensure_detached('orders', 'shop.order_items')")
+    assert apply(dsn, document()).backfill is not None
+    roots = conn.execute("SELECT tbl::text FROM tube.tube_list() WHERE tube = 'orders' AND root").fetchall()
+    assert roots == [("shop.orders",)]
+
+
 def test_one_that_is_not_declared_any_more(dsn: str) -> None:
     apply(dsn, document())
     apply(dsn, document(name="others"))
@@ -351,6 +418,24 @@ def test_a_renamed_table_and_key(dsn: str, conn: Conn) -> None:
     applied = apply(dsn, document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert followed(conn) == wanted(document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert [step for step in applied.steps if step.loses] == []
+
+
+def test_a_plan_tells_where_nothing_has_followed_a_renaming(dsn: str, conn: Conn) -> None:
+    """It changes nothing itself, and shows steps that apply will not do."""
+    apply(dsn, document())
+    conn.execute("SET search_path = tube, public")
+    unfollow(conn)
+    conn.execute("ALTER TABLE shop.products RENAME COLUMN id TO number")
+    renamed = document(ROOT, ITEMS, CUSTOMERS, replace(PRODUCTS, column="number", columns=("name", "number")))
+    with session(dsn) as documents:
+        found = documents.plan(renamed, "orders")
+        (note, _) = sorted(found.notes)
+        assert note.startswith("columns of shop.products were renamed or dropped, and nothing has followed")
+        assert found.losses, "the old name is none of the document's"
+    with session(dsn) as documents:
+        conn.execute("SELECT tube.tube_sync()")
+        found = documents.plan(renamed, "orders")
+        assert (found.losses, found.notes) == ([], ())
 
 
 def test_an_admin_who_owns_the_tables(dsn: str, conn: Conn) -> None:

@@ -174,6 +174,36 @@ def test_apply_again_and_with_a_backfill(dsn: str, conn: Conn, file: Path) -> No
     assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (1,)
 
 
+def test_where_changes_were_missed_all_documents_are_sent(dsn: str, conn: Conn, file: Path) -> None:
+    """In words: `plan`, `doctor` and `apply` say the same, with --backfill and without."""
+    run("apply", "--backfill", dsn=dsn, folder=file.parent)
+    for flags in ([], ["--backfill"]):
+        conn.execute("SELECT tube.tube_table_ensure_detached('orders', 'shop.order_items')")
+        shown = run("plan", dsn=dsn, folder=file.parent).stdout
+        assert "changes were missed where it was not followed: pytube apply has workers send all" in shown
+        (found,) = run_json("plan", dsn=dsn, folder=file.parent)["documents"]
+        assert (found["state"], found["backfill"]) == ("drifted", True)
+        said = run("doctor", dsn=dsn, folder=file.parent, code=1).stdout
+        assert "run `pytube apply`, which has workers send all documents, as changes were missed" in said
+        done = run("apply", *flags, dsn=dsn, folder=file.parent).stdout
+        assert "orders: applied; workers send all documents, as changes were missed: pytube backfill" in done
+    assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (3,)
+
+
+def test_changes_that_wait_in_what_goes_are_told_of(dsn: str, conn: Conn, file: Path) -> None:
+    run("apply", dsn=dsn, folder=file.parent)
+    conn.execute("UPDATE shop.customers SET name = 'other'")
+    file.write_text(TUBE + ORDERS + ITEMS)
+    note = (
+        "where changes wait in orders_relations for what is taken away, a backfill of all documents is asked"
+    )
+    assert note in run("plan", dsn=dsn, folder=file.parent).stdout
+    done = run("apply", "--yes", dsn=dsn, folder=file.parent)
+    assert (
+        "a backfill of all documents of tube 'orders' is asked for: shop.customers is detached" in done.stderr
+    )
+
+
 def test_killed_in_the_middle_it_goes_on(dsn: str, file: Path) -> None:
     process = start("apply", config=file, PYTUBE_DSN=dsn)
     assert process.stdout is not None

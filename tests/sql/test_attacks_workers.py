@@ -77,7 +77,8 @@ def test_no_cast_of_a_workers_runs_with_our_rights(world: World, key_type: str, 
     term = acquire(world.admin, Claim(tube="odd")).leader_id
     taking = world.admin.execute(
         "SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'tube'::regnamespace AND p.prosecdef"
-        " AND has_function_privilege('worker', p.oid, 'EXECUTE') AND EXISTS ("
+        " AND EXISTS (SELECT FROM unnest('{admin,worker,writer,monitor}'::text[]) AS r"
+        " WHERE has_function_privilege('tube_' || r, p.oid, 'EXECUTE')) AND EXISTS ("
         "SELECT FROM unnest(p.proargtypes) AS t JOIN pg_type AS y ON y.oid = t WHERE y.typtype = 'p')"
     )
     assert {name for (name,) in taking} == TAKES_ANY.keys()

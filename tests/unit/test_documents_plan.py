@@ -199,7 +199,7 @@ def test_drift() -> None:
     lost = {**tubes, "orders_relations": replace(relations, tables=relations.tables[1:])}
     found = plan(document(), "orders", lost)
     assert [step.action for step in found.steps] == [Action.ATTACH]
-    assert (found.state, found.wants_backfill) == (State.DRIFTED, False)
+    assert (found.state, found.wants_backfill, found.missed_changes) == (State.DRIFTED, True, True)
     without = {name: tube for name, tube in tubes.items() if name != "orders_relations"}
     assert [step.action for step in plan(document(), "orders", without).steps] == [
         Action.COMPANION,
@@ -210,6 +210,40 @@ def test_drift() -> None:
     narrow = replace(tubes["orders"], tables=[replace(root, columns=None), *tubes["orders"].tables[1:]])
     (step,) = plan(document(), "orders", {**tubes, "orders": narrow}).steps
     assert "not every UPDATE counts" in step.text
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        ({"columns": ("id",)}, True),
+        ({"columns": ("id", "quantity", "other")}, True),
+        ({"column": "product_id"}, True),
+        ({"columns": None}, False),
+        ({"columns": (*ITEMS.columns, "other")}, False),
+    ],
+)
+def test_drift_that_lost_changes_wants_a_backfill(change: dict[str, object], missed: bool) -> None:
+    tubes = applied(document())
+    root, items = tubes["orders"].tables
+    tubes["orders"] = replace(tubes["orders"], tables=[root, replace(items, **change)])  # type: ignore[arg-type]
+    found = plan(document(), "orders", tubes)
+    assert [step.action for step in found.steps] == [Action.CHANGE]
+    assert (found.state, found.wants_backfill) == (State.DRIFTED, missed)
+
+
+def test_what_is_left_of_an_apply_that_was_cut_is_no_lost_change() -> None:
+    """Once the document is declared, columns and tables only go."""
+    tubes = applied(OLD)
+    for step in plan(NEW, "orders", tubes).steps:
+        tubes = after(step, tubes, "orders")
+        assert not plan(NEW, "orders", tubes).missed_changes, step.text
+
+
+def test_what_waits_in_a_relation_that_goes_is_told() -> None:
+    tubes = applied(document())
+    (note,) = plan(document(ROOT, ITEMS, PRODUCTS), "orders", tubes).notes
+    assert "changes wait in orders_relations for what is taken away" in note
+    assert plan(document(ROOT, CUSTOMERS, PRODUCTS), "orders", tubes).notes == ()
 
 
 # --- made by hand, and what is refused ------------------------------------------------------------------
@@ -230,6 +264,10 @@ def test_a_tube_by_hand_that_fits_becomes_the_documents() -> None:
         (by_hand(Followed(TableName("shop", "other"), "id", 0, 1, None)), "attached shop.other by id"),
         (by_hand(Followed(ROOT.table, "customer_id", 0, 1, None)), "attached shop.orders by customer_id"),
         (by_hand(Followed(ITEMS.table, "order_id", 0, 1, None)), "root table"),
+        (
+            by_hand(Followed(ITEMS.table, "order_id", 0, 1, None), Followed(ROOT.table, "id", 0, 1, None)),
+            "before its root table shop.orders; .* Run `pytube tube detach orders shop.order_items`, and",
+        ),
         (by_hand(Followed(ROOT.table, "id", 7, 1, None)), "has shard 7, and is to have shard 0"),
         (by_hand(Followed(ROOT.table, "id", 0, 4, None)), "set shards = 4"),
         (by_hand(key_type=KeyType.UUID), "keys of tube orders are uuid"),
@@ -264,6 +302,22 @@ def test_shards_root_table_and_key_stay() -> None:
         plan(document(replace(ROOT, column="number")), "orders", tubes)
     with pytest.raises(KeysWouldChange, match="without shop.notes"):
         plan(document(link("notes", "id"), ITEMS), "orders", tubes)
+
+
+def test_a_root_table_that_was_dropped_and_made_again() -> None:
+    tubes = applied(document())
+    root, items = tubes["orders"].tables
+    for tables, where in (([items], "without"), ([items, root], "before")):
+        lost = {**tubes, "orders": replace(tubes["orders"], tables=tables)}
+        with pytest.raises(UsageError, match=f"{where} its root table shop.orders, which was") as error:
+            plan(document(), "orders", lost)
+        assert "empty the index" not in str(error.value), "the keys are the same"
+        assert "`pytube tube detach orders shop.order_items`" in str(error.value)
+        with pytest.raises(KeysWouldChange, match="dropped and made again, run `pytube tube detach orders"):
+            plan(document(ROOT, ITEMS), "orders", lost)
+    found = plan(document(), "orders", {**tubes, "orders": replace(tubes["orders"], tables=[])})
+    assert made(found) == [("attach", "orders", "orders"), ("attach", "orders", "order_items")]
+    assert found.missed_changes
 
 
 # --- no longer declared -------------------------------------------------------------------------------
