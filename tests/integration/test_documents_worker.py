@@ -369,10 +369,6 @@ async def test_documents_are_read_with_steady_plans_and_other_queries_as_ever(ds
         shard = 1 if tube == "orders" else 0
         return json.loads((await enrichers[tube].read({shard: [1]}))[shard].bodies[1])
 
-<<<<<<< HEAD
-=======
-    # Reads of a few ids keep their plans.
->>>>>>> r1
     plain = {"seqscan": "on", "jit": await pool.value("SHOW jit"), "plans": "force_generic_plan"}
     steady = {"seqscan": "off", "jit": "off", "plans": "force_generic_plan"}
     try:
