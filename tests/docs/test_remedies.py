@@ -17,8 +17,8 @@ from pytube.cli.program import Later, cli
 from tests.helpers.database import ROOT
 
 PROSE = {
-    *("admin", "again", "cli", "documents", "filling", "fleet", "has"),
-    *("installed?", "listener", "looks", "refuses", "relations", "sets", "tracing"),
+    *("admin", "again", "cli", "filling", "fleet", "has"),
+    *("documents", "installed?", "listener", "looks", "refuses", "relations", "sets", "tracing"),
 }
 """Words that follow the name of the program where it is no command."""
 VALUE = "X"
