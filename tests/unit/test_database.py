@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from uuid import UUID
 
 import pytest
@@ -49,6 +49,7 @@ class Server:
             closed = False
             is_idle = True
             used_at = 0.0
+            settings: ClassVar[Mapping[str, str]] = {}
 
             @property
             def is_usable(self) -> bool:
@@ -58,6 +59,9 @@ class Server:
                 if statement == queries.INCARNATION:
                     return [(server.incarnation,)]
                 return await super().rows(statement, arguments)
+
+            async def switch(self, settings: Mapping[str, str]) -> None:
+                assert settings == self.settings
 
             def cut_off(self) -> None:
                 self.closed = True
@@ -365,8 +369,10 @@ async def test_a_session_of_the_pool_finds_a_restart_too(server: Server) -> None
     await database.open_session("first")
     active_term = database.terms["t", 0] = term_of(0)
     server.incarnation = "second"
-    await database.pool.rows(queries.SETTLE_SEQ)
+    with pytest.raises(DatabaseUnavailable, match="another server now"):
+        await database.pool.rows(queries.SETTLE_SEQ)  # it was meant for the server of before
     assert active_term.stop is not None
+    await database.pool.rows(queries.SETTLE_SEQ)
 
 
 # --- wake-ups ---
