@@ -161,11 +161,12 @@ async def test_what_a_worker_counts(
         up = await until(worker, "all is purged", lambda now: now.all("pytube_purged_pods_total") == [5])
         assert up.all("pytube_sink_up") == [1]
         assert up.all("pytube_retries_total", **{"class": "incremental"}) == [0], "the sink had taken nothing"
-        # The four touches are one document, but those that come while it is being tried are another one.
+        # The four touches are one document, but those that come while it is being tried are another one. If
+        # that try fails, they are one again.
         coalesced = up.one("pytube_coalesced_touches_total")
         assert coalesced in (2, 3)
         documents = up.one("pytube_documents_total", **{"class": "incremental"})
-        assert documents == 10 + 4 - coalesced
+        assert 10 + 1 <= documents <= 10 + 4 - coalesced
 
         conn.execute("INSERT INTO public.goods VALUES (13)")
         parked = await until(
