@@ -285,10 +285,11 @@ def _shard_of(dsn: str, table: str) -> int:
 
 
 def _send(runner: asyncio.Runner, sink: RelationsSink, shard: int, ids: list[int]) -> float:
-    documents = Documents(Token(1, 1), 1)
+    token = Token(0, 1)  # no term has begun
+    documents = Documents(token, 1)
     keys: list[Id] = list(ids)
     documents.add(shard, keys, [b"null"] * len(ids))
-    runner.run(sink.send(Batch("orders_relations", 0, Token(1, 1), documents)))
+    runner.run(sink.send(Batch("orders_relations", 0, token, documents)))
     return len(ids)
 
 
