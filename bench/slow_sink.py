@@ -74,15 +74,21 @@ def run(server: Server) -> Section:
 
 
 def _prepare(admin: psycopg.Connection) -> None:
-    admin.execute("SELECT tube_ensure_exists('t', %s)", [PARTITIONS])
     for shard in range(PARTITIONS):
         admin.execute(
             f"CREATE TABLE public.x{shard} AS SELECT g::bigint AS id, 'some words about ' || g AS text "
             f"FROM generate_series(1, {ROWS}) g"
         )
         admin.execute(f"ALTER TABLE public.x{shard} ADD PRIMARY KEY (id)")
-        admin.execute(f"SELECT tube_table_ensure_attached('t', 'public.x{shard}', {shard})")
     admin.execute("VACUUM ANALYZE")
+
+
+def _make_tube(admin: psycopg.Connection) -> None:
+    """A tube that was never at a sink: another index would look like one that was emptied."""
+    admin.execute("SELECT tube_ensure_absent('t')")
+    admin.execute("SELECT tube_ensure_exists('t', %s)", [PARTITIONS])
+    for shard in range(PARTITIONS):
+        admin.execute(f"SELECT tube_table_ensure_attached('t', 'public.x{shard}', {shard})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +103,15 @@ class Found:
     downs: int
 
 
+START_LIMIT = 60.0
+
+
 async def _deliver(
     admin: psycopg.Connection, dsn: str, url: str, number: int, given: Mapping[str, int]
 ) -> Found:
     """Deliver a backlog by a worker with these settings of its sink."""
     kind = "hand" if given else "default"
-    admin.execute("TRUNCATE tube.t")
+    _make_tube(admin)
     admin.execute(
         f"INSERT INTO tube.t (op, shard, ids) SELECT 'T', shard, ARRAY[g] "
         f"FROM generate_series(1, {ROWS}) g, generate_series(0, {PARTITIONS - 1}) shard"
@@ -122,8 +131,9 @@ async def _deliver(
         worker = Worker(Config.model_validate(config), on_event=lambda event: note(event, downs))
         await worker.start()
         stack.push_async_callback(worker.stop)
-        while not proxy.served:
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(START_LIMIT):
+            while not proxy.served:
+                await asyncio.sleep(0.1)
         began = time.monotonic() + WARM_UP[kind]
         await asyncio.sleep(WARM_UP[kind] + MEASURED[kind])
         return proxy.found(began, began + MEASURED[kind], len(downs))
