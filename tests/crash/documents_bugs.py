@@ -163,7 +163,7 @@ def _older_snapshot(patch: pytest.MonkeyPatch, dsn: str) -> None:
     reads = 0
 
     async def touch(
-        sink: RelationsSink, connection: psycopg.AsyncConnection, path: str, ids: Sequence[Id]
+        sink: RelationsSink, connection: psycopg.AsyncConnection, _: Batch, path: str, ids: Sequence[Id]
     ) -> Result:
         nonlocal reads
         options = sink._options
