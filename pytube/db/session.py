@@ -193,7 +193,7 @@ class Session(Queries):
     async def _limited(self, run: Callable[[], Awaitable[_Answer]], timeout: float | None) -> _Answer:
         try:
             with translated():
-                return await wait_for_answer(self.connection, timeout, _tried(run))
+                return await wait_for_answer(self.connection, timeout, tried(run))
         except psycopg.Error as error:
             raise StatementFailed(f"Postgres refused a statement: {describe(error)}") from error
 
@@ -413,7 +413,8 @@ def _finite(text: str) -> float:
     return value
 
 
-async def _tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+async def tried(run: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """What `run` gives; it is called again, up to twice, after an error that may be over then."""
     for _ in range(_TRIES - 1):
         try:
             return await run()

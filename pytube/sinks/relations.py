@@ -27,6 +27,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import psycopg
@@ -35,8 +36,8 @@ from pydantic import Field, SecretStr
 
 from pytube.db.arrays import array_of
 from pytube.db.connect import connect_async, connection_string, shut_down
-from pytube.db.errors import TRANSIENT, describe, is_connection_lost
-from pytube.db.session import STEADY_PLANS, Session, SessionPool
+from pytube.db.errors import describe, is_connection_lost
+from pytube.db.session import STEADY_PLANS, Session, SessionPool, tried
 from pytube.documents.declared import why_not_applied
 from pytube.errors import DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Id, KeyType, Result, Retry
@@ -44,7 +45,6 @@ from pytube.sinks.base import refuse_lapsed
 from pytube.sinks.registry import SinkOptions
 
 _SESSIONS = 2
-_TRIES = 3
 _AGAIN = 0.5
 """Seconds until those documents of a batch are sent again of which something failed."""
 _LEAST_PAUSE, _MOST_PAUSE = 0.2, 1.0
@@ -228,21 +228,14 @@ class RelationsSink:
                 try:
                     if path is None:
                         return await self._pass_over(session.connection, batch, shard)
-                    return await self._retried(session.connection, batch, path, ids)
+                    touching = partial(self._touch, session.connection, batch, path, ids)
+                    return await tried(touching)
                 except psycopg.Error as error:
                     raise self._failure(error, single=len(ids) == 1) from error
                 finally:
                     work.connection = None
         except DatabaseUnavailable as error:
             raise _unavailable(error) from error
-
-    async def _retried(
-        self, connection: psycopg.AsyncConnection, batch: Batch, path: str, ids: Sequence[Id]
-    ) -> Result:
-        for _ in range(_TRIES - 1):
-            with suppress(*TRANSIENT):
-                return await self._touch(connection, batch, path, ids)
-        return await self._touch(connection, batch, path, ids)
 
     async def _touch(
         self, connection: psycopg.AsyncConnection, batch: Batch, path: str, ids: Sequence[Id]
