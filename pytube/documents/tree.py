@@ -125,7 +125,6 @@ class _Builder:
 
     def root(self, path: str, section: DocumentSection) -> Node:
         table = self._table(section.table, path)
-        self._refuse_hidden_rows(table, path)
         node = self._node(path, table, Shape.ROOT)
         if len(table.key) != 1:
             what = (
@@ -150,7 +149,6 @@ class _Builder:
 
     def child(self, path: str, section: ChildSection, parent: Node) -> Node:
         table = self._table(section.table, path)
-        self._refuse_hidden_rows(table, path)
         if section.through is not None:
             between = self._join_table(path, section, parent)
             node = self._node(path, table, _shape_of(section))
@@ -172,7 +170,14 @@ class _Builder:
     # --- the tables ---------------------------------------------------------------------------------------
 
     def _table(self, written: str, path: str) -> Table:
-        return self.catalogue.table(TableName(*table_name(written)), path)
+        """A table, all of whose rows this role sees."""
+        table = self.catalogue.table(TableName(*table_name(written)), path)
+        if table.hides_rows:
+            raise ConfigError(
+                f"{path}: row security of {table.name} may hide rows from this role, so documents would be "
+                "deleted, or not be found by changes; give the role BYPASSRLS"
+            )
+        return table
 
     def _node(self, path: str, table: Table, shape: Shape) -> Node:
         self.count += 1
@@ -183,18 +188,10 @@ class _Builder:
             )
         return Node(path, table, f"n{self.count}", shape, used=set(table.key))
 
-    def _refuse_hidden_rows(self, table: Table, path: str) -> None:
-        if table.hides_rows:
-            raise ConfigError(
-                f"{path}: row security of {table.name} may hide rows from this role, so documents would be "
-                "deleted, or not be found by changes; give the role BYPASSRLS"
-            )
-
     def _join_table(self, path: str, section: ChildSection, parent: Node) -> Node:
         assert section.through is not None
         path = f"{path}.through"
         table = self._table(section.through, path)
-        self._refuse_hidden_rows(table, path)
         node = self._node(path, table, Shape.JOIN_TABLE)
         on = None if section.on is None else section.on[0]
         by = None if section.by is None else section.by[0]
