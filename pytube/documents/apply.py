@@ -22,6 +22,7 @@ from pytube.documents.obstacles import refuse
 from pytube.documents.plan import UNFINISHED, Action, Plan, Step, after, next_step, plan, steps_left
 from pytube.errors import StatementFailed, UsageError
 from pytube.logs import Logger
+from pytube.tubes import queries
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
@@ -49,9 +50,6 @@ _RENAMED: Final = """
             WHERE a.attrelid = d.tbl AND a.attname = u.name AND NOT a.attisdropped))
     ORDER BY 1
 """
-_MAKE: Final = """
-    SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, '', %(key_type)s::pg_catalog.regtype)
-"""
 _DECLARE: Final = "SELECT {s}.tube_document_declare(%(tube)s, %(digest)s)"
 _COMPANION: Final = (
     "SELECT {s}.tube_companion_ensure(%(tube)s, %(companion)s, %(key_type)s::pg_catalog.regtype)"
@@ -63,7 +61,6 @@ _ATTACH: Final = """
         coalesce((
             SELECT l.replica FROM {s}.tube_list(%(oid)s::oid::regclass) AS l WHERE l.tube = %(tube)s), false))
 """
-_DETACH: Final = "SELECT {s}.tube_table_ensure_detached(%(tube)s, %(oid)s::oid::regclass)"
 _DROP: Final = "SELECT {s}.tube_ensure_absent(%(tube)s)"
 # Tables that the role can't attach: it is not their owner, or may not create in their schema.
 _OTHERS: Final = """
@@ -217,7 +214,13 @@ class Documents:
     def _do(self, step: Step, run: _Run) -> None:
         match step.action:
             case Action.MAKE:
-                self._value(_MAKE, tube=step.tube, partitions=step.partitions, key_type=str(step.key_type))
+                self._value(
+                    queries.ENSURE_EXISTS,
+                    tube=step.tube,
+                    partitions=step.partitions,
+                    predicate="",
+                    key_type=str(step.key_type),
+                )
                 self._value(_DECLARE, tube=step.tube, digest=UNFINISHED)
             case Action.COMPANION:
                 self._value(_COMPANION, tube=run.plan.name, companion=step.tube, key_type=str(step.key_type))
@@ -239,7 +242,7 @@ class Documents:
         match step.action:
             case Action.DETACH:
                 assert step.table is not None
-                self._value(_DETACH, tube=step.tube, oid=self._oid(step.table))
+                self._value(queries.DETACH, tube=step.tube, table=self._oid(step.table))
             case Action.RELEASE:
                 # First: for what waits in a companion of a document, a backfill would be asked for.
                 self._value(_DECLARE, tube=step.tube, digest=None)
