@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +13,6 @@ from psycopg.types.string import TextLoader
 
 from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
 from pytube.cli.output import print_json
-from pytube.cli.pgsync import from_pgsync
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.documents.apply import Applied, Documents
@@ -111,7 +111,25 @@ def document() -> None:
     """Documents that the file declares."""
 
 
-document.add_command(from_pgsync)
+@document.command("from-pgsync")
+@click.argument("schema", type=click.Path(path_type=Path))
+def from_pgsync(schema: Path) -> None:
+    """Write the sections [document.NAME] of a PGSync schema, the JSON file SCHEMA, to stdout.
+
+    What does not translate, and what documents will have otherwise, is said on stderr. Nothing is read but
+    that file, and nothing is changed.
+    """
+    from pytube.documents import pgsync
+
+    try:
+        text = schema.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{schema}: can't be read: {reason}") from None
+    toml, remarks = pgsync.from_pgsync(text)
+    click.echo(toml, nl=False)
+    for remark in remarks:
+        click.echo(remark, err=True)
 
 
 @document.command()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pytube.cli.pgsync import from_pgsync as command
+from pytube.cli.document import from_pgsync as command
 from pytube.config import parse
 from pytube.documents.pgsync import from_pgsync
 from pytube.errors import UsageError
