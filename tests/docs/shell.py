@@ -27,7 +27,7 @@ class Shell:
 
     def __init__(self, folder: Path, dsn: str, programs: Path) -> None:
         """Args:
-        folder: the working directory; it gets a link to our `sql`.
+        folder: the working directory; it gets links to `sql` and `examples`.
         dsn: the database that `PYTUBE_DSN` names.
         programs: where psql is.
         """
@@ -36,7 +36,8 @@ class Shell:
         self._background: list[subprocess.Popen[str]] = []
         path = [str(Path(sys.executable).parent), str(programs), os.environ["PATH"]]
         self.environment = {**_without_ours(os.environ), "PYTUBE_DSN": dsn, "PATH": ":".join(path)}
-        (folder / "sql").symlink_to(ROOT / "sql")
+        for name in ("sql", "examples"):
+            (folder / name).symlink_to(ROOT / name)
 
     def run(self, block: Block) -> None:
         """Run a block of shell; an AssertionError shows what failed."""
