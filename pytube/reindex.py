@@ -196,7 +196,7 @@ class Reindex:
         for row in self._backfills.active(self._tube):
             raise BackfillBusy(
                 f"backfill {row['backfill_id']} of {row['tbl']} is under way, and a reindex begins another "
-                f"one; wait until it is delivered, or run `pytube backfill cancel --tube {self._tube}`"
+                f"one; wait until it is delivered, or run `pytube backfill cancel {self._tube}`"
             )
 
     @contextmanager

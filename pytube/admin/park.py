@@ -168,6 +168,6 @@ def _act(
 
 def _check_tube(connection: psycopg.Connection, parking: Parking, schema: str) -> None:
     if parking.key is not None and parking.tube is None:
-        raise UsageError("name the tube of the key (--tube): the tube says which key that is")
+        raise UsageError("name the tube of the key: TUBE --key ID")
     if parking.tube is not None and not value_of(connection, schema, _TUBE, tube=parking.tube):
         raise unknown_tube(parking.tube)

@@ -17,7 +17,7 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
-from pytube.cli.context import current_settings, database_options, json_option
+from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
@@ -63,8 +63,8 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar=_METAVAR,
         help="Pause while a replica is more than this many megabytes of WAL behind.",
     )
-    @click.option("--rate", type=_number, metavar=_METAVAR, help="Rows a second at most.")
-    @click.option("--chunk", type=click.IntRange(1, 10_000), help="Pods in one transaction, at most.")
+    @click.option("--rate", type=_number, metavar=_METAVAR, help="Maximum rows per second.")
+    @click.option("--chunk", type=click.IntRange(1, 10_000), help="Maximum pods per transaction.")
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         given = {name: options.pop(name) for name in BackfillConfig.model_fields}
@@ -81,22 +81,30 @@ def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
     return limits.model_copy(update={name: None if value == _OFF else value for name, value in given.items()})
 
 
-_TUBE = click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
-_TABLE = click.option("--table", metavar="NAME", help="schema.table; default: all root tables of the tube.")
-_WAIT = click.option("--wait", is_flag=True, help="End only when a worker has delivered it all.")
+_TUBE = tube_argument("tube")
+_TABLE = click.option(
+    "--table",
+    metavar="NAME",
+    help="Table to backfill, as schema.table. [default: all root tables of the tube]",
+)
+_WAIT = click.option("--wait", is_flag=True, help="Wait until workers have delivered everything.")
 
 
 @click.group()
 def backfill() -> None:
-    """Touch every row of a table, at low priority; what the source lacks is swept from the sink."""
+    """Resend every row, then delete orphaned documents."""
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
-@click.option("--order-col", metavar="COLUMN", help="Touch in the order of this column; default: the ids'.")
-@click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
-@click.option("--in-worker", is_flag=True, help="Leave the work to a worker of the tube, and end at once.")
+@click.option(
+    "--order-col", metavar="COLUMN", help="Resend in the order of this column. [default: the id column]"
+)
+@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
+@click.option(
+    "--in-worker", is_flag=True, help="Let a worker of the tube do the work, and return immediately."
+)
 @_WAIT
 @_limit_options
 @json_option
@@ -112,9 +120,9 @@ def start(
     given: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Begin a backfill, and insert its pods.
+    """Start a backfill and queue its pods.
 
-    It can be interrupted at any moment: `pytube backfill resume` goes on exactly where it was.
+    You can interrupt it at any time: `pytube backfill resume` continues exactly where it stopped.
     """
     with _backfills(database) as backfills:
         numbers: list[int] = []
@@ -141,7 +149,7 @@ def start(
 def resume(
     database: Database, tube: str, table: str | None, wait: bool, given: dict[str, Any], as_json: bool
 ) -> None:
-    """Go on with what was paused or interrupted; what was left to workers, they go on with."""
+    """Resume a backfill; workers resume those left to them."""
     with _backfills(database) as backfills:
         rows = _active(backfills, tube, table)
         for row in rows:
@@ -155,7 +163,7 @@ def resume(
 @_TABLE
 @database_options()
 def pause(database: Database, tube: str, table: str | None) -> None:
-    """Insert nothing more until it is resumed."""
+    """Pause a backfill until it is resumed."""
     _command(database, tube, table, "pause", "is paused", ("waiting", "inserting"))
 
 
@@ -164,17 +172,17 @@ def pause(database: Database, tube: str, table: str | None) -> None:
 @_TABLE
 @database_options()
 def cancel(database: Database, tube: str, table: str | None) -> None:
-    """End it, and take back what waits of it in the tube."""
+    """Cancel a backfill and remove its queued pods."""
     _command(database, tube, table, "cancel", "is cancelled", ("waiting", "inserting", "delivering"))
 
 
 @backfill.command()
-@click.option("--tube", metavar="NAME", help="Of this tube only.")
+@tube_argument("tube", is_required=False)
 @_TABLE
 @json_option
 @database_options()
 def status(database: Database, tube: str | None, table: str | None, as_json: bool) -> None:
-    """Show backfills, the newest first."""
+    """Show backfills, newest first."""
     with _backfills(database) as backfills:
         rows = backfills.all(tube, table)
     columns = {
@@ -258,7 +266,7 @@ def run_backfills(
     Raises:
         PytubeError: as `BackfillRun.run`.
     """
-    resume = f"go on with: pytube backfill resume --tube {tube}"
+    resume = f"go on with: pytube backfill resume {tube}"
     try:
         with progress_display(as_json=as_json) as display:
             asyncio.run(_work(database, jobs, limits, display, wait=wait))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
+import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -70,17 +73,16 @@ def database_options(
             envvar="PYTUBE_DSN",
             show_envvar=True,
             metavar="DSN",
-            help="The database, in place of the configuration's. Other users of this machine can see "
-            "arguments: a password belongs into the variable.",
+            help="Database to connect to. Put passwords in PYTUBE_DSN; arguments are visible to other users.",
         )
         @click.option(
             "--schema",
             envvar="PYTUBE_SCHEMA",
             show_envvar=True,
             metavar="NAME",
-            help="The schema of our SQL, in place of the configuration's (tube).",
+            help="Schema where pytube is installed. [default: tube]",
         )
-        @click.option("--host", metavar="NAME", help="The host, where the configuration has several.")
+        @click.option("--host", metavar="NAME", help="Configured host to use.")
         @functools.wraps(command)
         def wrapper(
             *arguments: Any, dsn: str | None, schema: str | None, host: str | None, **options: Any
@@ -209,22 +211,81 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
+class Renamed(click.Option):
+    """An option whose first name is shown; the others are those of earlier versions."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The line of the help, with the first name alone."""
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-yes_option = click.option("--yes", is_flag=True, help="Don't ask before it is done.")
-tube_option = click.option("--tube", "name", metavar="NAME", required=True, help="The tube.")
+yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 partition_option = click.option(
-    "--partition", type=click.IntRange(min=0), help="Only this partition; by default all."
+    "--partition", type=click.IntRange(min=0), help="Only this partition. [default: all]"
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of rows."
 )
 lock_option = click.option(
+    "--lock-timeout",
     "--wait",
+    "wait",
+    cls=Renamed,
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds to try for the table's lock; nobody queues behind us meanwhile.",
+    help="Seconds to retry for the table's lock; writers don't queue behind it.",
 )
+
+
+def tube_argument(
+    name: str = "name", *, is_required: bool = True, several: bool = False
+) -> Callable[[_Command], _Command]:
+    """Give a command the tube, or `several`, as its argument TUBE; `--tube NAME` says the same.
+
+    Args:
+        name: of the parameter that the command gets: a name or None; of several, a tuple of names.
+        is_required: the returned decorator raises `click.UsageError` where no tube is named.
+        several: any number of tubes.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        @click.argument(
+            "as_argument",
+            metavar=("TUBE" if is_required else "[TUBE]") + ("..." if several else ""),
+            required=False,
+            nargs=-1 if several else 1,
+            shell_complete=_names_of_tubes,
+        )
+        @click.option("--tube", "as_option", multiple=several, hidden=True)
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, as_argument: Any, as_option: Any, **options: Any) -> Any:
+            if as_argument and as_option and not several:
+                raise click.UsageError("the tube is named twice: by the argument TUBE and by --tube")
+            named = (*as_argument, *as_option) if several else as_argument or as_option
+            if is_required and not named:
+                raise click.UsageError("Missing argument 'TUBE'.")
+            return command(*arguments, **{name: named}, **options)
+
+        return wrapper
+
+    return decorate
+
+
+def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion: the tubes of the configuration file."""
+    settings = ctx.find_object(Settings)
+    path = settings.path if settings else Path(os.environ.get("PYTUBE_CONFIG", "pytube.toml"))
+    try:
+        names = tomllib.loads(path.read_text(encoding="utf-8")).get("tube", {})
+    except (OSError, ValueError):
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -30,10 +30,7 @@ _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
 @json_option
 @database_options(configured=True)
 def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
-    """Show what apply would do about the documents of the file, or about some of them.
-
-    It changes nothing.
-    """
+    """Show what apply would change, without changing anything."""
     config = unresolved_of(database)
     with database.connect() as connection:
         found = survey(config, connection, Documents(connection, database.schema), names)
@@ -48,22 +45,21 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @_NAMES
 @yes_option
-@click.option(
-    "--prune", is_flag=True, help="Also drop the documents that the file does not declare any more."
-)
+@click.option("--prune", is_flag=True, help="Also drop documents that the file no longer declares.")
 @click.option(
     "--backfill",
     is_flag=True,
-    help="Have workers send all documents again where they change, or were never sent.",
+    help="Resend all documents that change or were never sent.",
 )
 @lock_option
 @database_options(configured=True)
 def apply(
     database: Database, names: tuple[str, ...], yes: bool, prune: bool, backfill: bool, wait: float
 ) -> None:
-    """Have the database follow the documents of the file, or some of them.
+    """Make the database match the configuration file.
 
-    It asks before it detaches or drops anything. What was cut goes on when it is called again.
+    Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
+    stopped.
     """
     config = unresolved_of(database)
     with database.connect() as connection:
@@ -92,13 +88,13 @@ def _tell(step: Step) -> None:
 
 def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
     """What has come of a document."""
-    start = f"pytube backfill start --tube {plan.name}"
+    start = f"pytube backfill start {plan.name}"
     if plan.document is None:
         return f"{plan.name}: no document any more"
     text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
     if applied.backfill is not None:
         why = ", as changes were missed" if plan.missed_changes else ""
-        return f"{text}; workers send all documents{why}: pytube backfill status --tube {plan.name}"
+        return f"{text}; workers send all documents{why}: pytube backfill status {plan.name}"
     if backfill:
         return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
     if plan.wants_backfill:
@@ -108,16 +104,16 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
 
 @click.group()
 def document() -> None:
-    """Documents that the file declares."""
+    """Show declared documents, or translate a PGSync schema."""
 
 
 @document.command("from-pgsync")
 @click.argument("schema", type=click.Path(path_type=Path))
 def from_pgsync(schema: Path) -> None:
-    """Write the sections [document.NAME] of a PGSync schema, the JSON file SCHEMA, to stdout.
+    """Translate a PGSync schema, the JSON file SCHEMA, to TOML.
 
-    What does not translate, and what documents will have otherwise, is said on stderr. Nothing is read but
-    that file, and nothing is changed.
+    Lists on stderr the parts that have no translation, and the differences in documents. Reads only that
+    file and changes nothing.
     """
     from pytube.documents import pgsync
 
@@ -135,10 +131,10 @@ def from_pgsync(schema: Path) -> None:
 @document.command()
 @click.argument("name")
 @click.option("--key", metavar="ID", help="Show the document of this row as it would be sent now.")
-@click.option("--query", is_flag=True, help="Show nothing but the query.")
+@click.option("--query", is_flag=True, help="Show only the query.")
 @database_options(configured=True)
 def show(database: Database, name: str, key: str | None, query: bool) -> None:
-    """Show the query of document NAME, and the paths by which changes of other tables find it."""
+    """Show a document's query and paths, or one document."""
     config = unresolved_of(database)
     with database.connect() as connection:
         found = compiled(config, name, connection)

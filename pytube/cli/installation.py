@@ -23,7 +23,8 @@ from pytube.health.findings import Check, Level
 _ROLES = click.option(
     "--roles",
     metavar="NAME",
-    help="What the names of our roles begin with (NAME_admin, …); else the schema's name, or as before.",
+    help="Prefix for the names of pytube's roles (NAME_admin, …). [default: the current prefix, "
+    "or the schema's name]",
 )
 
 
@@ -31,7 +32,7 @@ _ROLES = click.option(
 @_ROLES
 @database_options()
 def install(database: Database, roles: str | None) -> None:
-    """Install our SQL into the database, or bring it up to date."""
+    """Install or upgrade pytube in the database."""
     click.echo(database_install.install(database.dsn, database.schema, roles))
 
 
@@ -39,7 +40,7 @@ def install(database: Database, roles: str | None) -> None:
 @_ROLES
 @database_options()
 def upgrade(database: Database, roles: str | None) -> None:
-    """Run the migrations that are missing, and renew the functions; writers and workers may go on."""
+    """Upgrade pytube in the database; writers and workers can run."""
     click.echo(database_install.upgrade(database.dsn, database.schema, roles))
 
 
@@ -47,27 +48,28 @@ def upgrade(database: Database, roles: str | None) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also while tables are attached, or tubes hold pods or parked documents, or outboxes records, "
-    "which are lost then.",
+    help="Remove it even if tables are attached, or changes, parked documents, or records are "
+    "left (deletes them).",
 )
 @database_options()
 def uninstall(database: Database, force: bool) -> None:
-    """Take our SQL away, with all tubes. Refused while tables are attached to tubes, or they hold pods,
-    parked documents or records.
+    """Remove pytube and all tubes from the database; roles stay.
+
+    Refused while tables are attached, or changes, parked documents, or records are left.
     """
     click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
 
 
 @click.group()
 def config() -> None:
-    """The configuration file."""
+    """Show the configuration."""
 
 
 @config.command()
 @json_option
 @click.pass_obj
 def show(settings: Settings, as_json: bool) -> None:
-    """Show the configuration with its defaults, and every secret masked."""
+    """Show the configuration with defaults filled in and secrets masked."""
     shown = masked(settings.config())
     if as_json:
         print_json(shown)
@@ -95,9 +97,9 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> None:
     """Check everything a worker needs and suggest fixes.
 
-    With a configuration file: Postgres, the election, tubes, outboxes, brokers and sinks, as a worker with
-    that file has them; of several hosts all, unless --host names one. Without one: Postgres. In both cases
-    whether all tubes and outboxes of the database are delivered, too.
+    With a configuration file, checks Postgres, the election, tubes, outboxes, brokers, and sinks as a
+    worker with that file would use them, on all hosts or the one of --host. Without a file, checks Postgres
+    only. Either way, checks that every tube and outbox of the database is being delivered.
     """
     config, origin = _examined(settings, databases)
     checks = []

@@ -16,12 +16,13 @@ from pytube import admin
 from pytube.admin import Parked, Parking, Seen
 from pytube.cli.context import (
     Duration,
+    Renamed,
     confirm,
     database_options,
     json_option,
     limit_option,
     partition_option,
-    tube_option,
+    tube_argument,
     yes_option,
 )
 from pytube.cli.output import and_some, key_shown, print_json, print_list
@@ -34,12 +35,12 @@ from pytube.errors import UsageError
 @click.argument("name", metavar="TUBE")
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option("--query", metavar="SQL", help="In place of ids: a query of one column that gives them.")
+@click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
 @database_options()
 def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
-    """Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.
+    """Resend documents of TUBE by ids of TABLE.
 
-    An id without a row is deleted at the sink. Put -- before ids that begin with a minus.
+    TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
@@ -53,12 +54,17 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
 
 
 @click.command()
-@tube_option
+@tube_argument()
 @partition_option
-@click.option("--for", "lasts", type=Duration(), help="End by itself after, e.g., 90s, 10m, 2h, 1d.")
-@click.option("--reason", metavar="TEXT", help="For people; `pytube status` shows it.")
 @click.option(
+    "--for", "lasts", type=Duration(), help="End the pause automatically after, e.g., 90s, 10m, 2h, 1d."
+)
+@click.option("--reason", metavar="TEXT", help="Reason; `pytube status` shows it.")
+@click.option(
+    "--drain",
     "--wait",
+    "wait",
+    cls=Renamed,
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
@@ -73,10 +79,10 @@ def pause(
     reason: str | None,
     wait: float,
 ) -> None:
-    """Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.
+    """Pause delivery of a tube or one partition.
 
-    The pause stands in the database: workers that are restarted or take over keep to it. Writers go on, and
-    the tube fills. Exit code 1 when the wait ends before all leaders have come to rest.
+    The pause is stored in the database, so workers that restart or take over respect it. Writers continue,
+    and the backlog grows. Exits with 1 if something is still in flight after --drain seconds.
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
@@ -90,11 +96,11 @@ def pause(
 
 
 @click.command()
-@tube_option
+@tube_argument()
 @partition_option
 @database_options()
 def resume(database: Database, name: str, partition: int | None) -> None:
-    """End the pauses of a tube, also when a worker has stopped it; or those of one partition."""
+    """Resume a paused tube or partition, or one a worker stopped."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
         left = [
@@ -116,12 +122,12 @@ def _what(name: str, partition: int | None) -> str:
 
 
 @click.command()
-@click.option("--tube", "name", metavar="NAME", help="Only what concerned this tube.")
+@tube_argument(is_required=False)
 @limit_option
 @json_option
 @database_options()
 def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
-    """List who did what by hand, the latest first; also with tubes that are gone."""
+    """List what operators did, newest first; dropped tubes included."""
     with database.connect() as connection:
         rows = admin.audit(connection, database.schema, name, and_some(limit))
     columns = {
@@ -160,17 +166,21 @@ _PREVIEW = 5
 
 @click.group()
 def park() -> None:
-    """Documents that could not be delivered: look at them, retry or drop them."""
+    """List, show, retry, or drop documents that failed."""
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say which keys, as `parking`."""
 
-    @click.option("--tube", "name", metavar="NAME", help="Only of this tube.")
-    @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
-    @click.option("--key", metavar="ID", help="Only this id; needs --tube.")
-    @click.option("--error", metavar="TEXT", help="Only those whose error holds this text, in any case.")
-    @click.option("--older-than", type=Duration(), help="Only those parked longer ago than, e.g., 2h.")
+    @tube_argument(is_required=False)
+    @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
+    @click.option("--key", metavar="ID", help="Only this id; requires TUBE.")
+    @click.option(
+        "--error", metavar="TEXT", help="Only documents whose error contains this text; case is ignored."
+    )
+    @click.option(
+        "--older-than", type=Duration(), help="Only documents parked longer ago than this, e.g. 2h."
+    )
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         chosen = Parking(*map(options.pop, ("name", "shard", "key", "error", "older_than")))
@@ -185,20 +195,20 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @database_options()
 def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
-    """List parked documents, with their errors."""
+    """List parked documents with their errors."""
     with database.connect() as connection:
         rows = admin.list_parked(connection, parking, database.schema, and_some(limit))
     print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown, limit=limit)
 
 
 @park.command()
-@tube_option
+@tube_argument()
 @click.option("--key", metavar="ID", required=True, help="The id.")
-@click.option("--shard", type=click.IntRange(min=0), help="Its shard, where several have the id.")
+@click.option("--shard", type=click.IntRange(min=0), help="Its shard, if several shards have the id.")
 @json_option
 @database_options()
 def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
-    """Show one parked document: its error in full, and what was sent, where that is kept (park_documents)."""
+    """Show a parked document: full error, and body if it was kept."""
     with database.connect() as connection:
         rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
         if not rows:
@@ -227,7 +237,7 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
 @yes_option
 @database_options()
 def retry(database: Database, parking: Parking, yes: bool) -> None:
-    """Touch parked documents, so that they are delivered or parked again."""
+    """Resend parked documents."""
     _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
 
 
@@ -236,7 +246,7 @@ def retry(database: Database, parking: Parking, yes: bool) -> None:
 @yes_option
 @database_options()
 def drop(database: Database, parking: Parking, yes: bool) -> None:
-    """Forget parked documents. The sink stays as it is until they are touched."""
+    """Discard parked documents; the sink does not change."""
     _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
 
 
@@ -250,7 +260,7 @@ def _act(
     yes: bool,
 ) -> None:
     if parking.tube is None:
-        raise UsageError("give --tube: whose parked documents are meant?")
+        raise UsageError("name the tube whose parked documents are meant: TUBE")
     with database.connect() as connection:
         seen = admin.see_parked(connection, parking, database.schema)
         count = seen.count

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import confirm, database_options, json_option, limit_option, lock_option, yes_option
+from pytube.cli.context import (
+    Renamed,
+    confirm,
+    database_options,
+    json_option,
+    limit_option,
+    lock_option,
+    yes_option,
+)
 from pytube.cli.output import (
     and_some,
     changing,
@@ -47,13 +55,13 @@ _NONE = "there are no outboxes; make one with: pytube outbox create NAME"
 
 @click.group()
 def outbox() -> None:
-    """Make, adopt, list and drop outboxes; retry what they have parked."""
+    """Create, adopt, list, and drop outboxes; retry parked records."""
 
 
 _PARTITIONS = click.option(
     "--partitions",
     type=int,
-    help="How many workers can share it at most (1). Changed on an outbox that is there.",
+    help="Number of partitions: the most workers that can share it. Changes an existing outbox. [default: 1]",
 )
 
 
@@ -63,14 +71,14 @@ _PARTITIONS = click.option(
 @click.option(
     "--value-type",
     type=click.Choice(["text", "bytea"]),
-    help="The type of its values, for good; for a new outbox text by default.",
+    help="Type of message values; can't be changed later. [default: text]",
 )
 @json_option
 @database_options(opens=Outboxes)
 def create(
     outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None, as_json: bool
 ) -> None:
-    """Make the outbox NAME with a table of its own, or change its partitions."""
+    """Create outbox NAME, or change its partitions."""
     before, now = outboxes.create(name, partitions, value_type)
     _print_change("created", before, now, as_json=as_json)
 
@@ -82,7 +90,7 @@ def create(
 @click.option(
     "--wake/--no-wake",
     default=None,
-    help="Give TABLE a trigger by which its writers wake a sleeping worker. Without it, workers poll.",
+    help="Add a trigger to TABLE with which writers wake a sleeping worker. Without it, workers poll.",
 )
 @lock_option
 @json_option
@@ -96,7 +104,7 @@ def adopt(
     wait: float,
     as_json: bool,
 ) -> None:
-    """Make the outbox NAME over TABLE (schema.table), which goharvest's writers may go on writing."""
+    """Create outbox NAME over TABLE, an existing goharvest table."""
     before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
     _print_change("adopted", before, now, as_json=as_json)
 
@@ -125,11 +133,11 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 @outbox.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also while records wait or are parked, which are lost then.")
+@click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
 @json_option
 @database_options(opens=Outboxes)
 def drop(outboxes: Outboxes, name: str, force: bool, as_json: bool) -> None:
-    """Drop the outbox NAME. Refused while records wait in its own table; an adopted table stays, as it is."""
+    """Drop outbox NAME; an adopted table stays as it is."""
     was = outboxes.drop(name, force=force)
     text = f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else "")
     tell(text, asdict(was) | {"done": "dropped"}, as_json=as_json)
@@ -164,9 +172,9 @@ def list_(outboxes: Outboxes, as_json: bool) -> None:
 @json_option
 @database_options()
 def status(database: Database, name: str | None, as_json: bool) -> None:
-    """What waits in each partition of NAME, or of all outboxes, and who leads it.
+    """Show backlog, lag, and leaders of outboxes.
 
-    Lag is the age of the oldest record that waits.
+    Lag is the age of the oldest queued record.
     """
     with closing(FleetWatcher([database], "pytube cli", "none")) as watcher:
         sample = watcher.sample()
@@ -197,9 +205,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 @click.argument("name")
 @database_options(opens=Outboxes)
 def acknowledge(outboxes: Outboxes, name: str) -> None:
-    """Answer for the messages of outbox NAME after its database lost commits, or may have: it is no longer
-    reported.
-    """
+    """Stop reporting lost commits of outbox NAME after you checked it."""
     reasons = outboxes.acknowledge(name)
     click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
 
@@ -213,9 +219,9 @@ def acknowledge(outboxes: Outboxes, name: str) -> None:
 @json_option
 @database_options(opens=Outboxes)
 def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
-    """List parked records of NAME, or of all outboxes, with their errors.
+    """List parked records with their errors.
 
-    A held key's later records wait behind the first one.
+    Later records of a held key wait behind its first one.
     """
     rows = outboxes.parked(name, and_some(limit))
     _print_parked(rows, as_json=as_json, limit=limit)
@@ -250,9 +256,9 @@ def _holds(row: dict[str, Any]) -> str:
 @outbox.command()
 @click.argument("name")
 @click.argument("ids", type=int, nargs=-1)
-@click.option("--topic", help="Only records for this topic.")
-@click.option("--key", help="Only records with this partition key, or else this key.")
-@click.option("--all", "everything", is_flag=True, help="All that is parked.")
+@click.option("--topic", help="Only records of this topic.")
+@click.option("--key", help="Only records with this partition key, or with this key if they have none.")
+@click.option("--all", "everything", is_flag=True, help="All parked records.")
 @json_option
 @database_options(opens=Outboxes)
 def retry(
@@ -264,9 +270,9 @@ def retry(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Have parked records of NAME sent again: those with the IDS, or as the options say.
+    """Resend parked records of NAME, by ID or by the options.
 
-    Of a held key all records go together, in order.
+    All records of a held key are resent together, in order.
     """
     chosen = bool(ids) or topic is not None or key is not None
     if chosen == everything:
@@ -280,22 +286,25 @@ def retry(
 
 @outbox.command()
 @click.argument("name")
-@click.option("--topic", required=True, help="The topic; `pytube outbox status` names those that rest.")
+@click.option("--topic", required=True, help="The topic; `pytube outbox status` lists resting topics.")
 @click.option(
+    "--drain",
     "--wait",
+    "wait",
+    cls=Renamed,
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds to wait until the leaders have done so.",
+    help="Seconds to wait for the leaders.",
 )
 @yes_option
 @json_option
 @database_options(opens=Outboxes)
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
-    """Park what waits in NAME for a topic that takes nothing; then it can be retried or discarded.
+    """Park the records of NAME for a topic that accepts nothing.
 
-    The leaders do it, which know what is on its way. Records that are written later are tried again: those of
-    the same keys may go first then, unless the outbox has on_poison = "hold".
+    The leaders park them, because they know which records are in flight. Records written later are sent,
+    possibly before parked records of the same key, unless the outbox has on_poison = "hold".
     """
     confirm(
         f"park the records of outbox {name} that wait for topic {topic}? They go by themselves once it takes "
@@ -315,14 +324,14 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
 @outbox.command()
 @click.argument("name")
 @click.argument("ids", type=int, nargs=-1)
-@click.option("--topic", help="All parked records for this topic.")
+@click.option("--topic", help="All parked records of this topic.")
 @yes_option
 @json_option
 @database_options(opens=Outboxes)
 def discard(
     outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete parked records of NAME: they are never sent. What waited behind them is sent again."""
+    """Delete parked records of NAME; they are never sent."""
     if bool(ids) == (topic is not None):
         raise UsageError("which records? Give ids, or --topic")
     if topic is not None:
@@ -353,33 +362,39 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @outbox.command()
 @click.argument("name")
-@click.option("--topic", help="The topic of the messages.  [default: NAME]")
+@click.option("--topic", help="Topic of the messages.  [default: NAME]")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
-    help="Records per second; 0: as many as go.  [default: 1000]",
+    help="Records per second; 0 means no limit.  [default: 1000]",
 )
 @click.option(
     "--transactions",
     type=click.FloatRange(min=0, min_open=True),
-    help="Transactions per second, in place of --rate or --batch.",
+    help="Transactions per second, instead of --rate or --batch.",
 )
-@click.option("--batch", type=click.IntRange(min=1), help="Records of a transaction.  [default: 10]")
+@click.option("--batch", type=click.IntRange(min=1), help="Records per transaction.  [default: 10]")
 @click.option(
     "--keys",
     type=click.IntRange(min=0),
     default=1000,
     show_default=True,
-    help="Different keys; 0: messages without a key.",
+    help="Number of different keys; 0 means messages without a key.",
 )
-@click.option("--size", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes of a value.")
 @click.option(
-    "--headers", type=click.IntRange(min=0), default=0, show_default=True, help="Headers of a message."
+    "--size", type=click.IntRange(min=0), default=100, show_default=True, help="Size of a value in bytes."
+)
+@click.option(
+    "--headers",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of headers per message.",
 )
 @click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds.  [default: until it is interrupted]",
+    help="Seconds to run.  [default: until interrupted]",
 )
 @json_option
 @database_options()
@@ -396,11 +411,11 @@ def pump(
     duration: float | None,
     as_json: bool,
 ) -> None:
-    """Write messages into the outbox NAME at a steady rate, to see how it and its consumers bear that.
+    """Load-test outbox NAME with messages at a steady rate.
 
-    The messages are real: workers deliver them, and consumers of the topic get them. Each value begins with
-    the running number of the record within its key. SIGINT and SIGTERM end it after the transaction under
-    way; the last line is the sum.
+    The messages are real: workers deliver them, and consumers of the topic receive them. Each value begins
+    with the number of the record within its key. SIGINT and SIGTERM end it after the current transaction;
+    the last line is the total.
     """
     records, pace = planned(rate, transactions, batch)
     load = Load(topic or name, keys, size, headers, records, pace)

@@ -20,7 +20,7 @@ from pytube.cli.context import (
     json_option,
     limit_option,
     partition_option,
-    tube_option,
+    tube_argument,
     yes_option,
 )
 from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list
@@ -48,18 +48,18 @@ _EVERY = 2**31 - 1
 
 @click.group()
 def pods() -> None:
-    """What waits in a tube: look at it, retry, step through, take away."""
+    """List, show, retry, step through, or discard queued pods."""
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say which pods, as `chosen`."""
 
-    @tube_option
+    @tube_argument()
     @partition_option
-    @click.option("--from", "first", type=int, metavar="SEQ", help="Only from this seq on.")
+    @click.option("--from", "first", type=int, metavar="SEQ", help="Only from this seq.")
     @click.option("--to", "last", type=int, metavar="SEQ", help="Only up to this seq.")
-    @click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
-    @click.option("--key", metavar="ID", help="Only those with this id. All pods of the range are looked at.")
+    @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
+    @click.option("--key", metavar="ID", help="Only pods with this id; scans all pods of the range.")
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         chosen = Pods(*map(options.pop, ("name", "partition", "first", "last", "shard", "key")))
@@ -74,17 +74,17 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @database_options()
 def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
-    """List pods in processing order: which keys, since when, and who has them in flight."""
+    """List queued pods in processing order."""
     with database.connect() as connection:
         rows = admin.list_pods(connection, chosen, database.schema, and_some(limit))
     print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown, limit=limit)
 
 
 @pods.command()
-@tube_option
+@tube_argument()
 @click.option("--seq", type=int, help="The pod.")
 @click.option("--key", metavar="ID", help="All pods with this id.")
-@click.option("--shard", type=click.IntRange(min=0), help="The shard of the key, where several have it.")
+@click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
 @json_option
 @database_options(configured=True)
 def show(
@@ -95,7 +95,7 @@ def show(
     shard: int | None,
     as_json: bool,
 ) -> None:
-    """Show pods, and their documents as they would be sent now, and as the sink has them."""
+    """Show pods with their documents at the source and at the sink."""
     if seq is None and key is None:
         raise UsageError("give --seq or --key: which pods are meant?")
     config = config_of(database, name)
@@ -116,7 +116,7 @@ def show(
 @yes_option
 @database_options()
 def retry(database: Database, chosen: Pods, yes: bool) -> None:
-    """Put pods back into the queue, behind the others. What is in flight is left alone, but for a --key."""
+    """Move pods to the end of the queue; skips pods in flight."""
     with database.connect() as connection:
         if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
             done = admin.retry_pods(connection, chosen, database.schema)
@@ -132,7 +132,7 @@ def retry(database: Database, chosen: Pods, yes: bool) -> None:
 @yes_option
 @database_options()
 def ack(database: Database, chosen: Pods, yes: bool) -> None:
-    """Take pods away as done, or one --key out of them: nothing is sent, and the sink stays as it is.
+    """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
@@ -143,15 +143,15 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
 
 
 @pods.command()
-@tube_option
+@tube_argument()
 @partition_option
-@click.option("--shard", type=click.IntRange(min=0), help="Only of this shard.")
-@click.option("--key", metavar="ID", help="Only of this id.")
+@click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
+@click.option("--key", metavar="ID", help="Only this id.")
 @database_options()
 def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
-    """Forget the failed attempts of keys that are to be sent again: they have all of them again, and at once.
+    """Reset attempt counts of failing keys and retry now.
 
-    A worker remembers those of what it has in flight until it is paused.
+    A worker keeps the counts of keys in flight until it is paused.
     """
     with database.connect() as connection:
         done = admin.reset_attempts(
@@ -161,13 +161,13 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
 
 
 @pods.command()
-@tube_option
-@click.option("--partition", type=click.IntRange(min=0), help="The partition, where the tube has several.")
+@tube_argument()
+@click.option("--partition", type=click.IntRange(min=0), help="The partition, if the tube has several.")
 @database_options(configured=True)
 def step(database: Database, name: str, partition: int | None) -> None:
-    """Go through a paused partition document by document, and ask before each.
+    """Step through a paused partition, asking before each document.
 
-    The partition's worker sends them, under its own term: one has to run, and the partition has to be paused.
+    The partition's worker sends them, so a worker must be running and the partition paused.
     """
     config = config_of(database, name)
     with database.connect() as connection:
@@ -194,9 +194,7 @@ def _wait_until_paused(connection: psycopg.Connection, schema: str, name: str, p
     found = [one for one in admin.pauses(connection, name, schema) if partition in (None, one.partition)]
     if not found:
         where = f"tube {name}" if partition is None else f"partition {partition} of tube {name}"
-        raise NotPaused(
-            f"{where} is not paused, so a worker delivers it; run `pytube pause --tube {name}` first"
-        )
+        raise NotPaused(f"{where} is not paused, so a worker delivers it; run `pytube pause {name}` first")
 
 
 def _keys(connection: psycopg.Connection, schema: str, chosen: Pods) -> Iterator[tuple[WaitingPod, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,80 +16,68 @@ import click
 from click.core import ParameterSource
 
 import pytube
+from pytube.cli.examples import show_examples
 
 if TYPE_CHECKING:
     from pytube.config import Config
     from pytube.logs import Format
 
-COMMANDS = {
-    "install": ("installation", "Install our SQL into the database, or bring it up to date."),
-    "upgrade": (
-        "installation",
-        "Run the migrations that are missing, and renew the functions; writers and workers may go on.",
-    ),
-    "uninstall": ("installation", "Take our SQL away, with all tubes."),
-    "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
-    "config": ("installation", "The configuration file."),
-    "tube": ("tube", "Make, attach, list and drop tubes."),
-    "plan": (
-        "document",
-        "Show what apply would do about the documents of the file, or about some of them.",
-    ),
-    "apply": ("document", "Have the database follow the documents of the file, or some of them."),
-    "document": ("document", "Documents that the file declares."),
-    "outbox": ("outbox", "Make, adopt, list and drop outboxes; retry what they have parked."),
-    "worker": (
-        "worker",
-        "Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.",
-    ),
-    "status": ("status", "What waits in each partition, who leads it, and how far behind it is."),
-    "web": ("web", "Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs."),
-    "top": ("status", "Watch tubes, partitions and workers on a terminal."),
-    "touch": (
-        "operators",
-        "Touch documents of TUBE by the ids of TABLE (schema.table), so that they are sent again.",
-    ),
-    "pods": ("pods", "What waits in a tube: look at it, retry, step through, take away."),
-    "park": ("operators", "Documents that could not be delivered: look at them, retry or drop them."),
-    "pause": (
-        "operators",
-        "Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.",
-    ),
-    "resume": (
-        "operators",
-        "End the pauses of a tube, also when a worker has stopped it; or those of one partition.",
-    ),
-    "audit": ("operators", "List who did what by hand, the latest first; also with tubes that are gone."),
-    "verify": ("verify", "Compare what the sink of a tube holds with the source."),
-    "wait": ("verify", "Wait until what was committed is at the sink."),
-    "explain": ("verify", "Tell where one key is now: in the tube, in flight, parked, at the sink."),
-    "backfill": (
-        "backfill",
-        "Touch every row of a table, at low priority; what the source lacks is swept from the sink.",
-    ),
-    "reindex": (
-        "reindex",
-        "Fill a new index while the old one stays live, compare it, and move the alias to it.",
-    ),
-    "sink": ("sink", "Check the sink of a tube, or count it as complete."),
-    "spark": ("spark", "Fan-outs, backfills and reconciliation by PySpark, on this machine."),
-    "demo": (
-        "worker",
-        "Show it all on this machine: servers, load, workers, one of them killed, and the proof.",
-    ),
+GROUPS = {
+    "Start": {
+        "demo": ("worker", "Demonstrate pytube here: servers, load, a killed worker, a check."),
+        "install": ("installation", "Install or upgrade pytube in the database."),
+        "plan": ("document", "Show what apply would change, without changing anything."),
+        "apply": ("document", "Make the database match the configuration file."),
+        "tube": ("tube", "Create, attach, list, and drop tubes."),
+        "document": ("document", "Show declared documents, or translate a PGSync schema."),
+        "config": ("installation", "Show the configuration."),
+        "upgrade": ("installation", "Upgrade pytube in the database; writers and workers can run."),
+        "uninstall": ("installation", "Remove pytube and all tubes from the database; roles stay."),
+    },
+    "Run": {
+        "worker": ("worker", "Deliver changes to sinks and messages to Kafka."),
+        "pause": ("operators", "Pause delivery of a tube or one partition."),
+        "resume": ("operators", "Resume a paused tube or partition, or one a worker stopped."),
+    },
+    "Look": {
+        "status": ("status", "Show backlog, lag, and leaders."),
+        "top": ("status", "Watch tubes, partitions, and workers on a terminal."),
+        "web": ("web", "Show the fleet in a browser."),
+        "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
+        "explain": ("verify", "Show whether a key is queued, in flight, parked, or delivered."),
+        "audit": ("operators", "List what operators did, newest first; dropped tubes included."),
+    },
+    "Act": {
+        "touch": ("operators", "Resend documents of TUBE by ids of TABLE."),
+        "pods": ("pods", "List, show, retry, step through, or discard queued pods."),
+        "park": ("operators", "List, show, retry, or drop documents that failed."),
+    },
+    "Data": {
+        "backfill": ("backfill", "Resend every row, then delete orphaned documents."),
+        "verify": ("verify", "Compare a tube's sink with the source."),
+        "wait": ("verify", "Wait until committed changes are at the sink."),
+        "reindex": ("reindex", "Build a new index while the old one serves, then switch."),
+        "sink": ("sink", "Check a tube's sink, or accept it as complete."),
+    },
+    "Outbox": {
+        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; retry parked records."),
+    },
+    "Spark": {
+        "spark": ("spark", "Run fan-outs, backfills, and reconciliation with PySpark."),
+    },
 }
-"""The module of each command in this package, and the first sentence of its help. `--help` and `--version`
-load no module: to import all takes half a second and more."""
+"""The commands by heading: the module of each in this package, and its summary. `--help` and `--version` load
+no module: to import all of them takes half a second and more."""
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 EXIT_CODES = """\b
 Exit codes:
   0  done
-  1  an error; doctor: something fails
-  2  the command, its arguments or the configuration are wrong, or the role lacks a right; nothing
-     was changed
+  1  differs, not well, or failed; an internal error asks for a report
+  2  usage, configuration, or permission error; nothing was changed
   3  Postgres or Kafka is not available
-  4  the SQL that is installed is not the one that this version needs
-  130, 143  a worker: ended at once by a second SIGINT or SIGTERM; others: interrupted
+  4  the installed SQL does not match this version
+  130, 143  interrupted by SIGINT or SIGTERM; a worker: by the second one
 """
 
 
@@ -131,11 +120,50 @@ class Later(click.Command):
         """The command itself."""
         command = getattr(importlib.import_module(f"pytube.cli.{self._module}"), str(self.name))
         assert isinstance(command, click.Command)
+        show_examples(str(self.name), command)
         return command
 
 
+_OF_THE_PROGRAM = {"--config": 1, "--log-level": 1, "--log-format": 1, "--debug": 0}
+_OF_COMMANDS = {"--dsn": 1, "--schema": 1, "--host": 1}
+"""Options, and how many values each takes, which may stand before or after the command."""
+
+
+def in_their_place(arguments: Sequence[str]) -> list[str]:
+    """The arguments with options of the program before the command, and options of commands behind it.
+
+    Nothing moves across `--`, behind which nothing is an option.
+    """
+    before: list[str] = []
+    middle: list[str] = []
+    behind: list[str] = []
+    rest = list(arguments)
+    is_called = False
+    while rest and rest[0] != "--":
+        name, has_value, _ = rest[0].partition("=")
+        known = _OF_THE_PROGRAM | ({} if is_called else _OF_COMMANDS)
+        if name not in known:
+            is_called = is_called or not name.startswith("-")
+            middle.append(rest.pop(0))
+            continue
+        count = 1 if has_value else 1 + known[name]
+        (before if name in _OF_THE_PROGRAM else behind).extend(rest[:count])
+        del rest[:count]
+    return [*before, *middle, *behind, *rest]
+
+
 class Program(click.Group):
-    """A group whose commands are loaded when they are called, and may raise errors of ours."""
+    """A group that loads a command when it is called, and turns errors into a sentence and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take shared options wherever they stand."""
+        return super().parse_args(ctx, in_their_place(args))
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by heading."""
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -190,27 +218,27 @@ def _explain(error: Exception, context: click.Context) -> tuple[str, int]:
     envvar="PYTUBE_CONFIG",
     show_default=True,
     show_envvar=True,
-    help="The configuration file.",
+    help="Configuration file.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Log this and above.",
+    help="Lowest level to log.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "human", "json"]),
     default="auto",
     show_default=True,
-    help="auto is human on a terminal, and json elsewhere. Logs go to stderr.",
+    help="Format of logs, which go to stderr; auto is human on a terminal and json elsewhere.",
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(pytube.__version__, prog_name="pytube")
 @click.pass_context
 def cli(context: click.Context, config_path: Path, log_level: str, log_format: Format, debug: bool) -> None:
-    """Keep copies of Postgres data equal to their source, and prove it."""
+    """Keep copies of Postgres data in sync with their source, and prove it."""
     from pytube import logs
 
     logs.configure(log_level, log_format)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.backfill import Job, run_backfills
-from pytube.cli.context import config_of, current_settings, database_options, json_option
+from pytube.cli.context import config_of, current_settings, database_options, json_option, tube_argument
 from pytube.cli.output import print_json, print_rows, tell
 from pytube.cli.verify import print_report
 from pytube.config import BackfillConfig, Config
@@ -32,7 +32,7 @@ _PATIENCE = click.option(
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds to wait for deliveries before a key that seems to differ is looked at again.",
+    help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
 Result = TypeVar("Result")
 
@@ -80,12 +80,12 @@ class _Target:
 
 
 def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--tube` and the options of a database, as `target`.
+    """Give a command the tube and the options of a database, as `target`.
 
     Several hosts are refused: which one would be the wrong question.
     """
 
-    @click.option("--tube", "tube", required=True, metavar="NAME", help="The tube.")
+    @tube_argument("tube")
     @database_options(several=True, configured=True)
     @functools.wraps(command)
     def wrapper(*arguments: Any, databases: Sequence[Database], tube: str, **options: Any) -> Any:
@@ -102,17 +102,17 @@ def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def reindex() -> None:
-    """Fill a new index while the old one stays live, compare it, and move the alias to it."""
+    """Build a new index while the old one serves, then switch."""
 
 
 @reindex.command()
-@click.option("--wait", is_flag=True, help="End only when workers have filled the new index.")
+@click.option("--wait", is_flag=True, help="Wait until workers have filled the new index.")
 @json_option
 @_of_tube
 def start(target: _Target, wait: bool, as_json: bool) -> None:
-    """Make a new index as it is configured now, have workers write to both, and fill the new one.
+    """Create and fill a new index; workers write to both.
 
-    The workers of the tube fill it by a backfill. Run it again after an interruption.
+    The tube's workers fill it with a backfill. Run it again after an interruption.
     """
     status = target.run(lambda job, _: job.start())
     _tell(target.tube, status, as_json=as_json)
@@ -125,7 +125,7 @@ def start(target: _Target, wait: bool, as_json: bool) -> None:
 @json_option
 @_of_tube
 def status(target: _Target, as_json: bool) -> None:
-    """Show how far a reindex is, and what to do next; exit code 1 if the sink does not answer."""
+    """Show a reindex's progress and the next step."""
     limit = target.config.tube(target.tube).sink.request_timeout
     found = target.run(lambda job, _: job.status_within(limit))
     if isinstance(found, Unanswered):
@@ -142,7 +142,7 @@ def status(target: _Target, as_json: bool) -> None:
 @json_option
 @_of_tube
 def compare(target: _Target, patience: float, as_json: bool) -> None:
-    """Compare the source with the new index, key by key; exit code 1 if they differ."""
+    """Compare source and new index; exits with 1 if they differ."""
 
     async def run(job: Reindex, reindexer: IndexReindexer) -> Report:
         return await target.compare(reindexer, (await job.filled()).state, patience)
@@ -157,8 +157,8 @@ def compare(target: _Target, patience: float, as_json: bool) -> None:
 
 
 @reindex.command()
-@click.option("--force", is_flag=True, help="Switch although the new index differs from the source.")
-@click.option("--back", is_flag=True, help="Move the alias to the old index again.")
+@click.option("--force", is_flag=True, help="Switch even if the new index differs from the source.")
+@click.option("--back", is_flag=True, help="Move the alias back to the old index.")
 @_PATIENCE
 @json_option
 @_of_tube
@@ -169,9 +169,10 @@ def switch(
     patience: float,
     as_json: bool,
 ) -> None:
-    """Compare, then move the alias to the new index in one step; exit code 1 if they differ.
+    """Compare, then move the alias to the new index atomically.
 
-    Workers go on writing to both until `finish`, so that `--back` finds the old index up to date.
+    Workers keep writing to both until `finish`, so `--back` finds the old index up to date. Exits with 1 if
+    the new index differs.
     """
 
     async def run(job: Reindex, reindexer: IndexReindexer) -> Report | None:
@@ -195,7 +196,7 @@ def switch(
     if refused:
         click.echo(
             "pytube: not switched, because the new index differs from the source; look at the keys, and at "
-            f"pytube park list --tube {target.tube}; --force switches all the same",
+            f"pytube park list {target.tube}; --force switches all the same",
             err=True,
         )
         click.get_current_context().exit(1)
@@ -205,12 +206,10 @@ def switch(
 
 
 @reindex.command()
-@click.option(
-    "--force", is_flag=True, help="Do not wait until tombstone_seconds have passed since the start."
-)
+@click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
 @_of_tube
 def finish(target: _Target, force: bool) -> None:
-    """Delete the old index, and write to the new one alone. There is no way back."""
+    """Delete the old index. This can't be undone."""
     target.run(lambda job, _: job.finish(force=force))
     click.echo("the old index is deleted; workers write to the new one alone")
 
@@ -218,7 +217,7 @@ def finish(target: _Target, force: bool) -> None:
 @reindex.command()
 @_of_tube
 def abandon(target: _Target) -> None:
-    """Delete the new index, and leave everything as it was before the start."""
+    """Delete the new index and keep the old one."""
     if target.run(lambda job, _: job.abandon()):
         click.echo("the new index is deleted; workers write to the old one alone")
     else:
@@ -277,4 +276,4 @@ _STEPS = {"filling": "status", "stopped": "start", "filled": "switch", "switched
 
 
 def _next(tube: str, step: str) -> str:
-    return f"pytube reindex {step} --tube {tube}"
+    return f"pytube reindex {step} {tube}"

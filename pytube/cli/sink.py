@@ -13,7 +13,7 @@ from dataclasses import asdict
 import click
 
 from pytube import admin
-from pytube.cli.context import database_options, json_option, tube_option
+from pytube.cli.context import database_options, json_option, tube_argument
 from pytube.cli.output import print_json, print_text
 from pytube.cli.program import Settings
 from pytube.config import SinkConfig
@@ -32,20 +32,19 @@ _COLORS = {"ok": "green", "failed": "red", "not judged": "yellow"}
 
 @click.group()
 def sink() -> None:
-    """Check the sink of a tube, or count it as complete."""
+    """Check a tube's sink, or accept it as complete."""
 
 
 @sink.command()
-@tube_option
-@click.option("--yes", is_flag=True, help="Send, although what the receiver takes can't be taken back.")
+@tube_argument()
+@click.option("--yes", is_flag=True, help="Send even to a receiver that can't undo it.")
 @json_option
 @click.pass_obj
 def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
-    """Run the conformance suite against the real sink of a tube, in a place of its own.
+    """Run the conformance suite against a tube's sink.
 
-    The place is another index, table, topic, file or key prefix. It is deleted afterwards, also when the
-    command is interrupted. No document of the tube is read or changed. Exit code 1 when a check fails, or
-    when something is left.
+    Uses a separate index, table, topic, file, or key prefix and deletes it afterwards, even if interrupted.
+    Reads and changes no document of the tube. Exits with 1 if a check fails or something remains.
     """
     configured = settings.config().tube(name).sink
     # Without its parts: the suite writes documents of any form.
@@ -92,12 +91,12 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 
 
 @sink.command()
-@tube_option
+@tube_argument()
 @database_options()
 def accept(database: Database, name: str) -> None:
-    """Count what the sink of a tube holds now as complete, although its earlier documents were lost.
+    """Accept a sink as complete although it lost documents.
 
-    `pytube verify` does so where it finds no difference, and a finished backfill of all tables, too.
+    A `pytube verify` that finds no difference does the same, and so does a finished backfill of all tables.
     """
     with database.connect() as connection:
         found = admin.accept_sink(connection, name, database.schema)

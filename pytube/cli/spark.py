@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import current_settings, database_options, json_option
+from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.output import print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -31,15 +31,22 @@ if TYPE_CHECKING:
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
-_TUBE = click.option("--tube", "tubes", multiple=True, required=True, metavar="NAME", help="One, or several.")
+_TUBE = click.option(
+    "--tube", "tubes", multiple=True, required=True, metavar="NAME", help="Tube; repeatable."
+)
 _JOB = click.option(
     "--job",
     "job_id",
     metavar="NAME",
-    help="What is run again under the same name writes only what is missing. Default: a new one.",
+    help="Name of the job; run again under the same name, it writes only the missing part. "
+    "[default: a new name]",
 )
 _OP = click.option(
-    "--op", type=click.Choice(list("IUDTB")), default="T", show_default=True, help="B: at low priority."
+    "--op",
+    type=click.Choice(list("IUDTB")),
+    default="T",
+    show_default=True,
+    help="Priority of the pods; B is low.",
 )
 
 _EVERY = 1.0
@@ -48,22 +55,22 @@ _EVERY = 1.0
 
 @click.group()
 def spark() -> None:
-    """Fan-outs, backfills and reconciliation by PySpark, on this machine."""
+    """Run fan-outs, backfills, and reconciliation with PySpark."""
 
 
 def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a database and those of a Spark session, which `session` starts."""
 
-    @click.option("--cores", default="*", show_default=True, metavar="N", help="Tasks at a time.")
+    @click.option("--cores", default="*", show_default=True, metavar="N", help="Number of parallel tasks.")
     @click.option(
         "--connections",
         "max_connections",
         type=click.IntRange(min=1),
         default=4,
         show_default=True,
-        help="To the database.",
+        help="Number of connections to the database.",
     )
-    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark.")
+    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
     @json_option
     @database_options()
     @functools.wraps(command)
@@ -77,13 +84,17 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @spark.command()
 @_TUBE
-@click.option("--input", "path", required=True, metavar="PATH", help="A file or folder, as Spark reads it.")
+@click.option(
+    "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
+)
 @click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", show_default=True)
 @click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
-@click.option("--shard", metavar="COLUMN|N", help="Default: that of the one table that is attached.")
+@click.option(
+    "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
+)
 @_OP
 @_JOB
-@click.option("--staged", is_flag=True, help="All at once, at the end.")
+@click.option("--staged", is_flag=True, help="Make all of them visible at once, at the end.")
 @_spark_options
 def touch(
     database: Database,
@@ -97,7 +108,7 @@ def touch(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Touch the ids that are in files."""
+    """Resend the ids in files."""
     of_spark = package()
     check_path(path)
     texts = () if has_numbers(database, tubes) else (key,)
@@ -119,7 +130,9 @@ def touch(
 @_TUBE
 @click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
 @click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Of the ids.")
+@click.option(
+    "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
+)
 @_OP
 @_JOB
 @_spark_options
@@ -131,7 +144,7 @@ def fanout(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Touch the ids that a query gives, several ranges of them at a time."""
+    """Resend the ids of a query, several ranges in parallel."""
     of_spark = package()
     has_numbers(database, tubes)  # that is: they are there
     with showing_progress(database, options["job_id"], as_json=as_json):
@@ -140,14 +153,14 @@ def fanout(
 
 
 @spark.command()
-@click.option("--tube", required=True, metavar="NAME", help="The tube.")
+@tube_argument("tube")
 @click.option("--table", required=True, metavar="NAME", help="schema.table")
-@click.option("--order-col", metavar="COLUMN", help="Touch in about this order; default: the ids'.")
+@click.option("--order-col", metavar="COLUMN", help="Resend in roughly this order. [default: the id column]")
 @click.option("--ranges", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
-@click.option("--supersede", is_flag=True, help="End the one that is under way for the table.")
+@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
 @_spark_options
 def backfill(
     database: Database,
@@ -157,9 +170,9 @@ def backfill(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Backfill a table, several ranges of it at a time; one that was interrupted goes on.
+    """Backfill a table, several ranges in parallel; resumable.
 
-    `pytube backfill status`, `pause` and `cancel` know it like any other.
+    `pytube backfill status`, `pause`, and `cancel` work on it.
     """
     of_spark = package()
     has_numbers(database, [tube])
@@ -183,28 +196,36 @@ def backfill(
 
 
 @spark.command()
-@click.option("--source", "table", required=True, metavar="TABLE", help="schema.table, what is true.")
-@click.option("--sink", "path", required=True, metavar="PATH", help="What the sink has: a file or folder.")
+@click.option("--source", "table", required=True, metavar="TABLE", help="Source table, as schema.table.")
+@click.option(
+    "--sink", "path", required=True, metavar="PATH", help="The sink's content: a file or directory."
+)
 @click.option(
     "--format",
     "kind",
     type=click.Choice([*_FORMATS, "jsonl"]),
-    help="jsonl: what our sink has written. Default: json, or jsonl if the first line is of our sink.",
+    help="jsonl is the output of pytube's jsonl sink. [default: detected from the first line]",
 )
 @click.option(
-    "--sink-tube", metavar="NAME", help="Of jsonl: the tube. Default: that of --tube, or the only one."
+    "--sink-tube", metavar="NAME", help="For jsonl: the tube. [default: that of --tube, or the only one]"
 )
 @click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
-@click.option("--columns", metavar="A,B", help="To compare; default: those that both have.")
-@click.option("--shard", metavar="COLUMN|N", help="Default: that of the one table that is attached.")
+@click.option("--columns", metavar="A,B", help="Columns to compare. [default: the columns both have]")
+@click.option(
+    "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
+)
 @click.option(
     "--keys",
     "key_type",
     type=click.Choice([kind.value for kind in KeyType]),
-    help="What the ids are; default: what those of the tube are, or of the table.",
+    help="Type of the ids. [default: that of the tube or the table]",
 )
 @click.option(
-    "--tube", "tubes", multiple=True, metavar="NAME", help="Touch what differs; default: only tell."
+    "--tube",
+    "tubes",
+    multiple=True,
+    metavar="NAME",
+    help="Resend differences through this tube. [default: only report them]",
 )
 @_JOB
 @_spark_options
@@ -224,9 +245,9 @@ def reconcile(
     max_connections: int,
     as_json: bool,
 ) -> None:
-    """Compare a table with what a sink has, and touch what differs.
+    """Compare a table with a sink's content; resend differences.
 
-    Exit code 1 when something differs and nothing is touched.
+    Exits with 1 if something differs and --tube is not given.
     """
     of_spark = package()
     check_path(path)
@@ -270,7 +291,7 @@ def reconcile(
 @json_option
 @database_options()
 def jobs(database: Database, as_json: bool) -> None:
-    """Show fan-outs and backfills that are written in units, the newest first."""
+    """Show Spark jobs, newest first."""
     with database.connect() as connection:
         rows = all_jobs(connection, database.schema)
     columns = {
@@ -357,7 +378,7 @@ def check_whole(tubes: Iterable[str | None]) -> None:
         if name is not None and name in configured and configured[name].sink.parts is not None:
             raise UsageError(
                 f"tube {name!r} splits its documents (key `parts` of its sink), and Spark compares rows with "
-                f"whole documents; use `pytube verify --tube {name}`"
+                f"whole documents; use `pytube verify {name}`"
             )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import pytube
-from pytube.cli.context import database_options, json_option
+from pytube.cli.context import database_options, json_option, tube_argument
 from pytube.cli.output import (
     changing,
     heading_line,
@@ -89,29 +89,29 @@ _NO_WORKER = "no worker is there; start one with: pytube worker"
 
 
 @click.command()
-@click.option("--tube", "name", metavar="NAME", help="Only this tube.")
+@tube_argument(is_required=False)
 @click.option(
     "--watch",
     is_flag=True,
-    help="Refresh until interrupted; without a terminal, or with --json, print lines.",
+    help="Refresh until interrupted; prints lines without a terminal or with --json.",
 )
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds between two readings; more where a reading takes the database long.",
+    help="Seconds between readings; longer if a reading is slow.",
 )
 @click.option(
     "--prometheus",
     is_flag=True,
-    help="Print metrics of the fleet in the text format of Prometheus, for a textfile collector.",
+    help="Print fleet metrics in Prometheus text format, for a textfile collector.",
 )
 @click.option(
     "--fleet",
     "fleet_view",
     is_flag=True,
-    help="Show the workers in place of the partitions: what each leads, and what does not fit together.",
+    help="Show workers instead of partitions: what each leads, and conflicts.",
 )
 @json_option
 @database_options(several=True)
@@ -124,16 +124,18 @@ def status(
     fleet_view: bool,
     as_json: bool,
 ) -> None:
-    """What waits in each partition, who leads it, and how far behind it is.
+    """Show backlog, lag, and leaders.
 
-    Lag is the age of the oldest touch that waits. A lost partition has a leader that renews its term no more.
-    --json tells more, of tubes only, as do the lines of --watch; pytube outbox status --json is for outboxes.
-    Of several hosts all are read, unless --host names one; the exit code is 3 when one of them is down.
+    Lag is the age of the oldest queued touch. `lost` means that the leader stopped renewing its term.
+    --json has more detail, for tubes only, as have the lines of --watch; for outboxes, use `pytube outbox
+    status --json`. Reads all configured hosts unless --host names one; exits with 3 if one of them is down.
     """
     if prometheus and (watch or as_json):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
     if fleet_view and (prometheus or watch or name is not None):
-        raise UsageError("--fleet prints all workers once; leave --prometheus, --watch and --tube out")
+        raise UsageError(
+            "--fleet prints all workers once; it can't be combined with --prometheus, --watch, or TUBE"
+        )
     if prometheus:
         click.echo(exposition([_measure(database).of(name) for database in databases]), nl=False)
         return
@@ -372,13 +374,13 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
     type=click.FloatRange(min=0.2),
     default=1.0,
     show_default=True,
-    help="Seconds between two samples.",
+    help="Seconds between samples.",
 )
 @database_options(several=True)
 def top(databases: Sequence[Database], interval: float) -> None:
-    """Watch tubes, partitions and workers on a terminal.
+    """Watch tubes, partitions, and workers on a terminal.
 
-    The last line names the keys. Needs the role tube_monitor.
+    The last line lists the keys. Requires the role tube_monitor.
     """
     if find_spec("textual") is None:
         raise UsageError(f"pytube top needs the package textual: {how_to_install('top')}")

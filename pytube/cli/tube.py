@@ -16,7 +16,7 @@ from pytube.tubes.attachments import changes
 
 @click.group()
 def tube() -> None:
-    """Make, attach, list and drop tubes."""
+    """Create, attach, list, and drop tubes."""
 
 
 @tube.command()
@@ -24,17 +24,18 @@ def tube() -> None:
 @click.option(
     "--partitions",
     type=int,
-    help="How many workers can share it at most (1). Changed on a tube that is there.",
+    help="Number of partitions: the most workers that can share the tube. Changes an existing "
+    "tube. [default: 1]",
 )
-@click.option("--predicate", metavar="SQL", help="Which rows belong to it; '' removes it.")
+@click.option("--predicate", metavar="SQL", help="SQL condition that a row must meet; '' removes it.")
 @click.option(
     "--keys",
     type=click.Choice([keys.value for keys in KeyType]),
-    help="The type of its ids, for good; bigint also for smaller integers, and for a new tube by default.",
+    help="Type of the ids; can't be changed later. bigint includes smaller integers. [default: bigint]",
 )
 @database_options(opens=Tubes)
 def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
-    """Make the tube NAME, or change it; what is not given stays."""
+    """Create tube NAME, or update only the given options."""
     before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
     click.echo(_creation(name, before, now))
 
@@ -54,11 +55,14 @@ def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
 @tube.command()
 @click.argument("name")
 @click.option(
-    "--epoch", type=click.IntRange(0, 2**31 - 2), required=True, help="The highest that the sink holds."
+    "--epoch",
+    type=click.IntRange(0, 2**31 - 2),
+    required=True,
+    help="Highest epoch at the sink, from the event `sink_ahead`.",
 )
 @database_options(opens=Tubes)
 def rebase(tubes: Tubes, name: str, epoch: int) -> None:
-    """Let the terms of tube NAME go on above EPOCH, after a restore: the worker says when to."""
+    """Raise epochs of tube NAME above EPOCH after a restore."""
     issued = tubes.rebase(name, epoch)
     click.echo(f"the terms of tube {name} go on above epoch {issued}")
 
@@ -67,9 +71,10 @@ def rebase(tubes: Tubes, name: str, epoch: int) -> None:
 @click.argument("name")
 @database_options(opens=Tubes)
 def acknowledge(tubes: Tubes, name: str) -> None:
-    """Answer for the copy of tube NAME, which is to be verified: it is no longer reported.
+    """Stop reporting that tube NAME must be verified.
 
-    A full `pytube verify` that finds nothing ends the report by itself, and so does a backfill of all tables.
+    A full `pytube verify` that finds no difference, or a backfill of all tables, ends the report
+    automatically.
     """
     reasons = tubes.acknowledge(name)
     click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
@@ -80,11 +85,11 @@ def acknowledge(tubes: Tubes, name: str) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also while tables are attached, pods wait or documents are parked, which are lost then.",
+    help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
 )
 @database_options(opens=Tubes)
 def drop(tubes: Tubes, name: str, force: bool) -> None:
-    """Drop the tube NAME. Refused while tables are attached, pods wait in it, or documents are parked."""
+    """Drop tube NAME."""
     tubes.drop(name, force=force)
     click.echo(f"tube {name} is dropped")
 
@@ -95,39 +100,39 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
 @click.option(
     "--shard",
     type=int,
-    help="The table's shard, or the first of them. For a new one the number that its schema ends in, else 0.",
+    help="First shard of the table. [default for a new table: the number its schema ends in, else 0]",
 )
 @click.option(
     "--shards",
     type=int,
-    help="Spread its ids over so many shards. For a new one 1; with --id-col, as many as the root table of "
-    "the shard has. To go back: 1.",
+    help="Spread the ids over this many shards. [default for a new table: 1, or with --id-col as "
+    "many as the root table]",
 )
 @click.option(
     "--id-col",
     metavar="COLUMN",
-    help="The column of the ids; of a related table, the one that holds ids of the root table. "
-    "For a new one id where it is a key, else the primary key of one column.",
+    help="Column of the ids; for a related table, the column with ids of the root table. [default"
+    " for a new table: id if it is a key, else the primary key]",
 )
 @click.option(
     "--columns",
     metavar="COLUMN,…",
-    help="An UPDATE that changes none of these makes no touch. For a new one each one does. To go back: ''.",
+    help="Capture only UPDATEs that change these columns; '' means all. [default for a new table: all]",
 )
 @click.option(
     "--replica/--no-replica",
     default=None,
-    help="Touch rows that logical replication writes here, too. Not for a new one.",
+    help="Also capture rows that logical replication writes here. [default for a new table: no]",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Also if each row gets a document under another key, as with other shards. Run a backfill then.",
+    help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
 @database_options(opens=Tubes)
 def attach(tubes: Tubes, name: str, table: str, columns: str | None, wait: float, **options: Any) -> None:
-    """Attach TABLE (schema.table) to tube NAME, or change how it is attached; what is not given stays."""
+    """Attach TABLE to tube NAME, or change how it is attached."""
     names = None if columns is None else _names(columns)
     result = tubes.attach(name, table, columns=names, limit=wait, **options)
     click.echo(_attaching(name, table, result))
@@ -147,7 +152,7 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
     said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
     if (was.shard, was.shards, was.id_col) == (now.shard, now.shards, now.id_col):
         return said
-    words = f"--tube {shlex.quote(name)} --table {shlex.quote(table)}"
+    words = f"{shlex.quote(name)} --table {shlex.quote(table)}"
     return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
 
 
@@ -157,12 +162,12 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also while other tables are related to it: the first of them becomes the root table then.",
+    help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option
 @database_options(opens=Tubes)
 def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
-    """Detach TABLE from tube NAME. Refused while other tables are related to it."""
+    """Detach TABLE from tube NAME."""
     was_attached = tubes.detach(name, table, force=force, limit=wait)
     click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option, tube_option
+from pytube.cli.context import config_of, database_options, json_option, tube_argument
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -24,21 +24,23 @@ _Answer = TypeVar("_Answer")
 
 
 @click.command()
-@tube_option
+@tube_argument()
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this root table; repeatable.")
-@click.option("--sample", metavar="N|P%", help="Compare only so many keys of each table, or such a part.")
-@click.option("--repair", is_flag=True, help="Touch the keys that differ, so that workers deliver them.")
+@click.option(
+    "--sample", metavar="N|P%", help="Compare only this many keys, or this percentage of keys, of each table."
+)
+@click.option("--repair", is_flag=True, help="Resend the keys that differ.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds to wait for deliveries before a key that seems to differ is looked at again.",
+    help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file that keeps where an interrupted run stopped.  [default: .pytube-verify-NAME.json]",
+    help="File with the position of an interrupted run.  [default: .pytube-verify-NAME.json]",
 )
 @json_option
 @database_options(configured=True)
@@ -52,10 +54,10 @@ def verify(
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare what the sink of a tube holds with the source.
+    """Compare a tube's sink with the source.
 
-    Keys that are on their way are looked at again once they are delivered. Exits with 1 if any key differs,
-    or if that could not be told. An interrupted run goes on when it is started again.
+    Rechecks keys in flight after they are delivered. Exits with 1 if keys differ or could not be checked.
+    An interrupted run continues when you start it again.
     """
     from pytube.verify.run import Sample
     from pytube.verify.run import verify as run
@@ -79,12 +81,12 @@ def verify(
         if report.parked:
             click.echo(
                 f"{report.parked} of them {is_or_are(report.parked)} parked: "
-                f"`pytube park list --tube {name}` shows why"
+                f"`pytube park list {name}` shows why"
             )
         if report.touched:
             click.echo(
                 f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
-                f"wait for the delivery with: pytube wait --tube {name}"
+                f"wait for the delivery with: pytube wait {name}"
             )
     click.get_current_context().exit(0 if report.is_equal else 1)
 
@@ -102,20 +104,22 @@ def print_report(report: Report) -> None:
 
 
 @click.command()
-@click.option("--tube", "names", multiple=True, required=True, metavar="NAME", help="A tube; repeatable.")
-@click.option("--now", is_flag=True, help="Wait for all that is committed now; the default.")
+@tube_argument("names", several=True)
+@click.option("--now", is_flag=True, help="Wait for everything committed so far (the default).")
 @click.option(
-    "--seq", type=click.IntRange(min=0), help="Wait for all touches up to this seq, committed yet or not."
+    "--seq",
+    type=click.IntRange(min=0),
+    help="Wait for all touches up to this seq, including uncommitted ones.",
 )
-@click.option("--lsn", metavar="LSN", help="Wait for all that commits before this position of the WAL.")
+@click.option("--lsn", metavar="LSN", help="Wait for all commits before this WAL position.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds to wait at most.",
+    help="Maximum seconds to wait.",
 )
-@click.option("--ignore-parked", is_flag=True, help="Succeed although keys are parked, and not at the sink.")
+@click.option("--ignore-parked", is_flag=True, help="Succeed even if keys are parked.")
 @json_option
 @database_options()
 def wait(
@@ -128,9 +132,9 @@ def wait(
     ignore_parked: bool,
     as_json: bool,
 ) -> None:
-    """Wait until what was committed is at the sink.
+    """Wait until committed changes are at the sink.
 
-    Exits with 1 after the timeout, and if keys are parked.
+    Exits with 1 after the timeout, or if keys are parked.
     """
     from pytube.delivered import wait_async
     from pytube.errors import UsageError
@@ -159,10 +163,10 @@ def wait(
 
 
 @click.command()
-@tube_option
-@click.option("--key", required=True, metavar="ID", help="The id of the row.")
-@click.option("--shard", type=int, help="The key's shard; by default that of the only root table.")
-@click.option("--table", metavar="TABLE", help="The key's root table, in place of the shard.")
+@tube_argument()
+@click.option("--key", required=True, metavar="ID", help="Id of the row.")
+@click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
+@click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
 @json_option
 @database_options(configured=True)
 def explain(
@@ -173,9 +177,9 @@ def explain(
     table: str | None,
     as_json: bool,
 ) -> None:
-    """Tell where one key is now: in the tube, in flight, parked, at the sink.
+    """Show whether a key is queued, in flight, parked, or delivered.
 
-    And, if the sink holds something else than the source, why, and what to do.
+    If the sink holds something other than the source, also shows why, and what to do.
     """
     from pytube.verify.explain import explain as run
 

@@ -36,37 +36,39 @@ _CONNECTIONS = 64
     default="127.0.0.1:8095",
     show_default=True,
     metavar="ADDRESS:PORT",
-    help="Where to listen; port 0 takes any that is free.",
+    help="Address to listen on; port 0 picks a free port.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help=f"A file with the token that opens the pages, and lets those who give it act; or {_VARIABLE}. "
-    "Without a token all is read-only.",
+    help=f"File with the token that opens the pages and allows actions; or set {_VARIABLE}. "
+    "Without a token, the pages are read-only.",
 )
 @click.option(
-    "--allow-remote", is_flag=True, help="Listen at an address that others can reach; needs a token."
+    "--allow-remote",
+    is_flag=True,
+    help="Listen on an address that other machines can reach; requires a token.",
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers reach this server, beside the address; repeatable.",
+    help="Additional host name of this server; repeatable.",
 )
 @click.option(
     "--interval",
     type=click.FloatRange(min=1, max=3600),
     default=5,
     show_default=True,
-    help="Seconds between two samples.",
+    help="Seconds between samples.",
 )
 @click.option(
     "--hours",
     type=click.FloatRange(min=0.1, max=48),
     default=6,
     show_default=True,
-    help="How long samples are kept, in memory.",
+    help="Hours of samples to keep in memory.",
 )
 @database_options(several=True, configured=True)
 @click.pass_obj
@@ -80,10 +82,10 @@ def web(
     interval: float,
     hours: float,
 ) -> None:
-    """Show the fleet as pages for a browser: tubes, partitions, parked documents, graphs.
+    """Show the fleet in a browser.
 
-    Everybody on this machine can read them, unless there is a token: then only its holders can, and they
-    may pause, resume, retry and drop.
+    Without a token, every user of this machine can read the pages. With a token, only its holders can, and
+    they may also pause, resume, retry, and drop.
     """
     _need_packages()
     address, port = _address(listen)

@@ -24,31 +24,30 @@ GARBAGE_THRESHOLD = 100_000
     "tubes",
     multiple=True,
     metavar="NAME",
-    help="Serve this tube; repeatable. Default without --outbox: all configured.",
+    help="Serve this tube; repeatable. [default without --outbox: all configured]",
 )
 @click.option(
     "--outbox",
     "outboxes",
     multiple=True,
     metavar="NAME",
-    help="Serve this outbox; repeatable. Default without --tube: all configured.",
+    help="Serve this outbox; repeatable. [default without --tube: all configured]",
 )
 @click.option(
     "--all",
     "takes_up",
     is_flag=True,
-    help="Serve each configured tube from its creation until it is dropped; it need not exist yet.",
+    help="Serve each configured tube from its creation until it is dropped.",
 )
-@click.option("--watch", is_flag=True, help="Take the file up whenever it has changed, as at SIGHUP.")
+@click.option("--watch", is_flag=True, help="Reread the file whenever it changes, as on SIGHUP.")
 @click.pass_obj
 def worker(
     settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool, watch: bool
 ) -> None:
-    """Serve tubes and outboxes: bring what was touched to the sinks, and messages to Kafka.
+    """Deliver changes to sinks and messages to Kafka.
 
-    SIGTERM and SIGINT end it in order: what is in flight is finished, the rest given back. A
-    second one ends it at once, which loses nothing either. At SIGHUP it reads the file again: only
-    the tubes and outboxes that have changed begin again.
+    SIGTERM and SIGINT stop it after it finishes the documents in flight; a second one stops it immediately,
+    and loses nothing either. SIGHUP rereads the file and restarts only the tubes and outboxes that changed.
     """
 
     def load() -> Config:
@@ -105,41 +104,41 @@ def _with_documents(
     type=click.Choice(["embedded", "real"]),
     default="embedded",
     show_default=True,
-    help="The broker: librdkafka's own for tests, or Apache Kafka.",
+    help="Broker: librdkafka's mock, or a real Apache Kafka.",
 )
 @click.option(
     "--election",
     type=click.Choice(["neli", "lease"]),
     default="neli",
     show_default=True,
-    help="How workers agree on who leads; lease needs no broker.",
+    help="How workers elect leaders; lease needs no broker.",
 )
 @click.option(
     "--sink",
     type=click.Choice(["jsonl", "opensearch", "redis", "kafka", "postgres"]),
     default="jsonl",
     show_default=True,
-    help="Where the copy is: a file, or a real server, which is started, too. kafka means a real broker.",
+    help="Where the copy goes: a file, or a real server that the demo starts. kafka implies a real broker.",
 )
 @click.option(
     "--outbox",
     is_flag=True,
-    help="Show an outbox in place of a tube: messages for Kafka, checked by a consumer.",
+    help="Demonstrate an outbox instead of a tube: messages for Kafka, checked by a consumer.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=30,
     show_default=True,
-    help="How long there is load.",
+    help="Seconds of load.",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where servers and logs go; emptied first.  [default: .demo]",
+    help="Directory for servers and logs; emptied first.  [default: .demo]",
 )
 def demo(**options: Any) -> None:
-    """Show it all on this machine: servers, load, workers, one of them killed, and the proof."""
+    """Demonstrate pytube here: servers, load, a killed worker, a check."""
     # Imported late: it needs packages that nothing else does.
     from pytube.demo import main
 

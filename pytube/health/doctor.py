@@ -207,7 +207,7 @@ def _missing(tube: str, missing: str) -> tuple[str, str]:
     """A finding, and what to do."""
     return (
         f"{missing}; a worker makes it for a tube that is new, or is filled again",
-        f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start --tube {tube}",
+        f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start {tube}",
     )
 
 

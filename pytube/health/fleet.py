@@ -336,13 +336,13 @@ class Unverified:
                 "tell those who read its topics: messages may be of transactions that never were, and some "
                 f"may come again; then: pytube outbox acknowledge {self.tube}"
             )
-        repair = f"pytube verify --tube {self.tube} --repair"
+        repair = f"pytube verify {self.tube} --repair"
         if self.cause == "sample":  # so it can be read
-            return f"{repair}; then until it finds nothing: pytube verify --tube {self.tube}"
-        fill = f"if the sink can't be read: pytube backfill start --tube {self.tube} --wait"
+            return f"{repair}; then until it finds nothing: pytube verify {self.tube}"
+        fill = f"if the sink can't be read: pytube backfill start {self.tube} --wait"
         if self.is_certain:
-            return f"{repair}; then until it finds nothing: pytube verify --tube {self.tube}; {fill}"
-        return f"verify now: pytube verify --tube {self.tube}; {fill}"
+            return f"{repair}; then until it finds nothing: pytube verify {self.tube}; {fill}"
+        return f"verify now: pytube verify {self.tube}; {fill}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ def _after_outage(what: str, row: Partition) -> str:
     if row.kind == "outbox":
         return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
     if what == "sink" and row.sink_emptied_for is not None:
-        return f"the sink has lost its documents: pytube backfill start --tube {row.name} fills it again"
+        return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
             "do what the reason says: as a rule a GRANT, or a query to be corrected in the configuration, "
@@ -271,7 +271,7 @@ def _after_outage(what: str, row: Partition) -> str:
         )
     return (
         "bring the sink up, or correct what the reason names; after a change of the configuration restart "
-        f"the workers; to try the sink: pytube sink check --tube {row.name}"
+        f"the workers; to try the sink: pytube sink check {row.name}"
     )
 
 
@@ -314,9 +314,9 @@ def _of_queue(
             Level.FAIL,
             f"documents of {name}",
             f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
-            f"pytube backfill start --tube {name} fills it again (with --supersede where a backfill is under "
+            f"pytube backfill start {name} fills it again (with --supersede where a backfill is under "
             "way that began before); if it may be complete all the same: "
-            f"pytube verify --tube {name}",
+            f"pytube verify {name}",
             host,
             name,
         )
@@ -335,9 +335,7 @@ def _of_queue(
         )
         if kind == "tube":
             what = say_count(count, "document")
-            remedy = (
-                f"pytube park list --tube {name} shows why; mend that, then: pytube park retry --tube {name}"
-            )
+            remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
         yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited)
@@ -369,7 +367,7 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
         subject = f"{name_partitions(some)} of {name}" if some else f"{kind} {name}"
         if pause == "operator":
             end = "until it is resumed" if until is None else f"until {until}"
-            finding, remedy = f"paused {end}: {reason}", f"pytube resume --tube {name}"
+            finding, remedy = f"paused {end}: {reason}", f"pytube resume {name}"
             yield Trouble(Level.WARN, subject, finding, remedy, host, name, some)
         else:
             finding = f"stopped, by {reason}"
@@ -379,10 +377,10 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
 def _after_stop(pause: str, name: str) -> str:
     if pause == "park_limit":
         return (
-            f"mend the cause, retry or drop what is parked (pytube park list --tube {name}), then: "
-            f"pytube resume --tube {name}"
+            f"mend the cause, retry or drop what is parked (pytube park list {name}), then: "
+            f"pytube resume {name}"
         )
-    return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume --tube {name}"
+    return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
 
 
 def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:

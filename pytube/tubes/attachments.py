@@ -175,7 +175,7 @@ class Place:
         heirs = f", and {self.related[0].name} would become the root table" if moved and self.related else ""
         raise KeysWouldChange(
             f"{self.table} is not changed ({change}): each of its rows would have a document under another "
-            f"key{heirs}; give --force, and then run `pytube backfill start --tube {shlex.quote(self.tube)} "
+            f"key{heirs}; give --force, and then run `pytube backfill start {shlex.quote(self.tube)} "
             f"--table {shlex.quote(self.table)}`, which writes the documents under the new keys and deletes "
             f"the others by its sweep{self._left(was.manner, manner)}"
         )

@@ -104,7 +104,7 @@ def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -
     holders = _holders(connection, table) or "somebody who has just finished"
     return LockBusy(
         f"{name} could not be locked within {limit:g} s, so nothing was changed; it is held by "
-        f"{holders}; end that, or wait longer with --wait"
+        f"{holders}; end that, or wait longer with --lock-timeout"
     )
 
 

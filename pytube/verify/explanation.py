@@ -179,9 +179,7 @@ class Explanation:
             )
             said += [self._of_mark(pod) for pod in self.pods if pod.marked_by is not None][:1]
         if not self.all_pods_seen:
-            command = (
-                f"pytube pods list --tube {self.tube} --shard {self.shard} --key {shlex.quote(str(self.id))}"
-            )
+            command = f"pytube pods list {self.tube} --shard {self.shard} --key {shlex.quote(str(self.id))}"
             said.insert(
                 0,
                 f"Only the first {self.looked_at} pods of partition {self.partition} were looked at: "
@@ -205,7 +203,7 @@ class Explanation:
                 said.append(
                     f"In {one.companion}, {say_count(one.parked, 'changed link')} of relations "
                     f"{is_or_are(one.parked)} parked, and may lead to this key "
-                    f"(`pytube park list --tube {shlex.quote(one.companion)}`)."
+                    f"(`pytube park list {shlex.quote(one.companion)}`)."
                 )
         return said
 
@@ -235,7 +233,7 @@ class Explanation:
         until = "until it is resumed"
         if self.pause.until is not None:
             until = f"until {self.pause.until:%Y-%m-%d %H:%M:%S%z}"
-        command = f"pytube resume --tube {self.tube}"
+        command = f"pytube resume {self.tube}"
         return [f"Partition {self.partition} is paused {until}, {self.pause.reason} (`{command}`)."]
 
     def _of_failure(self) -> list[str]:
@@ -305,7 +303,7 @@ class Explanation:
         if self.parked is not None:
             return (
                 ", because the key is parked: mend what the error says, then retry it "
-                f"(`pytube park retry --tube {self.tube}`)."
+                f"(`pytube park retry {self.tube}`)."
             )
         if self.pods:
             pause = " and its partition is paused" if self.pause is not None else ""
@@ -316,7 +314,7 @@ class Explanation:
         if not self.all_pods_seen:
             return "; whether the change is on its way is not known, as not all pods were looked at."
         return (
-            f", and nothing is on its way: touch the key (`pytube verify --tube {self.tube} --repair` "
+            f", and nothing is on its way: touch the key (`pytube verify {self.tube} --repair` "
             "touches all that differ). A change that made no touch is one cause: triggers disabled, or a "
             "table that the query joins and that is not attached."
         )

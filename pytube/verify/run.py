@@ -143,7 +143,7 @@ async def verify(
         if (why := why_no_read(sink)) is not None:
             raise UsageError(
                 f"the sink of tube {tube!r} can't be compared: {why}; "
-                f"to have all sent again: pytube backfill start --tube {tube}"
+                f"to have all sent again: pytube backfill start {tube}"
             )
         roots = await source.roots()
         await _check(source, repair=repair)
@@ -282,8 +282,7 @@ class _Writer:
                 row = await cursor.fetchone()
         except psycopg.Error as error:
             return (
-                f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept --tube "
-                f"{self._tube}`"
+                f"the sink still counts as emptied ({describe(error)}); run `pytube sink accept {self._tube}`"
             )
         if row != (False,):
             return "the sink was found emptied again meanwhile; compare it again"

@@ -401,10 +401,7 @@ class SharedSink:
             self._is_missing = missing is not None
             if missing is None:
                 return True
-            reason = (
-                f"{missing}, and there was one: restore it, or run "
-                f"`pytube backfill start --tube {self._tube}`"
-            )
+            reason = f"{missing}, and there was one: restore it, or run `pytube backfill start {self._tube}`"
         self.refused_at = began
         await self._close_after_failure()
         self._note_closed(reason)

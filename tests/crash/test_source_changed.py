@@ -151,7 +151,7 @@ def test_a_planned_switchover_may_be_one(pair: Pair, fleet: Fleet, copy: str) ->
     code, said = run(fleet, "status")
     assert code == 0
     assert "items: the source was replaced or restored (timeline 2, before 1" in said
-    assert "verify now: pytube verify --tube items" in said
+    assert "verify now: pytube verify items" in said
     fleet.wait_for_leaders({1, 2})
     assert len(told(fleet)) == 1, "told by one of them"
     verify_to_the_end(fleet, differs=False)

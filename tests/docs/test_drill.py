@@ -31,12 +31,12 @@ def test_drill(shop: Shop) -> None:
     ahead = int(time.time()) + AHEAD
     shop.operate(f"pytube tube rebase es-live --epoch {ahead}")
     shop.start_worker()
-    shop.operate("pytube backfill start --tube es-live --wait")
+    shop.operate("pytube backfill start es-live --wait")
     shop.wait_for_calm(PytubeLongTransaction=0.0)
     poison(shop)
     sink_outage(shop)
     stuck_transaction(shop)
-    done = shop.follow("PytubePaused", "pytube audit --tube es-live")
+    done = shop.follow("PytubePaused", "pytube audit es-live")
     assert [action for action in ("park retry", "resume") if action not in done] == []
     restored_backup(shop, backup, ahead)
     assert shop.copy() == shop.source()
@@ -47,23 +47,23 @@ def poison(shop: Shop) -> None:
     section = "PytubeParked"
     shop.poison(3)
     shop.query("UPDATE public.orders SET total = 30 WHERE id = 3")
-    shop.operate("pytube wait --tube es-live --ignore-parked")
+    shop.operate("pytube wait es-live --ignore-parked")
     assert shop.alerts() == {"PytubeParked"}
-    assert "no_3" in shop.follow(section, "pytube park list --tube es-live")
+    assert "no_3" in shop.follow(section, "pytube park list es-live")
 
     shop.poison(5)
     shop.query("UPDATE public.orders SET total = 50 WHERE id = 5")
     shop.wait_for("stopped")
     assert shop.alerts() == {"PytubeParked", "PytubeStopped"}
     section = "PytubeStopped"
-    assert "no_5" in shop.follow(section, "pytube status --tube es-live")
-    assert " 5" in shop.follow(section, "pytube pods list --tube es-live --limit 10").replace("\t", " ")
+    assert "no_5" in shop.follow(section, "pytube status es-live")
+    assert " 5" in shop.follow(section, "pytube pods list es-live --limit 10").replace("\t", " ")
 
     shop.cure(3)
     shop.cure(5)
-    shop.follow("PytubeParked", "pytube park retry --tube es-live --yes")
-    shop.follow(section, "pytube resume --tube es-live")
-    shop.follow("PytubeParked", "pytube wait --tube es-live --timeout 60")
+    shop.follow("PytubeParked", "pytube park retry es-live --yes")
+    shop.follow(section, "pytube resume es-live")
+    shop.follow("PytubeParked", "pytube wait es-live --timeout 60")
     assert shop.copy()[3] == 30
     assert shop.copy()[5] == 50
     shop.wait_for_calm()
@@ -75,13 +75,13 @@ def sink_outage(shop: Shop) -> None:
     shop.let_sink(answer=False)
     shop.query("UPDATE public.orders SET total = 8 WHERE id = 8")
     shop.wait_for_alert("PytubeSinkDown")
-    assert "not currently accepting connections" in shop.follow(section, "pytube status --tube es-live")
+    assert "not currently accepting connections" in shop.follow(section, "pytube status es-live")
     found = shop.follow(section, "pytube doctor", code=1)
     assert "fail partition 0 of es-live: sink down" in found
     assert "fail sink of es-live" in found
 
     shop.let_sink(answer=True)
-    shop.follow(section, "pytube wait --tube es-live --timeout 60")
+    shop.follow(section, "pytube wait es-live --timeout 60")
     assert shop.copy()[8] == 8
     shop.wait_for_calm()
 
@@ -92,7 +92,7 @@ def stuck_transaction(shop: Shop) -> None:
     with psycopg.connect(shop.dsn, application_name="nightly job") as stuck:
         stuck.execute("INSERT INTO public.orders VALUES (21, 21)")
         shop.query("UPDATE public.orders SET total = 9 WHERE id = 9")
-        shop.follow("PytubeLag", "pytube wait --tube es-live --timeout 60")
+        shop.follow("PytubeLag", "pytube wait es-live --timeout 60")
         assert shop.copy()[9] == 9
         assert shop.alerts(PytubeLongTransaction=0.0) == {section}
         found = " ".join(shop.follow(section, "pytube doctor").split())
@@ -116,11 +116,11 @@ def restored_backup(shop: Shop, backup: Path, ahead: int) -> None:
     section = "Restore from a backup"
     shop.query("INSERT INTO public.orders VALUES (22, 22)")
     shop.query("DELETE FROM public.orders WHERE id = 11")
-    shop.operate("pytube wait --tube es-live")
+    shop.operate("pytube wait es-live")
     shop.restore(backup)
     shop.query("UPDATE public.orders SET total = 12 WHERE id = 12")
     shop.wait_for_alert("PytubeSinkDown")
-    told = shop.follow(section, "pytube status --tube es-live")
+    told = shop.follow(section, "pytube status es-live")
     assert "was it restored from a backup?" in told
     (rebase, epoch) = re.findall(r"`(pytube tube rebase es-live --epoch (\d+))`", told)[0]
     assert ahead < int(epoch)
@@ -129,9 +129,9 @@ def restored_backup(shop: Shop, backup: Path, ahead: int) -> None:
     # The command stands in the section, too, with another epoch.
     assert f"\n{rebase.replace(epoch, '1795253820')}\n" in RUNBOOK.section(section)
     shop.operate(rebase)
-    shop.follow(section, "pytube verify --tube es-live --repair", code=1)
-    shop.follow(section, "pytube wait --tube es-live --timeout 60")
-    shop.follow(section, "pytube verify --tube es-live")
+    shop.follow(section, "pytube verify es-live --repair", code=1)
+    shop.follow(section, "pytube wait es-live --timeout 60")
+    shop.follow(section, "pytube verify es-live")
     assert 22 not in shop.copy()
     assert shop.copy()[11] == 11
     shop.wait_for_calm()

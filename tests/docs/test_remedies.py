@@ -18,7 +18,20 @@ from tests.helpers.database import ROOT
 
 PROSE = {
     *("admin", "again", "cli", "filling", "fleet", "has"),
-    *("documents", "installed?", "listener", "looks", "refuses", "relations", "sets", "tracing"),
+    *(
+        "and",
+        "documents",
+        "here",
+        "in",
+        "installed?",
+        "is",
+        "listener",
+        "looks",
+        "refuses",
+        "relations",
+        "sets",
+        "tracing",
+    ),
 }
 """Words that follow the name of the program where it is no command."""
 VALUE = "X"

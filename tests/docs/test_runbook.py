@@ -39,15 +39,15 @@ def shop(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 def test_every_command_works(shop: Shop) -> None:
     """In the order of the page, beside a worker; before some, what makes them necessary comes to pass."""
     shop.start_worker()
-    shop.operate("pytube backfill start --tube es-live --wait")
+    shop.operate("pytube backfill start es-live --wait")
     shell = Shell(shop.folder, shop.dsn, shop.server.bin("psql").parent)
     before: dict[str, Callable[[], None]] = {
         "pytube outbox status orders": lambda: stash(shop),
-        "pytube park list --tube es-live": lambda: park(shop),
-        "pytube park retry --tube es-live --yes": lambda: shop.cure(7),
-        "pytube pods show --tube es-live --key 7": lambda: leave_waiting(shop),
-        "pytube verify --tube es-live --repair": lambda: touch(shop),
-        "pytube backfill cancel --tube es-live": lambda: begin_backfill(shop),
+        "pytube park list es-live": lambda: park(shop),
+        "pytube park retry es-live --yes": lambda: shop.cure(7),
+        "pytube pods show es-live --key 7": lambda: leave_waiting(shop),
+        "pytube verify es-live --repair": lambda: touch(shop),
+        "pytube backfill cancel es-live": lambda: begin_backfill(shop),
         'psql "$PYTUBE_DSN" -c \'VACUUM (FULL) tube."es-live"\'': lambda: end_pause(shop),
     }
     try:
@@ -74,27 +74,27 @@ def park(shop: Shop) -> None:
     """A document is parked."""
     shop.poison(7)
     shop.query("UPDATE public.orders SET total = 70 WHERE id = 7")
-    shop.operate("pytube wait --tube es-live --ignore-parked")
+    shop.operate("pytube wait es-live --ignore-parked")
 
 
 def leave_waiting(shop: Shop) -> None:
     """The tube has stopped, as it were, with a document in it."""
-    shop.operate("pytube pause --tube es-live")
+    shop.operate("pytube pause es-live")
     shop.query("UPDATE public.orders SET total = 71 WHERE id = 7")
 
 
 def touch(shop: Shop) -> None:
     """The document that was acknowledged is sent after all."""
     shop.operate("pytube touch es-live public.orders 7")
-    shop.operate("pytube wait --tube es-live")
+    shop.operate("pytube wait es-live")
 
 
 def begin_backfill(shop: Shop) -> None:
     """One is under way."""
-    shop.operate("pytube pause --tube es-live")
-    shop.operate("pytube backfill start --tube es-live --in-worker")
+    shop.operate("pytube pause es-live")
+    shop.operate("pytube backfill start es-live --in-worker")
 
 
 def end_pause(shop: Shop) -> None:
     """What waits is delivered."""
-    shop.operate("pytube resume --tube es-live")
+    shop.operate("pytube resume es-live")

@@ -18,7 +18,7 @@ from tests.helpers import cli
 from tests.helpers.waiting import wait_until_async
 
 SAID = "items: the sink has lost its documents, or was replaced; found"
-REMEDY = "pytube backfill start --tube items"
+REMEDY = "pytube backfill start items"
 
 
 def make_source(conn: psycopg.Connection[Any], rows: int = 20) -> None:

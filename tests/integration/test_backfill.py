@@ -126,7 +126,7 @@ def test_an_interrupted_client_says_how_to_go_on(items: Connection, clients: Any
     until_halted(items)
     client.process.send_signal(signal.SIGINT)
     _, err = client.process.communicate(timeout=LIMIT)
-    assert "pytube backfill resume --tube items" in err
+    assert "pytube backfill resume items" in err
     assert client.process.returncode == 130
 
 

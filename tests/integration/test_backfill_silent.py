@@ -142,4 +142,4 @@ def test_the_command_line_says_how_to_go_on(
         client.kill()
     assert client.returncode == 3
     assert "no answer within 0.5 s" in err
-    assert "pytube backfill resume --tube items" in err
+    assert "pytube backfill resume items" in err

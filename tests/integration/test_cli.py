@@ -139,7 +139,7 @@ class TestTubes:
         refused = attach("--shards", "1", code=2)
         assert refused == (
             f"pytube: {table} is not changed (shards 0 to 15 -> 0): each of its rows would have a document "
-            "under another key; give --force, and then run `pytube backfill start --tube t "
+            "under another key; give --force, and then run `pytube backfill start t "
             "--table public.goods`, which writes the documents under the new keys and deletes the others by "
             "its sweep, but for those in shards that the table gives up: delete these at the sink"
         )
@@ -147,7 +147,7 @@ class TestTubes:
         assert how() == (0, 16, "id", "{name}", True)
         assert attach("--shards", "32", "--force") == (
             f"{table} in tube t is changed: shards 0 to 15 -> 0 to 31\n"
-            "to bring the documents up to date, run: pytube backfill start --tube t --table public.goods\n"
+            "to bring the documents up to date, run: pytube backfill start t --table public.goods\n"
         )
         assert attach("--columns", "id, name") == (
             f"{table} in tube t is changed: columns that count name -> id, name\n"

@@ -228,7 +228,7 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
     assert "there is no file" in missing.finding
     assert (
         missing.remedy
-        == "start a worker: pytube worker --tube here; after a loss: pytube backfill start --tube here"
+        == "start a worker: pytube worker --tube here; after a loss: pytube backfill start here"
     )
     assert not (tmp_path / "out").exists(), "the doctor only looks"
     (tmp_path / "out").touch()

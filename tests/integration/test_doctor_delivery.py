@@ -116,14 +116,14 @@ class TestPauses:
         )
         stopped = one(dsn, "tube queue", Level.FAIL)
         assert stopped.finding == "stopped, by poison: 0/7: no"
-        assert str(stopped.remedy).endswith("then: pytube resume --tube queue")
+        assert str(stopped.remedy).endswith("then: pytube resume queue")
         assert checks(dsn, "leaders") == []
 
     def test_paused_by_somebody(self, dsn: str, led: Conn) -> None:
         led.execute("SELECT tube_pause('queue', reason => 'the index moves')")
         paused = one(dsn, "tube queue", Level.WARN)
         assert paused.finding == "paused until it is resumed: by postgres: the index moves"
-        assert paused.remedy == "pytube resume --tube queue"
+        assert paused.remedy == "pytube resume queue"
 
     def test_a_partition_for_a_while(self, dsn: str, led: Conn) -> None:
         led.execute("SELECT tube_pause('queue', 1, '1 hour')")
@@ -185,7 +185,7 @@ def test_parked_documents(dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube_pods_park(%s, %s, %s, %s, %s)", (*term.args, json.dumps(items)))
     parked = one(dsn, "tube queue", Level.WARN)
     assert parked.finding == "2 documents parked, one of them: no"
-    assert "pytube park list --tube queue" in str(parked.remedy)
+    assert "pytube park list queue" in str(parked.remedy)
 
 
 def test_a_sink_that_was_emptied_has_one_remedy(dsn: str, conn: Conn, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_sink_that_was_emptied_has_one_remedy(dsn: str, conn: Conn, tmp_path: 
     for held in ("mark", None):
         conn.execute("SELECT tube_sink_note('queue', %s)", [held])
     lost = one(dsn, "documents of queue", Level.FAIL, more)
-    assert "pytube backfill start --tube queue" in str(lost.remedy)
+    assert "pytube backfill start queue" in str(lost.remedy)
     assert str(one(dsn, "sink of queue", Level.WARN, more).remedy).startswith(
         "see above: documents of queue; if this is still said then: "
     )

@@ -75,7 +75,7 @@ def test_what_was_not_looked_at_is_told(conn: Conn, config: Config, monkeypatch:
     assert found.sentences[:2] == [
         (
             "Only the first 2 pods of partition 1 were looked at: "
-            "`pytube pods list --tube t --shard 1 --key 110` reads all."
+            "`pytube pods list t --shard 1 --key 110` reads all."
         ),
         "No touch of it waits in those pods of partition 1.",
     ]
@@ -149,7 +149,7 @@ def test_what_is_parked_in_a_companion_may_lead_to_it(conn: Conn, config: Config
     ]
     assert found.sentences[1] == (
         "In t_relations, 1 changed link of relations is parked, and may lead to this key "
-        "(`pytube park list --tube t_relations`)."
+        "(`pytube park list t_relations`)."
     )
     assert "the change may be on its way" in found.sentences[-1]
 
@@ -183,7 +183,7 @@ def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -
     assert found.failure is not None
     assert found.pause is not None
     (paused,) = [sentence for sentence in found.sentences if "is paused until" in sentence]
-    assert "while the cooks are counted (`pytube resume --tube t`)" in paused
+    assert "while the cooks are counted (`pytube resume t`)" in paused
     assert any("has failed 2 times" in said and "too many cooks" in said for said in found.sentences)
     assert found.sentences[-1].endswith("was not delivered yet and its partition is paused.")
 

@@ -267,5 +267,7 @@ async def test_a_worker_tells_its_version(dsn: str, conn: Conn, tmp_path: Path) 
 
 
 def test_refusals(dsn: str) -> None:
-    assert "leave --prometheus" in run("status", "--fleet", "--watch", dsn=dsn, code=2).stderr
+    assert (
+        "can't be combined with --prometheus" in run("status", "--fleet", "--watch", dsn=dsn, code=2).stderr
+    )
     run("status", "--fleet", dsn="host=127.0.0.1 port=1", code=3)

@@ -445,7 +445,7 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
         refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
         assert "that is no id of this tube" in refused.stderr
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
-    assert "give --tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
+    assert "name the tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
     assert "is no length of time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 
 

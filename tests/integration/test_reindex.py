@@ -212,7 +212,7 @@ def test_the_status_shows_what_postgres_knows_while_the_sink_does_not_answer(
     assert re.search(r"^backfill \d+ of public.items: waiting$", shown.stdout, re.MULTILINE), shown.output
     assert "the sink of tube 'items' does not answer" in shown.stderr
     found = json.loads(as_json.stdout)
-    assert (found["phase"], found["next"]) == ("unknown", "pytube reindex status --tube items")
+    assert (found["phase"], found["next"]) == ("unknown", "pytube reindex status items")
     assert [row["state"] for row in found["backfills"]] == ["waiting"]
     expected = "can't be reached" if mode is Mode.CUT else "did not answer within 2.5 s"
     assert expected in found["reason"] or "no whole answer" in found["reason"]

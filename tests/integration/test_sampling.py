@@ -113,7 +113,7 @@ async def test_what_was_changed_at_the_sink_is_found_and_reported_until_it_was_v
 
         said = (await asyncio.to_thread(run, "status", dsn=dsn)).output
         assert "a sample has found" in said
-        assert "pytube verify --tube t --repair" in said
+        assert "pytube verify t --repair" in said
         assert f"t: last sample: {ROWS} keys compared" in said
         checks = await asyncio.to_thread(lambda: {one.subject: one for one in examine(config)})
         assert checks["copy of t"].level == "fail"

@@ -33,7 +33,7 @@ def indices(index: Index) -> set[str]:
     return {*found, *(alias for about in found.values() for alias in about["aliases"])}
 
 
-IS_AN_INDEX = r"was an alias, and is an index now .* `pytube backfill start --tube \S+`"
+IS_AN_INDEX = r"was an alias, and is an index now .* `pytube backfill start \S+`"
 DELETES: dict[Any, Any] = {1: None, 2: None}
 MIXED: dict[Any, Any] = {1: None, 2: {"n": 2}}
 
@@ -109,9 +109,7 @@ async def test_the_fault_of_an_index_ends_with_it(index: Index) -> None:
         await sink.read_mark("es")
         request(index.url, "DELETE")
         assert await sink.read_mark("es") is None
-        with pytest.raises(
-            SinkUnavailable, match=r"is gone, and only a tube .* `pytube backfill start --tube \S+`"
-        ):
+        with pytest.raises(SinkUnavailable, match=r"is gone, and only a tube .* `pytube backfill start \S+`"):
             await sink.send(batch({9: {"n": 9}}))
         with pytest.raises((ConfigError, SinkUnavailable)) as refused:  # an index of that name has no alias
             await sink.write_mark("es", "")
@@ -185,7 +183,7 @@ async def test_an_index_that_is_deleted_while_deletes_wait(folder: Path, conn: C
         await wait_until_async(lambda: "sink down" in _state(conn), what="nothing can be sent")
         said = await watched.run("status")
         assert SAID in said
-        assert "and there was one: restore it, or run `pytube backfill start --tube items`" in said
+        assert "and there was one: restore it, or run `pytube backfill start items`" in said
         assert indices(index) == set()
         await check_remedy(watched, lambda: held(index), lambda: rows_of(conn))
     ((_, about),) = request(f"{index.url}?flat_settings=true").items()

@@ -67,7 +67,7 @@ def test_whole_documents_are_not_compared_with_parts(dsn: str, files: Path) -> N
         words = ("reconcile", "--source", "public.x", "--sink", str(files), tube, "t")
         assert run("spark", *words, dsn=dsn, folder=files.parent, code=2).stderr == (
             "pytube: tube 't' splits its documents (key `parts` of its sink), and Spark compares rows with "
-            "whole documents; use `pytube verify --tube t`\n"
+            "whole documents; use `pytube verify t`\n"
         )
 
 

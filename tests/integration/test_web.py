@@ -113,7 +113,7 @@ def test_a_sink_that_was_emptied_is_told_of(web: Web) -> None:
     for page in ("/", "/tube?name=t", "/partition?tube=t&partition=1"):
         said = web.browser(config=web.config).get(page).said
         assert "t: the sink has lost its documents, or was replaced; found" in said
-        assert "pytube backfill start --tube t fills it again" in said
+        assert "pytube backfill start t fills it again" in said
         assert "Nothing is wrong" not in said
 
 
@@ -126,7 +126,7 @@ def test_a_copy_that_is_to_be_verified_is_a_trouble(web: Web) -> None:
         said = web.browser(config=web.config).get(page).said
         return (
             "t: the source was replaced or restored (timeline 1, before 7" in said
-            and "verify now: pytube verify --tube t" in said
+            and "verify now: pytube verify t" in said
         )
 
     for page in ("/", "/tube?name=t"):
@@ -439,7 +439,7 @@ def test_it_says_that_nothing_is_wrong_only_while_nothing_is(web: Web) -> None:
         return web.browser().get("/tube?name=t").said
 
     wait_until(lambda: "nobody leads" not in said(), what="both are led")
-    assert "pytube park list --tube t shows why" in said()
+    assert "pytube park list t shows why" in said()
     assert "Nothing is wrong" not in said()
     web.conn.execute("DELETE FROM tube_parked")
     wait_until(lambda: "Nothing is wrong, as far as was looked" in said(), what="nothing is parked")

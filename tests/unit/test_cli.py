@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 import pytube
 from pytube import logs
+from pytube.cli.examples import EXAMPLES
 from pytube.cli.output import seconds
-from pytube.cli.program import COMMANDS, Later, Program, cli
+from pytube.cli.program import COMMANDS, Later, Program, cli, in_their_place
+from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import ROOT
 
@@ -50,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def test_help_tells_exit_codes() -> None:
     out = run("--help").stdout
     assert "3  Postgres or Kafka is not available" in out
-    assert "4  the SQL that is installed is not the one" in out
+    assert "4  the installed SQL does not match" in out
 
 
 @pytest.mark.parametrize("words", commands(cli), ids=" ".join)
@@ -279,3 +284,75 @@ def test_logs_are_json_where_there_is_no_terminal(capsys: pytest.CaptureFixture[
 )
 def test_lengths_of_time(value: float | None, text: str) -> None:
     assert seconds(value) == text
+
+
+class TestExamples:
+    """The end of each command's help."""
+
+    @pytest.mark.parametrize("words", EXAMPLES)
+    def test_they_parse_and_their_page_is_there(
+        self, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        for name in ("schema.json", "ids.parquet", "es-live.jsonl", "token"):
+            (tmp_path / name).touch()
+        page, calls = EXAMPLES[words]
+        help_text = " ".join(run(*words.split(), "--help", dsn=DOWN).stdout.split())
+        for call in calls:
+            called(words.split()).make_context(words, in_their_place(shlex.split(call)))
+            assert f"pytube {words} {call}".rstrip() in help_text
+        name, _, anchor = page.partition("#")
+        assert not anchor or anchor in BY_NAME[f"docs/{name}"].anchors()
+
+    def test_each_command_has_some(self) -> None:
+        leaves = {" ".join(words) for words in commands(cli) if not isinstance(called(words), click.Group)}
+        assert set(EXAMPLES) == leaves
+
+
+def called(words: Sequence[str]) -> click.Command:
+    """The command that these words call."""
+    command: click.Command = cli
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+        command = command.load() if isinstance(command, Later) else command
+    return command
+
+
+class TestWhereOptionsStand:
+    """Shared options stand before or after the command, and the tube is an argument or an option."""
+
+    @pytest.mark.parametrize(
+        ("given", "parsed"),
+        [
+            ("--config a.toml status", "--config a.toml status"),
+            ("status --config a.toml --debug", "--config a.toml --debug status"),
+            ("worker --config=a.toml --tube t", "--config=a.toml worker --tube t"),
+            ("--dsn d --host=h tube list", "tube list --dsn d --host=h"),
+            ("--dsn d touch t public.x -- -1", "touch t public.x --dsn d -- -1"),
+            ("touch t public.x -- --debug", "touch t public.x -- --debug"),
+            ("status --config", "--config status"),
+        ],
+    )
+    def test_they_are_put_where_they_are_parsed(self, given: str, parsed: str) -> None:
+        assert in_their_place(given.split()) == parsed.split()
+
+    def test_a_file_that_is_named_after_the_command(self, folder: Path) -> None:
+        shown = run("config", "show", "--config", str(folder / "pytube.toml")).stdout
+        assert "es-live" in shown
+
+    def test_a_command_that_has_no_database(self) -> None:
+        assert "No such option '--dsn'" in run("--dsn", DOWN, "config", "show", code=2).stderr
+
+    @pytest.mark.parametrize("arguments", [["es-live"], ["--tube", "es-live"]], ids=" ".join)
+    def test_the_tube(self, arguments: list[str]) -> None:
+        assert "Postgres is not available" in run("resume", *arguments, dsn=DOWN, code=3).stderr
+
+    def test_no_tube_and_two(self) -> None:
+        assert "Missing argument 'TUBE'" in run("resume", dsn=DOWN, code=2).stderr
+        assert "named twice" in run("resume", "a", "--tube", "b", dsn=DOWN, code=2).stderr
+
+    def test_names_of_tubes_complete(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder)
+        completed = ShellComplete(cli, {}, "pytube", "_PYTUBE_COMPLETE").get_completions(["resume"], "es")
+        assert [item.value for item in completed] == ["es-live"]

@@ -109,7 +109,7 @@ def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
 def test_what_is_parked_is_mended_before_it_is_retried() -> None:
     (line,) = said(replace(TUBE, parked=Count(1), parked_error="no."))
     assert ", one of them: no: pytube park list" in line
-    assert line.index("pytube park list --tube t") < line.index("mend") < line.index("pytube park retry")
+    assert line.index("pytube park list t") < line.index("mend") < line.index("pytube park retry")
 
 
 def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:

@@ -184,7 +184,7 @@ async def look_up(client: Client, options: OpenSearchOptions, tube: str) -> Targ
     if found is None:
         raise SinkUnavailable(
             f'sink "opensearch": the index or alias "{options.index}" is gone, and only a tube that is to be '
-            f"filled again gets a new one: restore it, or run `pytube backfill start --tube {tube}`"
+            f"filled again gets a new one: restore it, or run `pytube backfill start {tube}`"
         )
     return _targets(options, *found)
 

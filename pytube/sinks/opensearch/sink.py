@@ -292,5 +292,5 @@ def _refuse_index_for_alias(seen: Targets, tube: str, *, is_alias: bool) -> None
     if seen.searched.is_alias and not is_alias:
         raise ConfigError(
             f'sink "opensearch": "{seen.searched.name}" was an alias, and is an index now that pytube has '
-            f"not made; delete it, and run `pytube backfill start --tube {tube}`"
+            f"not made; delete it, and run `pytube backfill start {tube}`"
         )
