@@ -14,6 +14,7 @@
 #   make lowest [ARGS=…]       tests with the lowest versions that pyproject.toml allows
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
+#   make docs                  the documentation as a site, in .site; `make docs-serve` shows it while you write
 #   make lock                  renew requirements.lock from pyproject.toml
 
 SHELL := /bin/bash
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test lowest soak chaos points bench check format lock venv clean
+.PHONY: help demo test lowest soak chaos points bench check format docs docs-serve lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -66,10 +67,17 @@ check: venv
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/zensical build --strict --clean
 
 format: venv
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
+
+docs: venv
+	@$(BIN)/zensical build --strict --clean
+
+docs-serve: venv
+	@$(BIN)/zensical serve
 
 # Without header and annotations, so that the file names no host and is the same everywhere.
 # UPGRADE=1 takes newer versions; otherwise only what pyproject.toml asks for changes.
@@ -81,4 +89,4 @@ lock:
 	@! grep -nE 'https?://' requirements.lock
 
 clean:
-	rm -rf .venv .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo
+	rm -rf .venv .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo .site .cache

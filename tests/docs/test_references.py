@@ -53,6 +53,17 @@ def test_every_page_can_be_found() -> None:
     assert [page.name for page in PAGES if page.path not in named] == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+
+    def pages(part: Any) -> Iterator[str]:
+        for one in part if isinstance(part, list) else part.values():
+            yield from [one] if isinstance(one, str) else pages(one)
+
+    docs = ROOT / "docs"
+    assert sorted(pages(nav)) == sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
+
+
 def names_in(file: Path) -> set[str]:
     """The functions, classes and constants of a file, those within classes too."""
     names: set[str] = set()
