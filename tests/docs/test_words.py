@@ -38,7 +38,8 @@ HABITS = {
     "mend: fix, repair": r"\bmend(?:s|ed|ing)?\b",
     "lack: is missing": r"\black(?:s|ed|ing)?\b",
     "in line with, likewise, as ever": r"\b(?:in\ line\ with|likewise|as\ ever|thereby|therefrom|thereof)\b",
-    "is no X: is not a valid X; expected": r"\b(?<!there\ )(?:is|are|was|were)\ no\ (?!longer\b|more\b|such\b)[a-z]+\b",
+    "is no X: is not a valid X; expected": r"""\b(?<!there\ )(?:is|are|was|were)\ no\ (?!
+        longer\b|more\b|such\b)[a-z]+\b""",
 }
 FALSE_POSITIVES = (
     "how it goes on",  # the title of a chapter elsewhere
