@@ -10,7 +10,7 @@ import click
 from pytube.cli.context import database_options, json_option, lock_option
 from pytube.cli.output import print_list
 from pytube.model import KeyType
-from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
+from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
 
 
@@ -115,6 +115,18 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     " for a new table: id if it is a key, else the primary key]",
 )
 @click.option(
+    "--key",
+    "key_cols",
+    metavar="COLUMN,…",
+    help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a related table, the "
+    "columns with the root table's key, in its order.",
+)
+@click.option(
+    "--shard-by",
+    metavar="COLUMN",
+    help="Column of --key that alone decides the shard; '' means all of them. [default for a new table: all]",
+)
+@click.option(
     "--columns",
     metavar="COLUMN,…",
     help="Capture only UPDATEs that change these columns; '' means all. [default for a new table: all]",
@@ -131,10 +143,19 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
 )
 @lock_option
 @database_options(opens=Tubes)
-def attach(tubes: Tubes, name: str, table: str, columns: str | None, wait: float, **options: Any) -> None:
+def attach(
+    tubes: Tubes,
+    name: str,
+    table: str,
+    columns: str | None,
+    key_cols: str | None,
+    wait: float,
+    **options: Any,
+) -> None:
     """Attach TABLE to tube NAME, or change how it is attached."""
     names = None if columns is None else _names(columns)
-    result = tubes.attach(name, table, columns=names, limit=wait, **options)
+    key = None if key_cols is None else _names(key_cols)
+    result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
     click.echo(_attaching(name, table, result))
 
 
@@ -150,7 +171,7 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
         return f"{table} is attached to {name} by {result.column.name}: {result.column.reason}"
     found = changes(was, now)
     said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
-    if (was.shard, was.shards, was.id_col) == (now.shard, now.shards, now.id_col):
+    if was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by):
         return said
     words = f"{shlex.quote(name)} --table {shlex.quote(table)}"
     return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
@@ -188,7 +209,13 @@ def list_(tubes: Tubes, as_json: bool) -> None:
         "id_col": "id column",
         "key_type": "keys",
     }
+    if any(row.key_cols for row in rows):
+        columns |= {"key_cols": "key", "shard_by": "spread by"}
     if any(row.companion_of for row in rows):
         columns["companion_of"] = "companion of"
     empty = "there are no tubes; make one with: pytube tube create NAME"
-    print_list(columns, rows, empty, as_json=as_json)
+    print_list(columns, rows, empty, as_json=as_json, shown=_shown)
+
+
+def _shown(row: Attachment) -> dict[str, Any]:
+    return {"key_cols": ", ".join(row.key_cols or [])}

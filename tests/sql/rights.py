@@ -126,6 +126,8 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_step_end": SERVES,
     "tube_step_state": ADMINISTERS,
     "tube_step_take": SERVES,
+    "tube_key_part": ANYBODY,
+    "tube_key_types": LOOKS_ON,
     "tube_keys_as_caller": FILLS,
     "tube_keys_put": FILLS,
     "tube_keys_waiting": LOOKS_ON,
@@ -206,6 +208,10 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_is_replaced": ANYBODY,
     "tube_private_is_root": ADMINISTERS,
     "tube_private_key_bigint": ANYBODY,
+    "tube_private_key_boolean": ANYBODY,
+    "tube_private_key_date": ANYBODY,
+    "tube_private_key_label": ADMINISTERS,
+    "tube_private_key_names": ADMINISTERS,
     "tube_private_key_text": ANYBODY,
     "tube_private_key_uuid": ANYBODY,
     "tube_private_lock_parked": SERVES,
@@ -301,8 +307,11 @@ INVOKERS = {
     "tube_private_follow_ddl",
     # inlined wherever they are used
     "tube_private_key_bigint",
+    "tube_private_key_boolean",
+    "tube_private_key_date",
     "tube_private_key_text",
     "tube_private_key_uuid",
+    "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",
     # it only calls one that looks at who calls
@@ -312,8 +321,11 @@ INVOKERS = {
 UNPINNED = {
     # bound when they were made, and inlined
     "tube_private_key_bigint",
+    "tube_private_key_boolean",
+    "tube_private_key_date",
     "tube_private_key_text",
     "tube_private_key_uuid",
+    "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",
     "item_touch",
