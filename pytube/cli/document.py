@@ -269,7 +269,11 @@ def _rows(
 ) -> Iterator[tuple[str, str, str, str]]:
     for number, link in enumerate(tree[""] or [None]):
         start = f"{first}{label}" if number == 0 else others
-        yield (start, "", "", "") if link is None else (start, str(link.table), link.column, _touches(link))
+        yield (
+            (start, "", "", "")
+            if link is None
+            else (start, str(link.table), ", ".join(link.by), _touches(link))
+        )
     children = [name for name in tree if name]
     for name in children:
         is_last = name == children[-1]
