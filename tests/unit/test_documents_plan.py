@@ -358,6 +358,7 @@ def test_json_of_a_plan() -> None:
         {
             "table": str(one.table),
             "column": one.column,
+            "by": [one.column],
             "tube": "orders" if one.path is None else "orders_relations",
             "sections": list(one.sections),
             "columns": list(one.columns),
