@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias, cast, overload
 
@@ -50,18 +51,38 @@ class KeyType(enum.StrEnum):
 # `tests/vectors/shards.json` and `shards_of_keys.json` hold values that SQL, Python and Spark all give.
 
 
-def shard_of(key: Id, shard: int, shards: int) -> int:
+def shard_of(key: Id, shard: int, shards: int, place: int | None = None) -> int:
     """The shard of the id `key` in a table spread over `shards` shards from `shard` on.
 
     Of an integer it is the remainder, which is never negative, so that negative ids have a shard
-    too. A text, or a uuid in Postgres' own spelling, goes by the first 32 bits of its md5.
+    too. A text, or a uuid in Postgres' own spelling, goes by the first 32 bits of its md5. `place`: by that
+    part alone, of a key of several columns.
     """
     if isinstance(key, str):
+        key = part_of(key, place)
         key = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
     return shard + key % shards
 
 
-def ids_in(number: int, ids: Sequence[Id], shard: int, shards: int) -> Sequence[Id]:
+_PART = r'"(?:[^"\\]|\\.)*"|[^",\]]+'
+
+
+@cache
+def _parts(place: int) -> re.Pattern[str]:
+    return re.compile(rf"\[(?:(?:{_PART}), ){{{place}}}({_PART})", re.DOTALL)
+
+
+def part_of(key: str, place: int | None) -> str:
+    """What stands for a column in a key of several, as JSON: `7` or `"acme"`; `place` counts from 0.
+
+    The whole key where there is no such part, as in one that somebody has touched by hand, or `place` is
+    None.
+    """
+    found = None if place is None else _parts(place).match(key)
+    return key if found is None else found[1]
+
+
+def ids_in(number: int, ids: Sequence[Id], shard: int, shards: int, place: int | None = None) -> Sequence[Id]:
     """Those of `ids`, all of one kind, whose `shard_of` is `number`.
 
     Where there is one shard, it is that of all ids, and they are returned as they are.
@@ -71,7 +92,7 @@ def ids_in(number: int, ids: Sequence[Id], shard: int, shards: int) -> Sequence[
     if ids and isinstance(ids[0], int):  # many times as fast as a call for each
         rest = number - shard
         return [key for key in cast("Sequence[int]", ids) if key % shards == rest]
-    return [key for key in ids if shard_of(key, shard, shards) == number]
+    return [key for key in ids if shard_of(key, shard, shards, place) == number]
 
 
 def partition_of(shard: int, partitions: int) -> int:

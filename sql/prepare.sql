@@ -151,7 +151,7 @@ BEGIN
     FROM pg_class AS c
     WHERE c.relnamespace = ours AND c.relkind IN ('r', 'S', 'v') AND c.relowner <> owner_oid
         AND (c.relname LIKE 'tube\_%' OR c.relname = ANY (tubes)
-            OR c.relkind = 'v' AND c.relname ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$')
+            OR c.relkind = 'v' AND c.relname ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+(_[0-9])?$')
         -- A sequence of a column follows its table.
         AND NOT EXISTS (SELECT FROM pg_depend AS d
             WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i'));

@@ -640,7 +640,7 @@ CREATE TABLE tube.tube_backfill (
     by_worker boolean NOT NULL,
     start_seq bigint NOT NULL,
     "position" bigint NOT NULL,
-    key_attnum smallint,
+    key_attnums smallint[],
     row_filter text,
     state text DEFAULT 'waiting'::text NOT NULL,
     paused boolean DEFAULT false NOT NULL,
@@ -1447,7 +1447,7 @@ BEGIN
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type, root.shards)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
@@ -1459,11 +1459,12 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys; workers call it with what the relations of a document lead to.';
 
-CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text, declared text, key_type regtype, partitions integer, tbl regclass, id_col name, shard integer, shards integer, columns name[])
+CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text, declared text, key_type regtype, partitions integer, tbl regclass, id_col name, shard integer, shards integer, columns name[], key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
-    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns
+    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns,
+        a.key_cols, a.key_cols[a.shard_place + 1]
     FROM tube_registry AS r
     LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
@@ -1929,6 +1930,26 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists the Kafka clusters that workers need and can''t reach.';
 
+CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE("substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || place) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)), key);
+
+COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns what stands for a column in a key of several columns.';
+
+CREATE FUNCTION tube.tube_key_types(tbl regclass, columns name[]) RETURNS text[]
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT array_agg(CASE WHEN a.attgenerated = 'v' THEN NULL WHEN t.typtype = 'e' THEN 'enum' ELSE (
+            SELECT p.type FROM unnest('{bigint,text,uuid,boolean,date}'::text[]) AS p (type)
+            WHERE tube_private_key_fits(a.atttypid, p.type::regtype)) END ORDER BY c.place)
+    FROM unnest(columns) WITH ORDINALITY AS c (name, place)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type AS t ON t.oid = a.atttypid
+$$;
+
+COMMENT ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) IS 'Tells what columns of a table are as parts of a key of several columns; NULL where one can''t be a part.';
+
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2313,7 +2334,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
 
-CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text)
+CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text, key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
@@ -2323,7 +2344,7 @@ CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS T
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-        ) END, a.columns, a.replica, r.key_type, r.companion_of
+        ) END, a.columns, a.replica, r.key_type, r.companion_of, a.key_cols, a.key_cols[a.shard_place + 1]
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position
@@ -3209,6 +3230,9 @@ CREATE TABLE tube.tube_attachment (
     waiting oid[],
     as_root boolean,
     captured_by oid,
+    key_cols name[],
+    shard_place smallint,
+    CONSTRAINT tube_attachment_key_cols_check CHECK (((cardinality(key_cols) >= 2) AND (cardinality(key_cols) <= 8))),
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
@@ -3269,25 +3293,28 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) RETURNS void
+CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
+    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica,
+        key_cols, shard_by);
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
-    how CONSTANT text := '%I with shards %s to %s%s%s';
+    how CONSTANT text := '%s with shards %s to %s%s%s%s';
     changed text;
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
     IF old.tube IS NOT NULL THEN
         changed := format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
-            old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+            tube_private_key_label(old), old.shard, old.shard + (old.shards - 1), ' by ' || quote_ident(old.key_cols[old.shard_place + 1]),
+            ', columns ' || array_to_string(old.columns, ' '),
             CASE WHEN old.replica THEN ', replica' END,
-            new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+            tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.key_cols[new.shard_place + 1]),
+            ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
-        IF (old.shard, old.shards) <> (new.shard, new.shards) THEN
+        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place) THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
                     'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
@@ -3297,10 +3324,11 @@ BEGIN
         END IF;
     ELSE
         IF tube_private_is_root(new)
-            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = ANY (tube_private_key_names(new))
+                AND NOT a.attnotnull)
         THEN
             RAISE WARNING USING
-                MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+                MESSAGE = format('the key %s of %s may be NULL', tube_private_key_label(new), tbl),
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
         -- As far as its text tells: it divides or casts.
@@ -3310,13 +3338,13 @@ BEGIN
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
         END IF;
     END IF;
-    IF change.differs AND id_col IS NULL AND NOT tube_private_is_root(new) THEN
+    IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
             HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
                 'they are others, attach it in a shard of its own.';
-    ELSIF change.differs AND id_col IS NULL
+    ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
         RAISE WARNING USING
@@ -3356,20 +3384,25 @@ CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETUR
     LANGUAGE plpgsql
     AS $$
 DECLARE
+    keys CONSTANT integer := cardinality(tube_private_key_names(att));
     names name[];
 BEGIN
     SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
-    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
+    FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS s (name, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
         AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
-    SELECT a.attname INTO att.id_col FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
-        AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube));
-    IF NOT FOUND OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
+    IF tube_private_table_fault(att.tbl) IS NOT NULL
+        OR att.key_cols IS NOT NULL AND array_position(tube_key_types(att.tbl, names[:keys]), NULL) IS NOT NULL
+        OR att.key_cols IS NULL AND NOT EXISTS (
+            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
+                AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)))
+    THEN
         RETURN NULL;
     END IF;
-    att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    att.id_col := names[1];
+    att.key_cols := CASE WHEN att.key_cols IS NOT NULL THEN names[:keys] END;
+    att.columns := nullif(array_remove(names[keys + 1:], NULL), '{}');
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
     END IF;
@@ -3443,7 +3476,7 @@ BEGIN
             THEN format('the table can''t stay attached: %s', tube_private_table_fault(att.tbl))
         -- Before the ids are collected, it has neither.
         WHEN backfill.state = 'waiting' THEN NULL
-        WHEN tube_private_key_attnum(att) IS DISTINCT FROM backfill.key_attnum
+        WHEN tube_private_key_attnums(att) IS DISTINCT FROM backfill.key_attnums
             THEN 'the table was attached by another column meanwhile'
         WHEN att.row_filter IS DISTINCT FROM backfill.row_filter
             THEN 'the tube got another predicate meanwhile, or a column of it changed'
@@ -3468,10 +3501,10 @@ CREATE FUNCTION tube.tube_private_backfill_sql(backfill tube.tube_backfill, att 
                     ) AND (<within>)) AS t
                 WHERE id IS NOT NULL<first>) AS r) AS o
         GROUP BY o.shard, (o.n - 1) / 250 ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
-            'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
+            'id', tube_private_id_sql(att),
             'by', quote_ident(backfill.order_col), 'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'), 'within', within,
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $_$;
@@ -3540,12 +3573,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
 DECLARE
     reg tube_registry;
+    keys name[];
 BEGIN
     SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
     PERFORM tube_private_prune(tube);
@@ -3555,7 +3589,12 @@ BEGIN
     wanted.tbl := tbl;
     wanted.shard := tube_private_range(tube, tbl, shard, shards);
     wanted.shards := shards;
-    wanted.id_col := tube_private_key(tbl, id_col, reg.key_type);
+    keys := CASE WHEN key_cols IS NULL THEN ARRAY[tube_private_key(tbl, id_col, reg.key_type)]
+        ELSE tube_private_check_key(tbl, key_cols, id_col, reg.key_type) END;
+    wanted.id_col := keys[1];
+    wanted.key_cols := CASE WHEN key_cols IS NOT NULL THEN keys END;
+    wanted.shard_place := array_position(wanted.key_cols, shard_by) - 1;
+    PERFORM tube_private_check_shard_by(wanted, shard_by);
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
     wanted.misfit := NULL;
@@ -3565,8 +3604,8 @@ BEGIN
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
         wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
     END IF;
-    differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
-        IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
+    differs := (was.tube, was.shard, was.shards, was.shard_place, tube_private_key_names(was), was.columns, was.replica) IS DISTINCT FROM
+        (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, keys, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
     PERFORM tube_private_provide(wanted);
 END
@@ -3707,11 +3746,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
     END IF;
     att := tube_private_attachment(backfill.tube, backfill.tbl);
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || tube_private_key_names(att)) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
                 att.tbl, backfill.order_col),
-            HINT = 'Order by the column of the ids.';
+            HINT = 'Order by a column of the key.';
     END IF;
     PERFORM tube_private_range_sql(att.tbl, backfill.order_col, '{}', 0); -- refuses the column's type
     -- Also where there is one range: whether the table can be read is to be seen now.
@@ -3734,7 +3773,7 @@ DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
     column_name CONSTANT name := tube_private_order_column(att.tbl, order_col);
     root CONSTANT boolean := tube_private_is_swept(att);
-    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
+    key CONSTANT text := tube_private_id_sql(att);
     shards integer;
 BEGIN
     PERFORM tube_private_refuse_table(att.tbl);
@@ -3772,10 +3811,10 @@ BEGIN
     END IF;
     table_name := att.tbl;
     query := format('SELECT r.id, 0 FROM (SELECT %s t.id, t.by FROM (SELECT %s AS id, %I AS by FROM %s'
-        ' WHERE (%s' || E'\n) AND %I IS NOT NULL AND %s) AS t %s) AS r ORDER BY r.by',
+        ' WHERE (%s' || E'\n) AND %s IS NOT NULL AND %s) AS t %s) AS r ORDER BY r.by',
         CASE WHEN NOT root THEN 'DISTINCT ON (t.id)' END, key, column_name, table_name,
-        coalesce(att.row_filter, 'true'), att.id_col, CASE shards WHEN att.shards THEN 'true'
-            ELSE format('%s = %s', tube_private_shard_expression(key, att.shard, att.shards), first) END,
+        coalesce(att.row_filter, 'true'), key, CASE shards WHEN att.shards THEN 'true'
+            ELSE format('%s = %s', tube_private_shard_expression(key, att), first) END,
         CASE WHEN NOT root THEN 'ORDER BY t.id, t.by' END);
     size := nullif(tube_private_rows_estimate(att.tbl), 0) * shards / att.shards;
     IF root THEN
@@ -3812,8 +3851,8 @@ BEGIN
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
     RAISE WARNING USING
         MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
-            coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
+            coalesce(tube_private_table_fault(att.tbl), format('its key %s was dropped, or has another type', tube_private_key_label(att)))),
+        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN, or several: key_cols => COLUMNS.'
             ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     RETURN NULL;
 END
@@ -3977,8 +4016,8 @@ BEGIN
         'new_ids', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
         'unchanged', CASE WHEN image IS NULL THEN '' ELSE $sql$
         IF NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)
-            AND (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
-                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
+            AND (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
+                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
         THEN
             RETURN NULL;
         END IF;$sql$ END,
@@ -4027,8 +4066,8 @@ BEGIN
         'oid', att.tbl::oid,
         'schema', quote_ident(tube_private_schema()),
         'key', tube_private_type_sql(key_type),
-        'key_column', quote_ident(att.id_col),
-        'id', tube_private_key_sql('r.' || quote_ident(att.id_col), key_type),
+        'key_columns', (SELECT string_agg(format('r.%I', k), ', ') FROM unnest(tube_private_key_names(att)) AS k),
+        'id', tube_private_id_sql(att, 'r'),
         'passes', tube_private_passes_sql(att, 'r'),
         'row_passes', coalesce(tube_private_passes_call(att, 'r'), 'true'), -- put leaves NULLs out
         'image', image,
@@ -4037,10 +4076,10 @@ BEGIN
         'put', tube_private_function(att, 'put'),
         'door', tube_private_function(att, 'door'),
         'flag', tube_private_flag_sql(att.tube),
-        'shard', tube_private_shard_expression('a.n[1]', att.shard, att.shards),
+        'shard', tube_private_shard_expression('a.n[1]', att),
         'truncated', quote_literal(format('SELECT pg_catalog.array_agg(x.id) AS ids FROM (SELECT %s AS id,'
             ' (pg_catalog.row_number() OVER ()) OPERATOR(pg_catalog./) %s AS part FROM ONLY ',
-            tube_private_key_sql('r.' || quote_ident(att.id_col), key_type), few)),
+            tube_private_id_sql(att, 'r'), few)),
         'of_truncated', quote_literal(format(' AS r WHERE %s) AS x GROUP BY x.part', tube_private_passes_sql(att, 'r')))));
 END
 $_$;
@@ -4110,6 +4149,42 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION tube.tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    wrong text;
+    remedy text;
+BEGIN
+    SELECT format(CASE WHEN a.attnum IS NULL THEN '%s has no column %s'
+            WHEN a.attgenerated = 'v' THEN 'the column %2$s of %1$s is a virtual generated one, and has no value when a row is written'
+            ELSE 'the column %2$s of %1$s has the type %3$s, which can''t be a part of a key' END,
+            tbl, coalesce(quote_ident(k.name), 'NULL'), a.atttypid::regtype),
+        CASE WHEN a.attnum IS NULL THEN 'Give the names of columns of the table.'
+            WHEN a.attgenerated = 'v' THEN 'Make it STORED, or attach by the column that it is computed from.'
+            ELSE 'Parts of keys: smallint, integer, bigint, text, varchar, uuid, boolean, date, enums, and domains over all but enums. Others may '
+                'write equal values in several ways.' END
+    INTO wrong, remedy
+    FROM unnest(key_cols, tube_key_types(tbl, key_cols)) WITH ORDINALITY AS k (name, type, place)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = k.name AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE k.type IS NULL ORDER BY k.place LIMIT 1;
+    IF cardinality(key_cols) NOT BETWEEN 2 AND 8 OR (SELECT count(DISTINCT k) FROM unnest(key_cols) AS k) < cardinality(key_cols) THEN
+        wrong := format('%s can''t be attached by the columns %L', tbl, key_cols);
+        remedy := 'Give two to eight columns, each once; a single one as id_col.';
+    ELSIF id_col IS NOT NULL THEN
+        wrong := format('%s can''t be attached by id_col and by key_cols', tbl);
+        remedy := 'Give one of the two.';
+    ELSIF wrong IS NULL AND key_type <> 'text'::regtype THEN
+        wrong := format('a key of several columns is a text, and the tube''s keys are %s', key_type);
+        remedy := 'Make a tube of texts: tube_ensure_exists, key_type => ''text''.';
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104', MESSAGE = wrong, HINT = remedy;
+    END IF;
+    RETURN key_cols;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_check_limit(in_limit integer) RETURNS void
     LANGUAGE plpgsql
@@ -4206,6 +4281,37 @@ BEGIN
     END IF;
     PERFORM tube_private_kept_key(reg, in_key);
     RETURN reg;
+END
+$$;
+
+CREATE FUNCTION tube.tube_private_check_shard_by(att tube.tube_attachment, shard_by name) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    other tube_attachment;
+BEGIN
+    IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            HINT = 'Give one of key_cols.';
+    END IF;
+    SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
+        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) <> cardinality(att.key_cols))
+    ORDER BY a.position LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF other.shard_place IS DISTINCT FROM att.shard_place THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: %s, which has its shards, is spread by %s', att.tbl, att.tube, other.tbl,
+                coalesce(quote_ident(other.key_cols[other.shard_place + 1]) || ' alone', 'its whole key')),
+            HINT = CASE WHEN other.shard_place IS NULL THEN 'Leave shard_by out.'
+                ELSE format('Give key_cols, and its column %s as shard_by.', other.shard_place + 1) END;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU104',
+        MESSAGE = format('%s can''t be attached to tube %L by %s columns: %s, which has its shards, has a key of %s', att.tbl, att.tube,
+            cardinality(att.key_cols), other.tbl, cardinality(other.key_cols)),
+        HINT = 'Give the columns that hold that key, in its order.';
 END
 $$;
 
@@ -4441,7 +4547,7 @@ CREATE FUNCTION tube.tube_private_drop_former(stored tube.tube_attachment, wante
     SET lock_timeout TO '50ms'
     AS $_$
 DECLARE
-    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+|[0-9a-f]{12})$';
+    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+(_[0-9])?|[0-9a-f]{12})$';
     kept text[];
     former text;
 BEGIN
@@ -4460,7 +4566,7 @@ BEGIN
         ) AS d (statement, bare, name)
         WHERE (d.name = ANY (kept)) IS NOT TRUE AND (trigger_function IS NOT NULL OR NOT EXISTS (
             SELECT FROM tube_attachment AS a WHERE right(a.trigger_function, 8)
-                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+|[0-9a-f]{12})$')))
+                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+(?:_[0-9])?|[0-9a-f]{12})$')))
     LOOP
         BEGIN
             EXECUTE former;
@@ -4626,7 +4732,7 @@ BEGIN
         EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids_table) INTO backfill.rows_total;
         UPDATE tube_backfill AS b
         SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
-            key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+            key_attnums = tube_private_key_attnums(a), row_filter = a.row_filter,
             collected_at = clock_timestamp(), updated_at = clock_timestamp()
         FROM tube_attachment AS a
         WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;
@@ -4690,7 +4796,7 @@ BEGIN
     PERFORM tube_private_put_control('backfill_start', backfill);
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(a.tbl), 0), pods_total = units,
-        note = 'in ranges', key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+        note = 'in ranges', key_attnums = tube_private_key_attnums(a), row_filter = a.row_filter,
         collected_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM tube_attachment AS a
     WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;
@@ -4935,21 +5041,26 @@ CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURN
 DECLARE
     att tube_attachment;
     now tube_attachment;
+    keys name[];
+    moved integer;
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
-        IS NOT DISTINCT FROM (att.id_col, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
+        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
     THEN
         RETURN;
     END IF;
-    UPDATE tube_attachment AS a SET id_col = now.id_col, columns = now.columns, seen_oid = now.seen_oid,
+    UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
         seen_attnums = now.seen_attnums, seen_names = now.seen_names,
         captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
     WHERE a.tube = $1 AND a.tbl = $2;
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND now.id_col <> att.id_col;
-    IF now.id_col = att.id_col AND now.seen_oid = att.seen_oid AND now.seen_attnums[1] <> att.seen_attnums[1] THEN
-        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, now.id_col));
+    keys := tube_private_key_names(now);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND keys <> tube_private_key_names(att);
+    SELECT n.place INTO moved FROM unnest(keys, tube_private_key_names(att)) WITH ORDINALITY AS n (now, was, place)
+    WHERE n.now = n.was AND now.seen_attnums[n.place] <> att.seen_attnums[n.place] LIMIT 1;
+    IF now.seen_oid = att.seen_oid AND moved IS NOT NULL THEN
+        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, keys[moved]));
     END IF;
 END
 $_$;
@@ -5024,9 +5135,9 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %I; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
-                'backfill the root table.', heir.id_col);
+                'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);
     END IF;
 END
@@ -5117,7 +5228,7 @@ BEGIN
             SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 12)))
         ELSE format('%I.%I', tube_private_schema(),
-            tube_private_name(stem, format('%s_%s_%s', ending, att.shard, att.shards)))
+            tube_private_name(stem, concat_ws('_', ending, att.shard, att.shards, att.shard_place)))
     END;
 END
 $_$;
@@ -5174,15 +5285,19 @@ DECLARE
     query text;
     rest text;
 BEGIN
-    SELECT array_agg(CASE WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
+    -- Of an enum of somebody's, its name, and that it is one.
+    SELECT array_agg(CASE WHEN t.typtype = 'e' THEN
+            format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND enum_larger(r.%1$I, r.%1$I) IS NULL', a.attname, tube_private_type_sql(t.oid))
+        WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
             a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
         -- A key may have any of the types that keys have: it is written out whichever it is.
-        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE a.attname
-            WHEN att.id_col THEN tube_private_key_types(tube_private_key_type(att.tube)) ELSE ARRAY[t.oid] END) END ORDER BY a.attnum)
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE WHEN a.attname <> ALL (tube_private_key_names(att)) THEN ARRAY[t.oid]
+            ELSE tube_private_key_types(CASE WHEN att.key_cols IS NULL THEN tube_private_key_type(att.tube)
+                ELSE (tube_key_types(att.tbl, ARRAY[a.attname]))[1]::regtype END) END) END ORDER BY a.attnum)
     INTO conditions
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (t.oid < 16384 OR t.typtype = 'd')
-        AND (a.attname = att.id_col OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attname = ANY (tube_private_key_names(att)) OR (t.oid < 16384 OR t.typtype = 'd') AND a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     IF att.row_filter IS NOT NULL THEN
         conditions := conditions || (
             SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, concat_ws('','', NULL::text%2$s))', passes,
@@ -5327,6 +5442,21 @@ CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boo
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
+CREATE FUNCTION tube.tube_private_id_sql(att tube.tube_attachment, row_name text DEFAULT NULL::text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN att.key_cols IS NULL
+        THEN tube_private_key_sql(concat(row_name || '.', quote_ident(att.id_col)), tube_private_key_type(att.tube))
+        ELSE (
+            SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
+                string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),
+                string_agg(CASE k.type WHEN 'enum' THEN format('pg_catalog.concat(%s)', v.value)
+                    ELSE format('%I.tube_private_key_%s(%s)', tube_private_schema(), coalesce(k.type, 'text'), v.value) END,
+                    ', ' ORDER BY k.place))
+            FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place),
+                concat(row_name || '.', quote_ident(k.name)) AS v (value)) END
+$$;
+
 CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $_$
@@ -5457,7 +5587,13 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
-            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it: id_col => COLUMN.';
+            HINT = coalesce((
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                    array_agg(a.attname ORDER BY k.place))
+                FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
+                WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
+                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
@@ -5474,11 +5610,13 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) RETURNS smallint
+CREATE FUNCTION tube.tube_private_key_attnums(att tube.tube_attachment) RETURNS smallint[]
     LANGUAGE sql STABLE
     AS $$
-    SELECT a.attnum FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_attachment_now(att)).id_col, att.id_col)
+    SELECT array_agg(a.attnum ORDER BY k.place)
+    FROM tube_private_attachment_now(att) AS now,
+        unnest(tube_private_key_names(CASE WHEN now.tube IS NULL THEN att ELSE now END)) WITH ORDINALITY AS k (name, place)
+    JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = k.name
 $$;
 
 CREATE FUNCTION tube.tube_private_key_bigint(value anyelement) RETURNS bigint
@@ -5497,6 +5635,22 @@ CREATE FUNCTION tube.tube_private_key_bigint(value bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
 
+CREATE FUNCTION tube.tube_private_key_boolean(value anyelement) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.bool$$;
+
+CREATE FUNCTION tube.tube_private_key_boolean(value boolean) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
+CREATE FUNCTION tube.tube_private_key_date(value anyelement) RETURNS date
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT NULL::pg_catalog.date$$;
+
+CREATE FUNCTION tube.tube_private_key_date(value date) RETURNS date
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN value;
+
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$ SELECT tube_private_base_type(column_type) = ANY (tube_private_key_types(key_type)) $$;
@@ -5505,10 +5659,23 @@ CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURN
     LANGUAGE sql STABLE
     AS $$
     SELECT EXISTS (
-        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-        WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indnkeyatts = 1
-            AND i.indpred IS NULL AND a.attname = att.id_col)
+        SELECT FROM pg_index AS i
+        WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
+            AND (SELECT bool_and(coalesce(a.attname = ANY (tube_private_key_names(att)), false))
+                FROM unnest(i.indkey[:i.indnkeyatts - 1]) AS k (attnum)
+                LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND a.attnum > 0))
 $$;
+
+CREATE FUNCTION tube.tube_private_key_label(att tube.tube_attachment) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN att.key_cols IS NULL THEN quote_ident(att.id_col)
+        ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
+$$;
+
+CREATE FUNCTION tube.tube_private_key_names(att tube.tube_attachment) RETURNS name[]
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
 
 CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -5538,7 +5705,7 @@ CREATE FUNCTION tube.tube_private_key_types(key_type regtype) RETURNS oid[]
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE key_type WHEN 'bigint'::regtype THEN '{smallint,integer,bigint}'
-        WHEN 'uuid'::regtype THEN '{uuid}' ELSE '{text,varchar}' END::regtype[]::oid[]
+        WHEN 'text'::regtype THEN '{text,varchar}' ELSE ARRAY[key_type] END::regtype[]::oid[]
 $$;
 
 CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
@@ -5934,7 +6101,7 @@ BEGIN
         'op_d', tube_private_op_sql('''D'''),
         -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
         'is_asleep', 'pg_catalog.pg_sequence_last_value(<flag>) OPERATOR(pg_catalog.>) 1',
-        'shard_of_new', tube_private_shard_expression('cap_new[1]', att.shard, att.shards),
+        'shard_of_new', tube_private_shard_expression('cap_new[1]', att),
         'images', CASE WHEN image IS NULL THEN '' ELSE ', (SELECT <image> FROM old_table AS r WHERE <passes> LIMIT 1) AS old_image,'
             ' (SELECT <image> FROM new_table AS r WHERE <passes> LIMIT 1) AS new_image' END,
         'differ', CASE WHEN image IS NULL THEN '' ELSE ' AND a.old_image OPERATOR(pg_catalog.*<>) a.new_image' END,
@@ -6035,7 +6202,7 @@ BEGIN
             door, tube_private_qualify(att.tube),
             -- So ids[1] is no NULL, and the only one.
             CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
-                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+                ELSE tube_private_shard_expression('ids[1]', att) END);
     END IF;
     RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
         format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),
@@ -6390,7 +6557,8 @@ $$;
 CREATE FUNCTION tube.tube_private_passes_sql(att tube.tube_attachment, row_name text) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT format('(%s.%I IS NOT NULL%s)', row_name, att.id_col, ' AND ' || tube_private_passes_call(att, row_name))
+    SELECT format('(%s%s)', (SELECT string_agg(format('%s.%I IS NOT NULL', row_name, k.name), ' AND ' ORDER BY k.place)
+        FROM unnest(tube_private_key_names(att)) WITH ORDINALITY AS k (name, place)), ' AND ' || tube_private_passes_call(att, row_name))
 $$;
 
 CREATE FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer DEFAULT 100) RETURNS void
@@ -6738,7 +6906,7 @@ DECLARE
     tubes text[] := '{}';
     lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
-    range record;
+    att tube_attachment;
     made bigint;
     pods bigint := 0;
 BEGIN
@@ -6757,12 +6925,13 @@ BEGIN
                 MESSAGE = format('the keys of tube %L have the type %s, not bigint', tube_name, key_type),
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
-        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        SELECT a.* INTO att FROM tube_attachment AS a
         WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
             AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         LIMIT 1;
         IF NOT FOUND THEN
-            SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+            att.shard := shard;
+            att.shards := 1;
             lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
@@ -6772,19 +6941,19 @@ BEGIN
                 SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
                 FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
                 tube_private_schema(), tube_name,
-                CASE range.shards
+                CASE att.shards
                     WHEN 1 THEN
-                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', range.first, key_type)
+                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', att.shard, key_type)
                     ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                         ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                        tube_private_shard_expression('t.id', range.first, range.shards), key_type)
+                        tube_private_shard_expression('t.id', att), key_type)
                 END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;
         END IF;
         IF last THEN
             PERFORM tube_private_wake_sleepers(tube_name,
-                ARRAY(SELECT generate_series(range.first, range.first + (range.shards - 1))));
+                ARRAY(SELECT generate_series(att.shard, att.shard + (att.shards - 1))));
         END IF;
     END LOOP;
     IF (ids = '{}') <> last THEN
@@ -6833,12 +7002,12 @@ $put$, jsonb_build_object(
         'sleeps', tube_private_flag_sql(att.tube),
         'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
             ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
-        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
                 ' FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1',
-                tube_private_shard_expression('t.id', att.shard, att.shards),
+                tube_private_shard_expression('t.id', att),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
             WHEN is_unique THEN format('SELECT %s AS shard, CASE WHEN pg_catalog.array_position($2, NULL) IS NULL'
                 ' THEN $2 OPERATOR(pg_catalog.||) ''{}''::%s[] ELSE pg_catalog.array_remove($2, NULL) END AS ids', att.shard,
@@ -6846,7 +7015,7 @@ $put$, jsonb_build_object(
             ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', format('ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
-            tube_private_shard_expression('t.id', att.shard, att.shards))));
+            tube_private_shard_expression('t.id', att))));
 END
 $_$;
 
@@ -7378,8 +7547,6 @@ $_$;
 CREATE FUNCTION tube.tube_private_row_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
     AS $_$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
@@ -7398,8 +7565,8 @@ BEGIN
     END IF;$template$, jsonb_build_object(
         'put', tube_private_function(att, 'put'),
         'op_of_sides', tube_private_op_of_sides(),
-        'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
-        'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
+        'old_id', tube_private_id_sql(att, 'OLD'),
+        'new_id', tube_private_id_sql(att, 'NEW'),
         'old_passes', tube_private_passes_sql(att, 'OLD'),
         'new_passes', tube_private_passes_sql(att, 'NEW'),
         'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('(SELECT ROW(%s)) OPERATOR(pg_catalog.*<>) (SELECT ROW(%s))',
@@ -7557,12 +7724,14 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT CASE shards WHEN 1 THEN shard::text
-        ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
-$$;
+CREATE FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT CASE WHEN att.shards = 1 THEN att.shard::text
+        WHEN att.shard_place IS NULL THEN format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, att.shard, att.shards)
+        ELSE format('%1$I.tube_shard_of(%1$I.tube_key_part(%2$s, %3$s), %4$s, %5$s)', tube_private_schema(), id, att.shard_place,
+            att.shard, att.shards) END
+$_$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -7909,18 +8078,20 @@ BEGIN
     IF is_complete THEN
         att.captured_by := to_regprocedure(tube_private_function(att, 'capture') || '()');
         UPDATE tube_attachment AS a
-        SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
+        SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
-            UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl;
+        IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
+            UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
+                AND (att.shard, att.shards) <> (old.shard, old.shards);
             PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
         END IF;
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube
+            AND tube_private_key_names(att) <> tube_private_key_names(old);
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
 END
@@ -7985,7 +8156,7 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
+            'shard_of', tube_private_shard_expression('t.id', a))), '' ORDER BY a.tube) || E'\nEND\n'
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $_$;
 
@@ -8192,15 +8363,16 @@ BEGIN
         END IF;
         INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
     ELSE
-        SELECT t.id, a.shard, a.shards INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id)
+        SELECT t.id, a.shard, a.shards, s.its, a.shard_place INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id),
+            tube_shard_of(<part>, a.shard, a.shards) AS s (its)
         WHERE a.tube = <tube> AND a.shards > 1 AND touch_shard BETWEEN a.shard AND a.shard + (a.shards - 1)
-            AND tube_shard_of(t.id, a.shard, a.shards) IS DISTINCT FROM touch_shard LIMIT 1;
+            AND s.its IS DISTINCT FROM touch_shard LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'TU106',
-                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard,
-                    tube_shard_of(wrong.id, wrong.shard, wrong.shards)),
+                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard, wrong.its),
                 HINT = format('A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, or take the shard '
-                    'from tube_shard_of(id, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards);
+                    'from tube_shard_of(%4$s, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards,
+                    coalesce(format('tube_key_part(id, %s)', wrong.shard_place), 'id'));
         END IF;
         IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
             touch_op := 'B';
@@ -8222,6 +8394,7 @@ END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
+        'part', CASE key_type WHEN 'text'::regtype THEN 'tube_key_part(t.id, a.shard_place)' ELSE 't.id' END,
         'queue', tube_private_qualify(tube),
         'tube', quote_literal(tube)));
 END
@@ -8298,12 +8471,15 @@ $$;
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
     AS $$
+DECLARE
+    keys CONSTANT name[] := tube_private_key_names(att);
 BEGIN
     att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
+    SELECT array_agg(a.attnum ORDER BY array_position(keys, a.attname), a.attnum),
+        array_agg(a.attname ORDER BY array_position(keys, a.attname), a.attnum)
     INTO att.seen_attnums, att.seen_names
     FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = ANY (keys) OR a.attname = ANY (att.columns)
         OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     RETURN att;
 END
@@ -8342,7 +8518,7 @@ BEGIN
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
         -- Else it could wait under the name of a door to come, and get the pods of another tube's table.
-        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$' THEN 'doors of attached tables have such names'
+        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+(_[0-9])?$' THEN 'doors of attached tables have such names'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
@@ -9001,7 +9177,7 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_sync() IS 'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
 
-CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false) RETURNS void
+CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -9009,12 +9185,13 @@ CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard i
 BEGIN
     PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
-        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
+        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns,
+            replica, key_cols, shard_by)],
         format('%s is attached to tube %L', tbl, tube));
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) IS 'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
+COMMENT ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) IS 'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
 
 CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9984,6 +10161,13 @@ GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_monitor;
 
+GRANT ALL ON FUNCTION tube.tube_key_part(key text, place integer) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_worker;
@@ -10169,8 +10353,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_ask_once(tube text, shard integer, root
 
 REVOKE ALL ON FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement text, rel regclass, late boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_attachment(tube text, tbl regclass) FROM PUBLIC;
 
@@ -10198,8 +10382,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions in
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
@@ -10253,6 +10437,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_ids(ids anyarray) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_items(items jsonb) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_check_limit(in_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) FROM PUBLIC;
@@ -10266,6 +10452,8 @@ GRANT SELECT ON TABLE tube.tube_registry TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_registry TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_check_shard_by(att tube.tube_attachment, shard_by name) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_shards(tube text, partitions integer, partition integer, items jsonb) FROM PUBLIC;
 
@@ -10374,6 +10562,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_holders(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_id_sql(att tube.tube_attachment, row_name text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
@@ -10397,11 +10587,17 @@ REVOKE ALL ON FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key
 
 REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key_attnum(att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_key_attnums(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_label(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_key_label(att tube.tube_attachment) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
@@ -10653,7 +10849,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, shard integer, shards integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 
@@ -10849,8 +11045,8 @@ REVOKE ALL ON FUNCTION tube.tube_sync() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_sync() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sync() TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) TO tube_admin;

@@ -239,7 +239,7 @@ BEGIN
         EXECUTE format('SELECT coalesce(sum(cardinality(ids)), 0) FROM %s', ids_table) INTO backfill.rows_total;
         UPDATE tube_backfill AS b
         SET state = 'inserting', rows_total = backfill.rows_total, pods_total = pods, note = NULL,
-            key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+            key_attnums = tube_private_key_attnums(a), row_filter = a.row_filter,
             collected_at = clock_timestamp(), updated_at = clock_timestamp()
         FROM tube_attachment AS a
         WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;
@@ -264,10 +264,10 @@ LANGUAGE sql STABLE AS $$
                     ) AND (<within>)) AS t
                 WHERE id IS NOT NULL<first>) AS r) AS o
         GROUP BY o.shard, (o.n - 1) / 250 ORDER BY (o.n - 1) / 250, o.shard$query$, jsonb_build_object(
-            'id', tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube)),
+            'id', tube_private_id_sql(att),
             'by', quote_ident(backfill.order_col), 'table', att.tbl::regclass::text,
             'filter', coalesce(att.row_filter, 'true'), 'within', within,
-            'shard_of', tube_private_shard_expression('id', att.shard, att.shards),
+            'shard_of', tube_private_shard_expression('id', att),
             'distinct', CASE WHEN backfill.root THEN '' ELSE 'DISTINCT ON (id) ' END,
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $$;
@@ -392,7 +392,7 @@ BEGIN
             THEN format('the table can''t stay attached: %s', tube_private_table_fault(att.tbl))
         -- Before the ids are collected, it has neither.
         WHEN backfill.state = 'waiting' THEN NULL
-        WHEN tube_private_key_attnum(att) IS DISTINCT FROM backfill.key_attnum
+        WHEN tube_private_key_attnums(att) IS DISTINCT FROM backfill.key_attnums
             THEN 'the table was attached by another column meanwhile'
         WHEN att.row_filter IS DISTINCT FROM backfill.row_filter
             THEN 'the tube got another predicate meanwhile, or a column of it changed'
@@ -400,11 +400,13 @@ BEGIN
 END
 $$;
 
--- tube_private_key_attnum: the number of the column that holds the ids of an attached table; it outlasts a rename.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_attnum(att :"schema".tube_attachment) RETURNS smallint
+-- tube_private_key_attnums: the numbers of the columns of an attached table's key, in order; they outlast a rename.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_attnums(att :"schema".tube_attachment) RETURNS smallint[]
 LANGUAGE sql STABLE AS $$
-    SELECT a.attnum FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attname = coalesce((tube_private_attachment_now(att)).id_col, att.id_col)
+    SELECT array_agg(a.attnum ORDER BY k.place)
+    FROM tube_private_attachment_now(att) AS now,
+        unnest(tube_private_key_names(CASE WHEN now.tube IS NULL THEN att ELSE now END)) WITH ORDINALITY AS k (name, place)
+    JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = k.name
 $$;
 
 -- tube_private_refuse_renamed: raises 40001 where a table is not called what the query that read it calls it.

@@ -162,7 +162,7 @@ DECLARE
     att CONSTANT tube_attachment := tube_private_attachment(tube, tbl);
     column_name CONSTANT name := tube_private_order_column(att.tbl, order_col);
     root CONSTANT boolean := tube_private_is_swept(att);
-    key CONSTANT text := tube_private_key_sql(quote_ident(att.id_col), tube_private_key_type(att.tube));
+    key CONSTANT text := tube_private_id_sql(att);
     shards integer;
 BEGIN
     PERFORM tube_private_refuse_table(att.tbl);
@@ -200,10 +200,10 @@ BEGIN
     END IF;
     table_name := att.tbl;
     query := format('SELECT r.id, 0 FROM (SELECT %s t.id, t.by FROM (SELECT %s AS id, %I AS by FROM %s'
-        ' WHERE (%s' || E'\n) AND %I IS NOT NULL AND %s) AS t %s) AS r ORDER BY r.by',
+        ' WHERE (%s' || E'\n) AND %s IS NOT NULL AND %s) AS t %s) AS r ORDER BY r.by',
         CASE WHEN NOT root THEN 'DISTINCT ON (t.id)' END, key, column_name, table_name,
-        coalesce(att.row_filter, 'true'), att.id_col, CASE shards WHEN att.shards THEN 'true'
-            ELSE format('%s = %s', tube_private_shard_expression(key, att.shard, att.shards), first) END,
+        coalesce(att.row_filter, 'true'), key, CASE shards WHEN att.shards THEN 'true'
+            ELSE format('%s = %s', tube_private_shard_expression(key, att), first) END,
         CASE WHEN NOT root THEN 'ORDER BY t.id, t.by' END);
     size := nullif(tube_private_rows_estimate(att.tbl), 0) * shards / att.shards;
     IF root THEN

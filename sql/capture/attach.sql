@@ -14,6 +14,9 @@
 --   columns: an UPDATE that changes none of these (nor id_col, nor what the predicate says of a row)
 --     makes no touch; NULL or an empty array: each UPDATE counts.
 --   replica: whether rows that logical replication writes here are touched too, one by one.
+--   key_cols: two to eight columns of the key, in place of id_col. The ids are texts of JSON arrays then: see tube_key_types
+--     and tube_private_id_sql. A related table names those that hold the key of the root table, in its order.
+--   shard_by: one of key_cols, which alone tells a key's shard; NULL: all of them.
 -- Result: nothing. Attached with other arguments, it is changed, with a NOTICE, or a WARNING where its shards change,
 --   which gives each row another document; with the same ones, nothing is done.
 -- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
@@ -24,13 +27,14 @@
 --   lets all of them go.
 CREATE OR REPLACE FUNCTION :"schema".tube_table_ensure_attached(
     tube text, tbl regclass, shard integer = NULL, shards integer = 1,
-    id_col name = NULL, columns name[] = NULL, replica boolean = false
+    id_col name = NULL, columns name[] = NULL, replica boolean = false, key_cols name[] = NULL, shard_by name = NULL
 ) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
     PERFORM tube_private_require(tube), tube_private_refuse_table(tbl);
     PERFORM tube_private_patiently(
-        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns, replica)],
+        ARRAY[format('SELECT tube_private_attach(%L, %L, %L, %L, %L, %L, %L, %L, %L)', tube, tbl::oid, shard, shards, id_col, columns,
+            replica, key_cols, shard_by)],
         format('%s is attached to tube %L', tbl, tube));
 END
 $$;
@@ -39,24 +43,27 @@ COMMENT ON FUNCTION :"schema".tube_table_ensure_attached IS
 
 -- tube_private_attach: one attempt of tube_table_ensure_attached, which waits for locks as long as lock_timeout says.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attach(
-    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name
 ) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica);
+    change CONSTANT record := tube_private_begin_attach(tube, tbl, shard, shards, id_col, columns, replica,
+        key_cols, shard_by);
     old CONSTANT tube_attachment := change.was;
     new CONSTANT tube_attachment := change.wanted;
-    how CONSTANT text := '%I with shards %s to %s%s%s';
+    how CONSTANT text := '%s with shards %s to %s%s%s%s';
     changed text;
 BEGIN
     PERFORM tube_private_bring_in_line(new, 'ordered');
     IF old.tube IS NOT NULL THEN
         changed := format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
-            old.id_col, old.shard, old.shard + (old.shards - 1), ', columns ' || array_to_string(old.columns, ' '),
+            tube_private_key_label(old), old.shard, old.shard + (old.shards - 1), ' by ' || quote_ident(old.key_cols[old.shard_place + 1]),
+            ', columns ' || array_to_string(old.columns, ' '),
             CASE WHEN old.replica THEN ', replica' END,
-            new.id_col, new.shard, new.shard + (new.shards - 1), ', columns ' || array_to_string(new.columns, ' '),
+            tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.key_cols[new.shard_place + 1]),
+            ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
-        IF (old.shard, old.shards) <> (new.shard, new.shards) THEN
+        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place) THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
                     'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
@@ -66,10 +73,11 @@ BEGIN
         END IF;
     ELSE
         IF tube_private_is_root(new)
-            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = new.id_col AND NOT a.attnotnull)
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = ANY (tube_private_key_names(new))
+                AND NOT a.attnotnull)
         THEN
             RAISE WARNING USING
-                MESSAGE = format('the key %I of %s may be NULL', new.id_col, tbl),
+                MESSAGE = format('the key %s of %s may be NULL', tube_private_key_label(new), tbl),
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
         -- As far as its text tells: it divides or casts.
@@ -79,13 +87,13 @@ BEGIN
                 HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
         END IF;
     END IF;
-    IF change.differs AND id_col IS NULL AND NOT tube_private_is_root(new) THEN
+    IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
             HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
                 'they are others, attach it in a shard of its own.';
-    ELSIF change.differs AND id_col IS NULL
+    ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
         RAISE WARNING USING
@@ -103,12 +111,13 @@ $$;
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
-    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name,
     OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg tube_registry;
+    keys name[];
 BEGIN
     SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
     PERFORM tube_private_prune(tube);
@@ -118,7 +127,12 @@ BEGIN
     wanted.tbl := tbl;
     wanted.shard := tube_private_range(tube, tbl, shard, shards);
     wanted.shards := shards;
-    wanted.id_col := tube_private_key(tbl, id_col, reg.key_type);
+    keys := CASE WHEN key_cols IS NULL THEN ARRAY[tube_private_key(tbl, id_col, reg.key_type)]
+        ELSE tube_private_check_key(tbl, key_cols, id_col, reg.key_type) END;
+    wanted.id_col := keys[1];
+    wanted.key_cols := CASE WHEN key_cols IS NOT NULL THEN keys END;
+    wanted.shard_place := array_position(wanted.key_cols, shard_by) - 1;
+    PERFORM tube_private_check_shard_by(wanted, shard_by);
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
     wanted.misfit := NULL;
@@ -128,10 +142,44 @@ BEGIN
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
         wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
     END IF;
-    differs := (was.tube, was.shard, was.shards, was.id_col, was.columns, was.replica)
-        IS DISTINCT FROM (wanted.tube, wanted.shard, wanted.shards, wanted.id_col, wanted.columns, wanted.replica);
+    differs := (was.tube, was.shard, was.shards, was.shard_place, tube_private_key_names(was), was.columns, was.replica) IS DISTINCT FROM
+        (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, keys, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
     PERFORM tube_private_provide(wanted);
+END
+$$;
+
+-- tube_private_check_shard_by: refuses what would give the ids of one document several shards, or several keys.
+--
+-- Errors: TU106 shard_by is none of the key's columns, or another table of these shards is spread by another part of its key;
+--   TU104 that has a key of another number of columns.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_shard_by(att :"schema".tube_attachment, shard_by name) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    other tube_attachment;
+BEGIN
+    IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            HINT = 'Give one of key_cols.';
+    END IF;
+    SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
+        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) <> cardinality(att.key_cols))
+    ORDER BY a.position LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF other.shard_place IS DISTINCT FROM att.shard_place THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU106',
+            MESSAGE = format('%s can''t be attached to tube %L: %s, which has its shards, is spread by %s', att.tbl, att.tube, other.tbl,
+                coalesce(quote_ident(other.key_cols[other.shard_place + 1]) || ' alone', 'its whole key')),
+            HINT = CASE WHEN other.shard_place IS NULL THEN 'Leave shard_by out.'
+                ELSE format('Give key_cols, and its column %s as shard_by.', other.shard_place + 1) END;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'TU104',
+        MESSAGE = format('%s can''t be attached to tube %L by %s columns: %s, which has its shards, has a key of %s', att.tbl, att.tube,
+            cardinality(att.key_cols), other.tbl, cardinality(other.key_cols)),
+        HINT = 'Give the columns that hold that key, in its order.';
 END
 $$;
 

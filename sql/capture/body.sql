@@ -103,8 +103,8 @@ BEGIN
         'new_ids', 'ARRAY(SELECT <id> FROM new_table AS r WHERE <row_passes> LIMIT <few_and_one>)',
         'unchanged', CASE WHEN image IS NULL THEN '' ELSE $sql$
         IF NOT EXISTS (SELECT FROM old_table OFFSET <few>) AND NOT EXISTS (SELECT FROM new_table OFFSET <few>)
-            AND (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
-                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
+            AND (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, <passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))
+                OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, <passes> IS TRUE, <image>) FROM new_table AS r LIMIT <few>)))
         THEN
             RETURN NULL;
         END IF;$sql$ END,
@@ -153,8 +153,8 @@ BEGIN
         'oid', att.tbl::oid,
         'schema', quote_ident(tube_private_schema()),
         'key', tube_private_type_sql(key_type),
-        'key_column', quote_ident(att.id_col),
-        'id', tube_private_key_sql('r.' || quote_ident(att.id_col), key_type),
+        'key_columns', (SELECT string_agg(format('r.%I', k), ', ') FROM unnest(tube_private_key_names(att)) AS k),
+        'id', tube_private_id_sql(att, 'r'),
         'passes', tube_private_passes_sql(att, 'r'),
         'row_passes', coalesce(tube_private_passes_call(att, 'r'), 'true'), -- put leaves NULLs out
         'image', image,
@@ -163,10 +163,10 @@ BEGIN
         'put', tube_private_function(att, 'put'),
         'door', tube_private_function(att, 'door'),
         'flag', tube_private_flag_sql(att.tube),
-        'shard', tube_private_shard_expression('a.n[1]', att.shard, att.shards),
+        'shard', tube_private_shard_expression('a.n[1]', att),
         'truncated', quote_literal(format('SELECT pg_catalog.array_agg(x.id) AS ids FROM (SELECT %s AS id,'
             ' (pg_catalog.row_number() OVER ()) OPERATOR(pg_catalog./) %s AS part FROM ONLY ',
-            tube_private_key_sql('r.' || quote_ident(att.id_col), key_type), few)),
+            tube_private_id_sql(att, 'r'), few)),
         'of_truncated', quote_literal(format(' AS r WHERE %s) AS x GROUP BY x.part', tube_private_passes_sql(att, 'r')))));
 END
 $$;
@@ -222,7 +222,7 @@ BEGIN
         'op_d', tube_private_op_sql('''D'''),
         -- After the INSERT: a worker that falls asleep after this look reads a seq that is at least as high.
         'is_asleep', 'pg_catalog.pg_sequence_last_value(<flag>) OPERATOR(pg_catalog.>) 1',
-        'shard_of_new', tube_private_shard_expression('cap_new[1]', att.shard, att.shards),
+        'shard_of_new', tube_private_shard_expression('cap_new[1]', att),
         'images', CASE WHEN image IS NULL THEN '' ELSE ', (SELECT <image> FROM old_table AS r WHERE <passes> LIMIT 1) AS old_image,'
             ' (SELECT <image> FROM new_table AS r WHERE <passes> LIMIT 1) AS new_image' END,
         'differ', CASE WHEN image IS NULL THEN '' ELSE ' AND a.old_image OPERATOR(pg_catalog.*<>) a.new_image' END,
@@ -250,8 +250,6 @@ $$;
 -- neither the key nor whether the row passes, makes no touch.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_row_body(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    key_type CONSTANT regtype := tube_private_key_type(att.tube);
 BEGIN
     RETURN tube_private_fill($template$
     IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW' THEN
@@ -270,8 +268,8 @@ BEGIN
     END IF;$template$, jsonb_build_object(
         'put', tube_private_function(att, 'put'),
         'op_of_sides', tube_private_op_of_sides(),
-        'old_id', tube_private_key_sql(format('OLD.%I', att.id_col), key_type),
-        'new_id', tube_private_key_sql(format('NEW.%I', att.id_col), key_type),
+        'old_id', tube_private_id_sql(att, 'OLD'),
+        'new_id', tube_private_id_sql(att, 'NEW'),
         'old_passes', tube_private_passes_sql(att, 'OLD'),
         'new_passes', tube_private_passes_sql(att, 'NEW'),
         'changed', CASE WHEN att.columns IS NULL THEN 'true' ELSE format('(SELECT ROW(%s)) OPERATOR(pg_catalog.*<>) (SELECT ROW(%s))',

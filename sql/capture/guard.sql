@@ -65,15 +65,19 @@ DECLARE
     query text;
     rest text;
 BEGIN
-    SELECT array_agg(CASE WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
+    -- Of an enum of somebody's, its name, and that it is one.
+    SELECT array_agg(CASE WHEN t.typtype = 'e' THEN
+            format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND enum_larger(r.%1$I, r.%1$I) IS NULL', a.attname, tube_private_type_sql(t.oid))
+        WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
             a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
         -- A key may have any of the types that keys have: it is written out whichever it is.
-        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE a.attname
-            WHEN att.id_col THEN tube_private_key_types(tube_private_key_type(att.tube)) ELSE ARRAY[t.oid] END) END ORDER BY a.attnum)
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE WHEN a.attname <> ALL (tube_private_key_names(att)) THEN ARRAY[t.oid]
+            ELSE tube_private_key_types(CASE WHEN att.key_cols IS NULL THEN tube_private_key_type(att.tube)
+                ELSE (tube_key_types(att.tbl, ARRAY[a.attname]))[1]::regtype END) END) END ORDER BY a.attnum)
     INTO conditions
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (t.oid < 16384 OR t.typtype = 'd')
-        AND (a.attname = att.id_col OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attname = ANY (tube_private_key_names(att)) OR (t.oid < 16384 OR t.typtype = 'd') AND a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     IF att.row_filter IS NOT NULL THEN
         conditions := conditions || (
             SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, concat_ws('','', NULL::text%2$s))', passes,

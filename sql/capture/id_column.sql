@@ -79,7 +79,13 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
-            HINT = 'Documents are named by one column: add such a column, with a primary key, or name it: id_col => COLUMN.';
+            HINT = coalesce((
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                    array_agg(a.attname ORDER BY k.place))
+                FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
+                WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
+                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
@@ -93,5 +99,44 @@ BEGIN
             HINT = 'Make it STORED, or attach by the column that it is computed from.';
     END IF;
     RETURN col.attname;
+END
+$$;
+
+-- tube_private_check_key: the columns of a key of several, for tube_table_ensure_attached, in their order.
+--
+-- Errors: TU104 there are fewer than two or more than eight, or one stands twice, is not there or can't be a part of a key; the
+--   tube's keys are no texts; id_col is given, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    wrong text;
+    remedy text;
+BEGIN
+    SELECT format(CASE WHEN a.attnum IS NULL THEN '%s has no column %s'
+            WHEN a.attgenerated = 'v' THEN 'the column %2$s of %1$s is a virtual generated one, and has no value when a row is written'
+            ELSE 'the column %2$s of %1$s has the type %3$s, which can''t be a part of a key' END,
+            tbl, coalesce(quote_ident(k.name), 'NULL'), a.atttypid::regtype),
+        CASE WHEN a.attnum IS NULL THEN 'Give the names of columns of the table.'
+            WHEN a.attgenerated = 'v' THEN 'Make it STORED, or attach by the column that it is computed from.'
+            ELSE 'Parts of keys: smallint, integer, bigint, text, varchar, uuid, boolean, date, enums, and domains over all but enums. Others may '
+                'write equal values in several ways.' END
+    INTO wrong, remedy
+    FROM unnest(key_cols, tube_key_types(tbl, key_cols)) WITH ORDINALITY AS k (name, type, place)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = k.name AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE k.type IS NULL ORDER BY k.place LIMIT 1;
+    IF cardinality(key_cols) NOT BETWEEN 2 AND 8 OR (SELECT count(DISTINCT k) FROM unnest(key_cols) AS k) < cardinality(key_cols) THEN
+        wrong := format('%s can''t be attached by the columns %L', tbl, key_cols);
+        remedy := 'Give two to eight columns, each once; a single one as id_col.';
+    ELSIF id_col IS NOT NULL THEN
+        wrong := format('%s can''t be attached by id_col and by key_cols', tbl);
+        remedy := 'Give one of the two.';
+    ELSIF wrong IS NULL AND key_type <> 'text'::regtype THEN
+        wrong := format('a key of several columns is a text, and the tube''s keys are %s', key_type);
+        remedy := 'Make a tube of texts: tube_ensure_exists, key_type => ''text''.';
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU104', MESSAGE = wrong, HINT = remedy;
+    END IF;
+    RETURN key_cols;
 END
 $$;

@@ -16,6 +16,16 @@ RETURN shard + (('x' || left(md5(id::text), 8))::bit(32)::bigint % shards::bigin
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shards integer) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
+
+-- tube_key_part: what stands for a column in a key of several, as JSON: 7 or "acme".
+--
+-- Arguments: key; place: of the column in the key, from 0.
+-- Result: that text; the whole key where it has no such part, as one that somebody has touched by hand, and where place is NULL.
+CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(substring(key COLLATE "C" FROM
+    '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'), key);
+COMMENT ON FUNCTION :"schema".tube_key_part IS 'Returns what stands for a column in a key of several columns.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) IS
     'Returns the shard of an id in a table that is spread over several.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(uuid, integer, integer) IS
@@ -51,6 +61,16 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value::text;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value anyelement) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.text';
 
+-- Of these types only parts of keys can be.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_boolean(value boolean) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_boolean(value anyelement) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.bool';
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_date(value date) RETURNS date
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_date(value anyelement) RETURNS date
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.date';
+
 -- tube_private_key_type: the type of a tube's keys: bigint, uuid or text.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_type(tube text) RETURNS regtype
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
@@ -64,19 +84,68 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
 $$;
 
--- tube_private_shard_expression: the shard of a key as SQL text with constants and all names in full; id is the text
--- of an expression.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, shard integer, shards integer) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE shards WHEN 1 THEN shard::text
-        ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, shard, shards) END
+-- tube_private_id_sql: the key of an attached table's row as SQL text with all names in full; row_name: of the row, or NULL.
+--
+-- Of several columns it is the text of a JSON array, as tube_key_types tells of what: each is written in one way, whatever
+-- the session's settings are. An enum becomes its label by its output function, which concat calls: a cast of somebody's
+-- never runs. A row with a NULL among them has no key.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_id_sql(att :"schema".tube_attachment, row_name text = NULL) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN att.key_cols IS NULL
+        THEN tube_private_key_sql(concat(row_name || '.', quote_ident(att.id_col)), tube_private_key_type(att.tube))
+        ELSE (
+            SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
+                string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),
+                string_agg(CASE k.type WHEN 'enum' THEN format('pg_catalog.concat(%s)', v.value)
+                    ELSE format('%I.tube_private_key_%s(%s)', tube_private_schema(), coalesce(k.type, 'text'), v.value) END,
+                    ', ' ORDER BY k.place))
+            FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place),
+                concat(row_name || '.', quote_ident(k.name)) AS v (value)) END
 $$;
 
--- tube_private_key_types: the built-in types of columns that can hold the keys of a tube.
+-- tube_private_shard_expression: the shard of a key of an attached table, as SQL text with constants and all names in full; id is
+-- the text of an expression. It is told from the key alone, so that all who have a key tell the same.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, att :"schema".tube_attachment) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN att.shards = 1 THEN att.shard::text
+        WHEN att.shard_place IS NULL THEN format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, att.shard, att.shards)
+        ELSE format('%1$I.tube_shard_of(%1$I.tube_key_part(%2$s, %3$s), %4$s, %5$s)', tube_private_schema(), id, att.shard_place,
+            att.shard, att.shards) END
+$$;
+
+-- tube_private_key_names: the columns of an attached table's key, in order.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_names(att :"schema".tube_attachment) RETURNS name[]
+LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
+
+-- tube_private_key_label: these columns in words, for messages.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_label(att :"schema".tube_attachment) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN att.key_cols IS NULL THEN quote_ident(att.id_col)
+        ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
+$$;
+
+-- tube_key_types: what columns of a table are as parts of a key of several: bigint (also smaller integers), text (also varchar),
+-- uuid, boolean, date or enum. Domains are what they are made of, but for those over an enum.
+--
+-- Result: in the order of columns; NULL for one that is not there, has another type, or is a virtual generated one, which has no
+--   value in the rows that a trigger sees. Other types may write equal values in several ways.
+CREATE OR REPLACE FUNCTION :"schema".tube_key_types(tbl regclass, columns name[]) RETURNS text[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT array_agg(CASE WHEN a.attgenerated = 'v' THEN NULL WHEN t.typtype = 'e' THEN 'enum' ELSE (
+            SELECT p.type FROM unnest('{bigint,text,uuid,boolean,date}'::text[]) AS p (type)
+            WHERE tube_private_key_fits(a.atttypid, p.type::regtype)) END ORDER BY c.place)
+    FROM unnest(columns) WITH ORDINALITY AS c (name, place)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type AS t ON t.oid = a.atttypid
+$$;
+COMMENT ON FUNCTION :"schema".tube_key_types IS
+    'Tells what columns of a table are as parts of a key of several columns; NULL where one can''t be a part.';
+
+-- tube_private_key_types: the built-in types of columns that can hold the keys of a tube, or such a part of a key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_types(key_type regtype) RETURNS oid[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE key_type WHEN 'bigint'::regtype THEN '{smallint,integer,bigint}'
-        WHEN 'uuid'::regtype THEN '{uuid}' ELSE '{text,varchar}' END::regtype[]::oid[]
+        WHEN 'text'::regtype THEN '{text,varchar}' ELSE ARRAY[key_type] END::regtype[]::oid[]
 $$;
 
 -- tube_private_key_fits: whether a column of a type can hold the keys of a tube.
@@ -100,9 +169,11 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_is_unique(att :"schema".tube_attachment) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (
-        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-        WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indnkeyatts = 1
-            AND i.indpred IS NULL AND a.attname = att.id_col)
+        SELECT FROM pg_index AS i
+        WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
+            AND (SELECT bool_and(coalesce(a.attname = ANY (tube_private_key_names(att)), false))
+                FROM unnest(i.indkey[:i.indnkeyatts - 1]) AS k (attnum)
+                LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND a.attnum > 0))
 $$;
 
 -- tube_private_type_sql: a type's name in full.

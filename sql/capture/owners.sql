@@ -6,7 +6,7 @@
 --            has to keep to, whoever writes it by hand
 --   put      puts typed ids into the tube; ours
 --
--- Only the table's owner may use door and put. Their names hold the shards that they are for: so a function that was made
+-- Only the table's owner may use door and put. Their names hold the shards that they are for, and by which part of a key: so a function that was made
 -- for other shards never meets them, and nobody can change what they do to another's table.
 --
 -- capture and passes are in a schema of their own, in which owners may create only while they attach or follow.
@@ -26,7 +26,7 @@ BEGIN
             SELECT coalesce(array_agg(concat(c.bound::regtype, ' ', c.name)), '{}')::text
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c)), 12)))
         ELSE format('%I.%I', tube_private_schema(),
-            tube_private_name(stem, format('%s_%s_%s', ending, att.shard, att.shards)))
+            tube_private_name(stem, concat_ws('_', ending, att.shard, att.shards, att.shard_place)))
     END;
 END
 $$;
@@ -100,7 +100,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(
 ) RETURNS void
 LANGUAGE plpgsql SET client_min_messages = warning SET lock_timeout = '50ms' AS $$
 DECLARE
-    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+|[0-9a-f]{12})$';
+    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+(_[0-9])?|[0-9a-f]{12})$';
     kept text[];
     former text;
 BEGIN
@@ -119,7 +119,7 @@ BEGIN
         ) AS d (statement, bare, name)
         WHERE (d.name = ANY (kept)) IS NOT TRUE AND (trigger_function IS NOT NULL OR NOT EXISTS (
             SELECT FROM tube_attachment AS a WHERE right(a.trigger_function, 8)
-                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+|[0-9a-f]{12})$')))
+                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+(?:_[0-9])?|[0-9a-f]{12})$')))
     LOOP
         BEGIN
             EXECUTE former;
@@ -293,7 +293,7 @@ BEGIN
             door, tube_private_qualify(att.tube),
             -- So ids[1] is no NULL, and the only one.
             CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
-                ELSE tube_private_shard_expression('ids[1]', att.shard, att.shards) END);
+                ELSE tube_private_shard_expression('ids[1]', att) END);
     END IF;
     RETURN QUERY SELECT d FROM tube_private_function_ddl(tube_private_function(att, 'put'), format('text, %s[]', key_type),
         format('op text, ids %s[]', key_type), 'boolean', false, tube_private_put_body(att),

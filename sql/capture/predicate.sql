@@ -205,7 +205,8 @@ $$;
 -- tube_private_passes_sql: whether a row has a key and passes an attachment's predicate, as SQL text with all names in full.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_sql(att :"schema".tube_attachment, row_name text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT format('(%s.%I IS NOT NULL%s)', row_name, att.id_col, ' AND ' || tube_private_passes_call(att, row_name))
+    SELECT format('(%s%s)', (SELECT string_agg(format('%s.%I IS NOT NULL', row_name, k.name), ' AND ' ORDER BY k.place)
+        FROM unnest(tube_private_key_names(att)) WITH ORDINALITY AS k (name, place)), ' AND ' || tube_private_passes_call(att, row_name))
 $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate for a row, as SQL text; NULL when there is none.

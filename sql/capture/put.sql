@@ -46,12 +46,12 @@ $put$, jsonb_build_object(
         'sleeps', tube_private_flag_sql(att.tube),
         'op', tube_private_op_sql(CASE WHEN tube_private_is_root(att) THEN 'CASE WHEN $1 OPERATOR(pg_catalog.=) ''I'''
             ' OR $1 OPERATOR(pg_catalog.=) ''D'' THEN $1 ELSE ''U'' END' ELSE '''U''' END),
-        'shard_of_one', tube_private_shard_expression('$2[1]', att.shard, att.shards),
+        'shard_of_one', tube_private_shard_expression('$2[1]', att),
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         'by_shard', CASE
             WHEN att.shards > 1 THEN format('SELECT %s AS shard, pg_catalog.array_agg(%st.id) AS ids'
                 ' FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL GROUP BY 1',
-                tube_private_shard_expression('t.id', att.shard, att.shards),
+                tube_private_shard_expression('t.id', att),
                 CASE WHEN is_unique THEN '' ELSE 'DISTINCT ' END)
             WHEN is_unique THEN format('SELECT %s AS shard, CASE WHEN pg_catalog.array_position($2, NULL) IS NULL'
                 ' THEN $2 OPERATOR(pg_catalog.||) ''{}''::%s[] ELSE pg_catalog.array_remove($2, NULL) END AS ids', att.shard,
@@ -59,7 +59,7 @@ $put$, jsonb_build_object(
             ELSE format('SELECT %s AS shard, ARRAY(SELECT DISTINCT t.id%s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL) AS ids',
                 att.shard, CASE reg.key_type WHEN 'text'::regtype THEN ' COLLATE pg_catalog."C"' ELSE '' END) END,
         'touched', format('ARRAY(SELECT DISTINCT %s FROM pg_catalog.unnest($2) AS t (id) WHERE t.id IS NOT NULL)',
-            tube_private_shard_expression('t.id', att.shard, att.shards))));
+            tube_private_shard_expression('t.id', att))));
 END
 $$;
 

@@ -39,18 +39,20 @@ BEGIN
     IF is_complete THEN
         att.captured_by := to_regprocedure(tube_private_function(att, 'capture') || '()');
         UPDATE tube_attachment AS a
-        SET shard = att.shard, shards = att.shards, id_col = att.id_col, row_filter = att.row_filter, misfit = att.misfit,
+        SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
             seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
-        IF (att.shard, att.shards) IS DISTINCT FROM (old.shard, old.shards) THEN
-            UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl;
+        IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
+            UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
+                AND (att.shard, att.shards) <> (old.shard, old.shards);
             PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
         END IF;
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube AND att.id_col <> old.id_col;
+        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube
+            AND tube_private_key_names(att) <> tube_private_key_names(old);
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
 END
@@ -197,9 +199,9 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %I; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
-                'backfill the root table.', heir.id_col);
+                'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);
     END IF;
 END

@@ -55,20 +55,25 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
+    keys CONSTANT integer := cardinality(tube_private_key_names(att));
     names name[];
 BEGIN
     SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
-    FROM unnest(att.id_col || coalesce(att.columns, '{}')) WITH ORDINALITY AS s (name, place)
+    FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS s (name, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
         AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
-    SELECT a.attname INTO att.id_col FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
-        AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube));
-    IF NOT FOUND OR tube_private_table_fault(att.tbl) IS NOT NULL THEN
+    IF tube_private_table_fault(att.tbl) IS NOT NULL
+        OR att.key_cols IS NOT NULL AND array_position(tube_key_types(att.tbl, names[:keys]), NULL) IS NOT NULL
+        OR att.key_cols IS NULL AND NOT EXISTS (
+            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
+                AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)))
+    THEN
         RETURN NULL;
     END IF;
-    att.columns := nullif(array_remove(names[2:], NULL), '{}');
+    att.id_col := names[1];
+    att.key_cols := CASE WHEN att.key_cols IS NOT NULL THEN names[:keys] END;
+    att.columns := nullif(array_remove(names[keys + 1:], NULL), '{}');
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
     END IF;
@@ -87,21 +92,26 @@ LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
     now tube_attachment;
+    keys name[];
+    moved integer;
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
-        IS NOT DISTINCT FROM (att.id_col, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
+        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
     THEN
         RETURN;
     END IF;
-    UPDATE tube_attachment AS a SET id_col = now.id_col, columns = now.columns, seen_oid = now.seen_oid,
+    UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
         seen_attnums = now.seen_attnums, seen_names = now.seen_names,
         captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
     WHERE a.tube = $1 AND a.tbl = $2;
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND now.id_col <> att.id_col;
-    IF now.id_col = att.id_col AND now.seen_oid = att.seen_oid AND now.seen_attnums[1] <> att.seen_attnums[1] THEN
-        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, now.id_col));
+    keys := tube_private_key_names(now);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND keys <> tube_private_key_names(att);
+    SELECT n.place INTO moved FROM unnest(keys, tube_private_key_names(att)) WITH ORDINALITY AS n (now, was, place)
+    WHERE n.now = n.was AND now.seen_attnums[n.place] <> att.seen_attnums[n.place] LIMIT 1;
+    IF now.seen_oid = att.seen_oid AND moved IS NOT NULL THEN
+        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, keys[moved]));
     END IF;
 END
 $$;
@@ -109,12 +119,15 @@ $$;
 -- tube_private_with_columns: an attachment with the columns that its trigger function is made for: the key first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    keys CONSTANT name[] := tube_private_key_names(att);
 BEGIN
     att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY a.attname <> att.id_col, a.attnum), array_agg(a.attname ORDER BY a.attname <> att.id_col, a.attnum)
+    SELECT array_agg(a.attnum ORDER BY array_position(keys, a.attname), a.attnum),
+        array_agg(a.attname ORDER BY array_position(keys, a.attname), a.attnum)
     INTO att.seen_attnums, att.seen_names
     FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = att.id_col OR a.attname = ANY (att.columns)
+    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = ANY (keys) OR a.attname = ANY (att.columns)
         OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     RETURN att;
 END
@@ -179,8 +192,8 @@ BEGIN
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
     RAISE WARNING USING
         MESSAGE = format('%s is detached from tube %L: %s', att.tbl, att.tube,
-            coalesce(tube_private_table_fault(att.tbl), format('its key %I was dropped, or has another type', att.id_col))),
-        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN.'
+            coalesce(tube_private_table_fault(att.tbl), format('its key %s was dropped, or has another type', tube_private_key_label(att)))),
+        HINT = CASE WHEN tube_private_table_fault(att.tbl) IS NULL THEN 'Attach it again by another column: id_col => COLUMN, or several: key_cols => COLUMNS.'
             ELSE 'Attach the partitioned table as a whole, and backfill it.' END;
     RETURN NULL;
 END

@@ -21,15 +21,16 @@ BEGIN
         END IF;
         INSERT INTO <queue> (op, shard, ids, payload) VALUES (touch_op, touch_shard, '{}', $4);
     ELSE
-        SELECT t.id, a.shard, a.shards INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id)
+        SELECT t.id, a.shard, a.shards, s.its, a.shard_place INTO wrong FROM tube_attachment AS a, unnest(touch_ids) AS t (id),
+            tube_shard_of(<part>, a.shard, a.shards) AS s (its)
         WHERE a.tube = <tube> AND a.shards > 1 AND touch_shard BETWEEN a.shard AND a.shard + (a.shards - 1)
-            AND tube_shard_of(t.id, a.shard, a.shards) IS DISTINCT FROM touch_shard LIMIT 1;
+            AND s.its IS DISTINCT FROM touch_shard LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'TU106',
-                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard,
-                    tube_shard_of(wrong.id, wrong.shard, wrong.shards)),
+                MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, touch_shard, wrong.its),
                 HINT = format('A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, or take the shard '
-                    'from tube_shard_of(id, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards);
+                    'from tube_shard_of(%4$s, %1$s, %3$s).', wrong.shard, wrong.shard + (wrong.shards - 1), wrong.shards,
+                    coalesce(format('tube_key_part(id, %s)', wrong.shard_place), 'id'));
         END IF;
         IF strpos(current_setting('application_name'), 'backfill') > 0 THEN
             touch_op := 'B';
@@ -51,6 +52,7 @@ END
 $template$, jsonb_build_object(
         'key', key_type,
         'binary', CASE key_type WHEN 'text'::regtype THEN ' COLLATE "C"' ELSE '' END,
+        'part', CASE key_type WHEN 'text'::regtype THEN 'tube_key_part(t.id, a.shard_place)' ELSE 't.id' END,
         'queue', tube_private_qualify(tube),
         'tube', quote_literal(tube)));
 END
@@ -76,7 +78,7 @@ LANGUAGE sql STABLE AS $$
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a.shard, a.shards))), '' ORDER BY a.tube) || E'\nEND\n'
+            'shard_of', tube_private_shard_expression('t.id', a))), '' ORDER BY a.tube) || E'\nEND\n'
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $$;
 

@@ -62,11 +62,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
     END IF;
     att := tube_private_attachment(backfill.tube, backfill.tbl);
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.id_col) THEN
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || tube_private_key_names(att)) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
                 att.tbl, backfill.order_col),
-            HINT = 'Order by the column of the ids.';
+            HINT = 'Order by a column of the key.';
     END IF;
     PERFORM tube_private_range_sql(att.tbl, backfill.order_col, '{}', 0); -- refuses the column's type
     -- Also where there is one range: whether the table can be read is to be seen now.
@@ -104,7 +104,7 @@ BEGIN
     PERFORM tube_private_put_control('backfill_start', backfill);
     UPDATE tube_backfill AS b
     SET state = 'inserting', rows_total = nullif(tube_private_rows_estimate(a.tbl), 0), pods_total = units,
-        note = 'in ranges', key_attnum = tube_private_key_attnum(a), row_filter = a.row_filter,
+        note = 'in ranges', key_attnums = tube_private_key_attnums(a), row_filter = a.row_filter,
         collected_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM tube_attachment AS a
     WHERE b.backfill_id = backfill.backfill_id AND a.tube = b.tube AND a.tbl = b.tbl;

@@ -49,12 +49,14 @@ CREATE TABLE :"schema".tube_attachment (
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
     seen_oid     oid,
-    seen_attnums smallint[], -- of id_col, of columns, of those in row_filter
+    seen_attnums smallint[], -- of the key, of columns, of those in row_filter
     seen_names   name[],
     members      oid[],      -- of a partitioned table: all of its tree, itself too
     waiting      oid[],      -- parts whose triggers could not be made so far, and members that lost some
     as_root      boolean,    -- whether put was made for the root table of its shards
     captured_by  oid,        -- the trigger function that an owner had agreed to last
+    key_cols     name[]     CHECK (cardinality(key_cols) BETWEEN 2 AND 8), -- of a key of several columns; id_col is the first of them
+    shard_place  smallint,   -- which of them alone tells a key's shard, from 0; NULL: all
     PRIMARY KEY (tube, tbl)
 );
 -- By these digits all objects of an attachment are found, and dropped: see tube_private_capture_name.
@@ -146,7 +148,7 @@ CREATE TABLE :"schema".tube_backfill (
     by_worker    boolean     NOT NULL,  -- a worker inserts the pods, not the one who began it
     start_seq    bigint      NOT NULL,
     position     bigint      NOT NULL,  -- of the attachment
-    key_attnum   smallint,              -- the column of the ids, and the predicate, that they were collected by
+    key_attnums  smallint[],            -- the columns of the ids, and the predicate, that they were collected by
     row_filter   text,
     state        text        NOT NULL DEFAULT 'waiting' CHECK (state IN (
         'waiting', 'inserting', 'delivering', 'finished', 'cancelled', 'superseded', 'failed')),

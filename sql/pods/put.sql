@@ -51,7 +51,7 @@ DECLARE
     tubes text[] := '{}';
     lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
-    range record;
+    att tube_attachment;
     made bigint;
     pods bigint := 0;
 BEGIN
@@ -70,12 +70,13 @@ BEGIN
                 MESSAGE = format('the keys of tube %L have the type %s, not bigint', tube_name, key_type),
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
-        SELECT a.shard AS first, a.shards INTO range FROM tube_attachment AS a
+        SELECT a.* INTO att FROM tube_attachment AS a
         WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
             AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
         LIMIT 1;
         IF NOT FOUND THEN
-            SELECT tube_private_put.shard AS first, 1 AS shards INTO range;
+            att.shard := shard;
+            att.shards := 1;
             lonely := lonely || tube_name;
         END IF;
         IF ids <> '{}' THEN
@@ -85,19 +86,19 @@ BEGIN
                 SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
                 FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
                 tube_private_schema(), tube_name,
-                CASE range.shards
+                CASE att.shards
                     WHEN 1 THEN
-                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', range.first, key_type)
+                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', att.shard, key_type)
                     ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                         ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                        tube_private_shard_expression('t.id', range.first, range.shards), key_type)
+                        tube_private_shard_expression('t.id', att), key_type)
                 END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;
         END IF;
         IF last THEN
             PERFORM tube_private_wake_sleepers(tube_name,
-                ARRAY(SELECT generate_series(range.first, range.first + (range.shards - 1))));
+                ARRAY(SELECT generate_series(att.shard, att.shard + (att.shards - 1))));
         END IF;
     END LOOP;
     IF (ids = '{}') <> last THEN

@@ -134,13 +134,14 @@ COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
 -- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
 --
 -- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.
---   declared: the digest of the document; key_type, partitions: of the tube; the rest as the table is attached.
+--   declared: the digest of the document; key_type, partitions: of the tube; the rest as the table is attached, see tube_list.
 CREATE OR REPLACE FUNCTION :"schema".tube_documents() RETURNS TABLE (
     tube text, companion_of text, declared text, key_type regtype, partitions integer,
-    tbl regclass, id_col name, shard integer, shards integer, columns name[]
+    tbl regclass, id_col name, shard integer, shards integer, columns name[], key_cols name[], shard_by name
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns
+    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns,
+        a.key_cols, a.key_cols[a.shard_place + 1]
     FROM tube_registry AS r
     LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
@@ -192,7 +193,7 @@ BEGIN
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root.shard, root.shards), reg.key_type, root.shards)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN

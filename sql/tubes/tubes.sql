@@ -177,7 +177,7 @@ BEGIN
         WHEN name ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'it has a control character'
         WHEN starts_with(name, 'pg_') THEN 'such names belong to Postgres'
         -- Else it could wait under the name of a door to come, and get the pods of another tube's table.
-        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+$' THEN 'doors of attached tables have such names'
+        WHEN name ~ '_door_[0-9a-f]{8}_[0-9]+_[0-9]+(_[0-9])?$' THEN 'doors of attached tables have such names'
         WHEN to_regclass(tube_private_qualify(name)) IS NOT NULL
             THEN format('there is a relation of that name in the schema %I', tube_private_schema())
     END;
@@ -387,11 +387,12 @@ $$;
 -- Result: a row per attached table, by tube, shard and order of attachment; a tube without tables has one row with a
 --   NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After the contract's columns: shards
 --   (how many it is spread over), id_col, root (whether the ids of this table are the documents'), columns and replica
---   (as attached), key_type (of the tube).
+--   (as attached), key_type (of the tube), companion_of, key_cols (of a key of several columns, of which id_col is the
+--   first), shard_by (the one of them that alone tells a key's shard).
 CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL) RETURNS TABLE (
     tube text, predicate text, partitions integer, tbl regclass, shard integer,
     shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype,
-    companion_of text
+    companion_of text, key_cols name[], shard_by name
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     WITH present AS (
@@ -400,7 +401,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
         CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
             SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-        ) END, a.columns, a.replica, r.key_type, r.companion_of
+        ) END, a.columns, a.replica, r.key_type, r.companion_of, a.key_cols, a.key_cols[a.shard_place + 1]
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position

@@ -126,6 +126,8 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_step_end": SERVES,
     "tube_step_state": ADMINISTERS,
     "tube_step_take": SERVES,
+    "tube_key_part": ANYBODY,
+    "tube_key_types": LOOKS_ON,
     "tube_keys_as_caller": FILLS,
     "tube_keys_put": FILLS,
     "tube_keys_waiting": LOOKS_ON,
@@ -301,8 +303,11 @@ INVOKERS = {
     "tube_private_follow_ddl",
     # inlined wherever they are used
     "tube_private_key_bigint",
+    "tube_private_key_boolean",
+    "tube_private_key_date",
     "tube_private_key_text",
     "tube_private_key_uuid",
+    "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",
     # it only calls one that looks at who calls
@@ -312,8 +317,11 @@ INVOKERS = {
 UNPINNED = {
     # bound when they were made, and inlined
     "tube_private_key_bigint",
+    "tube_private_key_boolean",
+    "tube_private_key_date",
     "tube_private_key_text",
     "tube_private_key_uuid",
+    "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",
     "item_touch",

@@ -1,0 +1,132 @@
+"""Keys of two to eight columns: one text, the same from SQL, Python and Spark, and its columns back from it.
+
+The text is the JSON array that Postgres' `json_build_array` makes: `[7, "acme", true]`.
+`tests/vectors/keys.json` holds values that all three give.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final, TypeAlias
+
+from pytube.model import KeyType, shard_of
+
+MOST_COLUMNS: Final = 8
+
+Part: TypeAlias = int | str | bool
+"""The value of one column; a date or a uuid is the text that Postgres writes for it."""
+
+
+class PartType(enum.StrEnum):
+    """What a column of a key holds, as `tube_key_types` names it; domains are what they are made of."""
+
+    BIGINT = "bigint"
+    """Also smaller integers."""
+    TEXT = "text"
+    """Also varchar."""
+    UUID = "uuid"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    ENUM = "enum"
+    """Its labels are texts here; only Postgres knows which there are."""
+
+    @property
+    def array(self) -> str:
+        """The type, in SQL, of the array in which a statement gets the values."""
+        return "text[]" if self is PartType.ENUM else f"{self.value}[]"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of a key."""
+
+    name: str
+    type: PartType
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeKey:
+    """The columns of a table's key, in the order of the key."""
+
+    columns: tuple[KeyColumn, ...]
+    shard_place: int | None = None
+    """Which column alone, counted from 0, tells a key's shard; None: all of them."""
+
+    def text(self, values: Sequence[Part]) -> str:
+        """The key of a row with these values."""
+        return json.dumps(list(values), ensure_ascii=False)
+
+    def values(self, text: str) -> tuple[Part, ...] | None:
+        """The values of a key, in order; None for a text that is the key of no row."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(values, list) or len(values) != len(self.columns):
+            return None
+        for column, value in zip(self.columns, values, strict=True):
+            if not _FITS[column.type](value):
+                return None
+        return tuple(values) if self.text(values) == text else None
+
+    def columns_of(self, texts: Sequence[str]) -> tuple[Sequence[str], Sequence[Sequence[Part]]]:
+        """Those of the texts that a row can have, and the values of each column in their order."""
+        known = [(text, values) for text in texts if (values := self.values(text)) is not None]
+        return [text for text, _ in known], [[row[place] for _, row in known] for place in self.places]
+
+    @property
+    def places(self) -> range:
+        """Of the columns, from 0."""
+        return range(len(self.columns))
+
+    def by_name(self, text: str) -> Mapping[str, Part] | None:
+        """The values of a key by the names of their columns; None as for `values`."""
+        values = self.values(text)
+        if values is None:
+            return None
+        return {column.name: value for column, value in zip(self.columns, values, strict=True)}
+
+    def shard(self, text: str, shard: int, shards: int) -> int:
+        """The shard of a key in a table spread over `shards` shards from `shard` on."""
+        return shard_of(text, shard, shards, self.shard_place)
+
+
+_DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)( BC)?")
+_LAST_YEAR = 5874897
+
+
+def _is_date(value: object) -> bool:
+    """Whether Postgres writes a date like that. Its calendar repeats itself every 400 years."""
+    if value in ("infinity", "-infinity"):
+        return True
+    found = _DATE.fullmatch(value) if isinstance(value, str) and value.isascii() else None
+    if found is None:
+        return False
+    written = int(found[1])
+    if not 1 <= written <= (4713 if found[4] else _LAST_YEAR) or len(found[1]) != max(4, len(str(written))):
+        return False
+    year = 1 - written if found[4] else written
+    try:
+        date(year % 400 + 400, int(found[2]), int(found[3]))
+    except ValueError:
+        return False
+    return (year, found[2], found[3]) >= (-4712, "01", "01")
+
+
+def _is_text(value: object) -> bool:
+    return KeyType.TEXT.has(value)
+
+
+_FITS: Mapping[PartType, Callable[[object], bool]] = {
+    PartType.BIGINT: KeyType.BIGINT.has,
+    PartType.UUID: KeyType.UUID.has,
+    PartType.BOOLEAN: lambda value: isinstance(value, bool),
+    PartType.DATE: _is_date,
+    PartType.TEXT: _is_text,
+    PartType.ENUM: _is_text,
+}
