@@ -10,6 +10,7 @@ import psycopg
 
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
+from pytube.keys import PartType
 from pytube.model import KeyType
 
 _TABLE = """
@@ -43,8 +44,7 @@ _COLUMNS = """
          WHERE k.opcintype = b.oid AND k.opcdefault),
         (SELECT pg_catalog.quote_ident(s.nspname) || '.' || pg_catalog.quote_ident(t.typname)
          FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS s ON s.oid = t.typnamespace
-         WHERE t.oid = b.oid AND t.oid = a.atttypid AND t.typtype = 'e'
-             AND NOT EXISTS (SELECT FROM pg_catalog.pg_cast AS k WHERE k.castsource = t.oid))
+         WHERE t.oid = a.atttypid AND t.typtype = 'e')
     FROM pg_catalog.pg_attribute AS a
     LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
@@ -60,8 +60,7 @@ _COLUMNS = """
     ORDER BY a.attnum
 """
 """Names, types, the types below domains, collations, whether equal texts are the same bytes, of which others
-a virtual one is computed, where the = is by which the type's indexes compare, and the name of an enum, from
-which nobody has made casts: they would be run for its labels."""
+a virtual one is computed, where the = is by which the type's indexes compare, and the name of an enum."""
 
 _INDEXES = """
     SELECT i.indisprimary, i.indisunique AND i.indimmediate,
@@ -140,8 +139,7 @@ class Column:
     """The schema of the = by which indexes of its type compare, as in SQL; of types that have none of their
     own, which are compared as another one is, that of Postgres."""
     enum: str | None = None
-    """The name in SQL of the enum whose labels it holds; None: it is of another type, or of an enum that
-    somebody has made casts from."""
+    """The name in SQL of the enum whose labels it holds; None: it is of another type, be it a domain."""
 
     @property
     def key_type(self) -> KeyType | None:
@@ -149,12 +147,9 @@ class Column:
         return _KEY_TYPES.get(self.base)
 
     @property
-    def part(self) -> str | None:
-        """As which type, in SQL, its values are part of a key of several columns; None: they can't be.
-
-        Two columns of one such type have equal values where these have one text, and nowhere else.
-        """
-        return self.enum or _PARTS.get(self.base)
+    def part(self) -> PartType | None:
+        """What its values are in a key of several columns; None: they can't be there."""
+        return PartType.ENUM if self.enum else _PARTS.get(self.base)
 
 
 _KEY_TYPES = {
@@ -166,14 +161,14 @@ _KEY_TYPES = {
     "character varying": KeyType.TEXT,
 }
 _PARTS = {
-    "smallint": "pg_catalog.int8",
-    "integer": "pg_catalog.int8",
-    "bigint": "pg_catalog.int8",
-    "uuid": "pg_catalog.uuid",
-    "text": "pg_catalog.text",
-    "character varying": "pg_catalog.text",
-    "boolean": "pg_catalog.bool",
-    "date": "pg_catalog.date",
+    "smallint": PartType.BIGINT,
+    "integer": PartType.BIGINT,
+    "bigint": PartType.BIGINT,
+    "uuid": PartType.UUID,
+    "text": PartType.TEXT,
+    "character varying": PartType.TEXT,
+    "boolean": PartType.BOOLEAN,
+    "date": PartType.DATE,
 }
 """Numbers of another scale, padded texts and times of another zone are equal, and have other texts."""
 

@@ -10,9 +10,9 @@ from pytube.config.documents import DocumentSection, without_layout
 from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.expressions import Expressions
-from pytube.documents.keys import columns_of, type_of
+from pytube.documents.keys import parts_of, type_of
 from pytube.documents.links import Group, groups_of, link_of, missing_indexes
-from pytube.documents.model import Document, KeyColumn, Link
+from pytube.documents.model import Document, Link
 from pytube.documents.query import document_query, with_placeholder, without_placeholders
 from pytube.documents.tree import Node, build_tree, nodes_of
 
@@ -43,7 +43,7 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
         links,
         missing_indexes(root, groups),
         _digest(section, root, groups, links),
-        tuple(KeyColumn(one.name, one.base) for one in columns_of(root.table)) if root.key_cols else (),
+        parts_of(root.table),
     )
 
 
@@ -64,7 +64,7 @@ def _digest(section: DocumentSection, root: Node, groups: Sequence[Group], links
             )
             for node in nodes_of(root)
         ],
-        "key": [(one.name, one.part or one.base) for one in columns_of(root.table)],
+        "key": [(one.name, one.type.value) for one in parts_of(root.table)],
         "links": [
             (str(link.table), link.by, link.key_type.value, link.columns, group.is_relation, group.steps)
             for link, group in zip(links, groups, strict=True)

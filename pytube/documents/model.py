@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytube.keys import CompositeKey, KeyColumn
 from pytube.model import KeyType
 
 
@@ -23,14 +24,6 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A column of a key of several."""
-
-    name: str
-    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +76,11 @@ class Document:
     """Changes whenever a worker would read or follow something else."""
     key_columns: tuple[KeyColumn, ...] = ()
     """Of the root table, where its primary key has several; empty: it has one."""
+
+    @property
+    def key(self) -> CompositeKey | None:
+        """The key of several columns; None: it has one."""
+        return CompositeKey(self.key_columns) if self.key_columns else None
 
     @property
     def root(self) -> Link:

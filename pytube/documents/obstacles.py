@@ -64,8 +64,8 @@ def _refuse_other_tables(document: Document, tube: TubeState) -> None:
             words = f"pytube tube detach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
             raise UsageError(
                 f"document.{tube.name}: somebody made tube {tube.name} by hand, and attached {one.table} by "
-                f"{', '.join(one.by)}, which the document does not follow so; give the document another name, "
-                f"or run `{words}`"
+                f"{', '.join(one.by)}, which the document does not follow so; give the document another "
+                f"name, or run `{words}`"
             )
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from pytube.documents.catalogue import POSTGRES, Column, comparison, quoted
-from pytube.documents.keys import columns_of, key_sql, type_of
+from pytube.documents.catalogue import POSTGRES, comparison, quoted
+from pytube.documents.keys import SQL_TYPES, enum_value, key_sql, parts_of, type_of
 from pytube.documents.tree import Node, Shape
 from pytube.model import KeyType
 
@@ -62,12 +62,11 @@ def _query_by_columns(root: Node) -> str:
     items, joins = _select_list(root)
     alias, table = root.alias, root.table
     arrays, conditions = [], [root.condition] if root.condition else []
-    for place, column in enumerate(columns_of(table), 1):
-        kind = "pg_catalog.text" if column.enum else column.part
-        arrays.append(f"{_nth_parameter(place)}::{kind}[]")
-        conditions.append(
-            f"{alias}.{quoted(column.name)} OPERATOR({POSTGRES}.=) {_label(column, f'k.c{place}')}"
-        )
+    for place, part in enumerate(parts_of(table), 1):
+        column = table.columns[part.name]
+        arrays.append(f"{_nth_parameter(place)}::{SQL_TYPES[part.type]}[]")
+        value = enum_value(column, f"k.c{place}") if column.enum else f"k.c{place}"
+        conditions.append(f"{alias}.{quoted(column.name)} OPERATOR({POSTGRES}.=) {value}")
     names = ", ".join(f"{alias}.{quoted(name)}" for name in sorted(root.used))
     key = key_sql(table, [f"{alias}.{quoted(name)}" for name in table.key])
     places = ", ".join(f"c{place}" for place in range(1, len(arrays) + 1))
@@ -80,14 +79,6 @@ def _query_by_columns(root: Node) -> str:
 
 def _row_of(items: list[str]) -> str:
     return f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
-
-
-def _label(column: Column, text: str) -> str:
-    """A value of an enum by its label, or NULL: a label may be none any more."""
-    if column.enum is None:
-        return text
-    labels = f"pg_catalog.unnest(pg_catalog.enum_range(NULL::{column.enum}))"
-    return f"(SELECT e.v FROM {labels} AS e (v) WHERE e.v::pg_catalog.text OPERATOR({POSTGRES}.=) {text})"
 
 
 _SQL_TYPES = {KeyType.BIGINT: "int8", KeyType.UUID: "uuid", KeyType.TEXT: "text"}

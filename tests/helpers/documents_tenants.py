@@ -15,8 +15,8 @@ CREATE TABLE shop.customers (tenant_id int, id uuid, name text, PRIMARY KEY (ten
 CREATE TABLE shop.orders (tenant_id int, id text, status text, customer_id uuid, deleted boolean,
     PRIMARY KEY (tenant_id, id), FOREIGN KEY (tenant_id, customer_id) REFERENCES shop.customers);
 CREATE TABLE shop.products (id bigint PRIMARY KEY, name text);
-CREATE TABLE shop.items (id bigint PRIMARY KEY, order_id varchar(20), product_id bigint REFERENCES shop.products,
-    tenant_id bigint, quantity int);
+CREATE TABLE shop.items (id bigint PRIMARY KEY, order_id varchar(20), tenant_id bigint, quantity int,
+    product_id bigint REFERENCES shop.products);
 CREATE TABLE shop.tags (id bigint PRIMARY KEY, name text);
 CREATE TABLE shop.order_tags (tenant_id int, order_id text, tag_id bigint REFERENCES shop.tags,
     PRIMARY KEY (tenant_id, order_id, tag_id), FOREIGN KEY (tenant_id, order_id) REFERENCES shop.orders);
@@ -90,7 +90,8 @@ def fill(connection: Conn) -> None:
     for tenant in (1, 2):
         for customer in CUSTOMERS:
             connection.execute(
-                "INSERT INTO shop.customers VALUES (%s, %s, %s)", (tenant, customer, f"{tenant} {customer[0]}")
+                "INSERT INTO shop.customers VALUES (%s, %s, %s)",
+                (tenant, customer, f"{tenant} {customer[0]}"),
             )
         for number, order in enumerate(ORDERS):
             row = (tenant, order, "new", CUSTOMERS[number % 2] if number < 5 else None, number == 3 or None)
@@ -98,7 +99,7 @@ def fill(connection: Conn) -> None:
     connection.execute(
         """
         INSERT INTO shop.items
-        SELECT row_number() OVER (), o.id, 1 + n % 4, o.tenant_id, n
+        SELECT row_number() OVER (), o.id, o.tenant_id, n, 1 + n % 4
         FROM shop.orders AS o, generate_series(1, 3) AS n WHERE o.id <> 'a b' OR o.tenant_id = 1;
         INSERT INTO shop.item_notes SELECT id, id, 'note ' || id FROM shop.items WHERE id % 3 = 0;
         INSERT INTO shop.order_tags
@@ -137,7 +138,9 @@ def by_hand(connection: Conn) -> dict[str, Any]:
             continue
         tenant, number = order["tenant_id"], order["id"]
         customers = of("customers", tenant_id=tenant, id=order["customer_id"])
-        tags = [of("tags", id=one["tag_id"])[0] for one in of("order_tags", tenant_id=tenant, order_id=number)]
+        tags = [
+            of("tags", id=one["tag_id"])[0] for one in of("order_tags", tenant_id=tenant, order_id=number)
+        ]
         amounts = [one["amount"] for one in of("payments", tenant_id=tenant, order_id=number)]
         documents[key_of(order)] = {
             "tenant_id": tenant,
