@@ -22,6 +22,7 @@ from pytube.documents.model import Document, Link
 from pytube.documents.plan import Action, Plan, State, Step
 from pytube.documents.survey import Refused, compiled, survey
 from pytube.errors import ConfigError, UsageError
+from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
@@ -182,7 +183,7 @@ def _arguments(document: Document, key: str) -> dict[str, Any]:
         raise UsageError(
             f"{key!r} is no key of document {document.name}: write a JSON array of {columns}, as '[7, 12]'"
         )
-    return {f"key_{place}": [value] for place, value in enumerate(values, 1)}
+    return {part_parameter(place): [value] for place, value in enumerate(values)}
 
 
 def _statements(document: Document) -> Iterator[str]:
@@ -197,7 +198,9 @@ def _statements(document: Document) -> Iterator[str]:
 def _placeholders(document: Document) -> str:
     if not document.key_columns:
         return "%(ids)s"
-    columns = [f"%(key_{place})s ({column.name})" for place, column in enumerate(document.key_columns, 1)]
+    columns = [
+        f"%({part_parameter(place)})s ({column.name})" for place, column in enumerate(document.key_columns)
+    ]
     return f"whose columns are {', '.join(columns)}"
 
 

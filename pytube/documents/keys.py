@@ -59,8 +59,8 @@ def refuse_key(path: str, table: Table) -> None:
             raise ConfigError(
                 f"{path}: {column.name} of the primary key of {table.name} is of type {column.type}, and a "
                 "key of several columns may have integers, text, varchar, uuid, boolean, date, and enums, "
-                "but no domains over enums: equal values of other types may have different texts; give the table "
-                "such a key"
+                "but no domains over enums: equal values of other types may have different texts; give the "
+                "table such a key"
             )
 
 

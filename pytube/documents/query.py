@@ -15,6 +15,7 @@ import re
 from pytube.documents.catalogue import POSTGRES, comparison, quoted
 from pytube.documents.keys import SQL_TYPES, enum_value, key_sql, parts_of, type_of
 from pytube.documents.tree import Node, Shape
+from pytube.keys import part_parameter
 from pytube.model import KeyType
 
 PARAMETER = "\0"
@@ -25,13 +26,13 @@ _NTH = re.compile(f"{PARAMETER}([0-9]+){PARAMETER}")
 
 
 def _nth_parameter(place: int) -> str:
-    """Stands for the placeholder of a column of the key; the first one has place 1."""
+    """Stands for the placeholder of a column of the key; the first one has place 0."""
     return f"{PARAMETER}{place}{PARAMETER}"
 
 
 def with_placeholder(text: str, name: str) -> str:
     """The finished SQL for psycopg, whose own sign is the %."""
-    text = _NTH.sub(r"%(key_\1)s", text.replace("%", "%%"))
+    text = _NTH.sub(lambda found: f"%({part_parameter(int(found[1]))})s", text.replace("%", "%%"))
     return text.replace(PARAMETER, f"%({name})s")
 
 
@@ -62,14 +63,14 @@ def _query_by_columns(root: Node) -> str:
     items, joins = _select_list(root)
     alias, table = root.alias, root.table
     arrays, conditions = [], [root.condition] if root.condition else []
-    for place, part in enumerate(parts_of(table), 1):
+    for place, part in enumerate(parts_of(table)):
         column = table.columns[part.name]
         arrays.append(f"{_nth_parameter(place)}::{SQL_TYPES[part.type]}[]")
         value = enum_value(column, f"k.c{place}") if column.enum else f"k.c{place}"
         conditions.append(f"{alias}.{quoted(column.name)} OPERATOR({POSTGRES}.=) {value}")
     names = ", ".join(f"{alias}.{quoted(name)}" for name in sorted(root.used))
     key = key_sql(table, [f"{alias}.{quoted(name)}" for name in table.key])
-    places = ", ".join(f"c{place}" for place in range(1, len(arrays) + 1))
+    places = ", ".join(f"c{place}" for place in range(len(arrays)))
     return (
         f"SELECT {key} AS id, {_row_of(items)} AS document FROM unnest({', '.join(arrays)}) AS k ({places}), "
         f"LATERAL (SELECT {names} FROM {table.sql} AS {alias} WHERE {' AND '.join(conditions)} OFFSET 0) "

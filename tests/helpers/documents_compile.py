@@ -17,6 +17,7 @@ from pytube.config import parse
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document, Link
+from pytube.keys import part_parameter
 
 Conn = psycopg.Connection[tuple[Any, ...]]
 
@@ -329,7 +330,7 @@ def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[A
     arguments = {"ids": ids}
     if document.key is not None:
         _, columns = document.key.columns_of(ids)
-        arguments = {f"key_{place}": list(values) for place, values in enumerate(columns, 1)}
+        arguments = {part_parameter(place): list(values) for place, values in enumerate(columns)}
     rows = connection.execute(document.query.encode(), arguments).fetchall()
     found = {key: json.loads(json.dumps(body), parse_float=str) for key, body in rows}
     assert len(found) == len(rows)

@@ -1,0 +1,199 @@
+"""A declared document whose root has a key of several columns, the whole way: plan, apply, backfill, changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from pytube.config import Config, load
+from pytube.db.database import Database
+from pytube.delivered import wait_async
+from pytube.documents.apply import Applied, Documents
+from pytube.documents.plan import Plan, State
+from pytube.documents.resolve import resolve
+from pytube.documents.survey import survey
+from pytube.keys import CompositeKey, KeyColumn, PartType
+from pytube.model import Batch
+from pytube.worker import Worker
+from tests.helpers.cli import run
+from tests.helpers.database import preparing
+from tests.helpers.documents_tenants import CUSTOMERS, DECLARATION, ORDERS, SCHEMA, by_hand, fill
+from tests.helpers.waiting import wait_until_async
+
+Conn = psycopg.Connection[Any]
+
+CONFIG = f"""
+[postgres]
+dsn = "${{PYTUBE_DSN}}"
+[worker]
+election = "lease"
+[tube.orders.sink]
+type = "callable"
+target = "{__name__}:deliver"
+{DECLARATION}
+"""
+KEY = CompositeKey((KeyColumn("tenant_id", PartType.BIGINT), KeyColumn("id", PartType.TEXT)), 0)
+
+held: dict[str, Any] = {}
+"""The copy."""
+sent: list[tuple[str, int]] = []
+"""The keys that were sent, with their shards."""
+
+
+async def deliver(batch: Batch) -> None:
+    """The sink."""
+    for document in batch:
+        key = str(document.id)
+        sent.append((key, document.shard))
+        if document.is_delete:
+            held.pop(key, None)
+        else:
+            held[key] = document.value()
+
+
+def _prepare(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+        fill(connection)
+        connection.execute("ANALYZE")
+
+
+prepare = preparing(_prepare, "dsn")
+
+
+def configuration(dsn: str, folder: Path, text: str = CONFIG) -> Config:
+    file = folder / "pytube.toml"
+    file.write_text(text.replace("${PYTUBE_DSN}", dsn))
+    return load(file)
+
+
+def planned(dsn: str, config: Config) -> Plan:
+    with Database(SecretStr(dsn)).connect() as connection:
+        (found,) = survey(config, connection, Documents(connection, "tube"))
+        assert isinstance(found, Plan), found
+        return found
+
+
+def applied(dsn: str, config: Config, *, backfill: bool = False) -> Applied:
+    with Database(SecretStr(dsn)).connect() as connection:
+        documents = Documents(connection, "tube")
+        (found,) = survey(config, connection, documents)
+        assert isinstance(found, Plan), found
+        return documents.apply(found, backfill=backfill)
+
+
+@pytest.fixture
+async def worker(dsn: str, tmp_path: Path) -> AsyncIterator[Worker]:
+    """One that has sent all documents by a backfill."""
+    held.clear()
+    sent.clear()
+    config = configuration(dsn, tmp_path)
+    assert applied(dsn, config, backfill=True).backfill is not None
+    worker = Worker(resolve(config))
+    await worker.start()
+    try:
+        await wait_until_async(lambda: len(held) == 11, what="the backfill is done")
+        yield worker
+    finally:
+        await worker.stop()
+
+
+def test_plan_apply_and_apply_again(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    config = configuration(dsn, tmp_path)
+    found = planned(dsn, config)
+    assert [step.text.partition(";")[0] for step in found.steps][:7] == [
+        "make tube orders: text keys, partitions 4",
+        "make tube orders_relations, its companion: uuid links",
+        "make tube orders_relations_2, its companion: bigint links",
+        "make tube orders_relations_3, its companion: text links",
+        "attach shop.orders to orders by tenant_id, id",
+        "attach shop.items to orders by tenant_id, order_id",
+        "attach shop.order_tags to orders by tenant_id, order_id",
+    ]
+    assert len(applied(dsn, config).steps) == len(found.steps)
+    assert applied(dsn, config).steps == []
+    assert planned(dsn, config).state is State.APPLIED
+    rows = conn.execute(
+        "SELECT tbl::text, key_cols::text[], shard_by::text FROM tube_documents() WHERE tube = 'orders'"
+    )
+    assert rows.fetchall() == [
+        ("shop.orders", ["tenant_id", "id"], "tenant_id"),
+        ("shop.items", ["tenant_id", "order_id"], "tenant_id"),
+        ("shop.order_tags", ["tenant_id", "order_id"], "tenant_id"),
+        ("shop.payments", ["tenant_id", "order_id"], "tenant_id"),
+    ]
+
+
+A, B = CUSTOMERS
+CHANGES = {
+    "root": "UPDATE shop.orders SET status = 'paid' WHERE (tenant_id, id) = (1, 'a')",
+    "root, an odd key": "UPDATE shop.orders SET status = 'paid' WHERE id = '\n'",
+    "root inserted": "INSERT INTO shop.orders VALUES (3, 'new', 'new')",
+    "root deleted": "DELETE FROM shop.orders WHERE (tenant_id, id) = (3, 'new')",
+    "root renamed": "UPDATE shop.orders SET id = 'z' WHERE (tenant_id, id) = (2, 'a b')",
+    "root left": "UPDATE shop.orders SET deleted = true WHERE (tenant_id, id) = (1, 'b\"')",
+    "own child": "UPDATE shop.items SET quantity = 70 WHERE id = 1",
+    "own child moved to the same order of another tenant": "UPDATE shop.items SET tenant_id = 3 - tenant_id "
+    "WHERE id = 2",
+    "own child moved to another order": "UPDATE shop.items SET order_id = 'a' WHERE order_id <> 'a' AND id < 9",
+    "own child cut off": "UPDATE shop.items SET tenant_id = NULL WHERE id = 1",
+    "own child deleted": "DELETE FROM shop.items WHERE id = 2",
+    "to one, of two columns": f"UPDATE shop.customers SET name = 'new' WHERE (tenant_id, id) = (1, '{A}')",
+    "to another one": f"UPDATE shop.orders SET customer_id = '{B}' WHERE customer_id = '{A}'",
+    "far": "UPDATE shop.products SET name = 'newest' WHERE id = 3",
+    "farther": "UPDATE shop.item_notes SET body = 'newer'",
+    "join row inserted": "INSERT INTO shop.order_tags VALUES (1, 'a', 2)",
+    "join row moved": "UPDATE shop.order_tags SET tenant_id = 2 WHERE (tenant_id, order_id, tag_id) = (1, 'a', 2)",
+    "join row deleted": "DELETE FROM shop.order_tags WHERE tag_id = 1",
+    "behind a join table": "UPDATE shop.tags SET name = 'new' WHERE id = 3",
+    "the first way to the key": "UPDATE shop.payments SET order_id = 'a' WHERE order_id = '[1, 2]'",
+    "the second way to the key": "UPDATE shop.payments SET instead_of = '\n' WHERE instead_of = 'a' AND id > 5",
+    "many": "INSERT INTO shop.orders SELECT 1 + n % 9, 'many ' || n, 'new' FROM generate_series(1, 600) AS n",
+    "truncated join table": "TRUNCATE shop.order_tags",
+    "truncated far table": "TRUNCATE shop.item_notes",
+    "truncated own table": "TRUNCATE shop.items CASCADE",
+    "everything truncated": "TRUNCATE shop.orders CASCADE",
+}
+
+
+async def test_each_kind_of_change_arrives(dsn: str, conn: Conn, worker: Worker) -> None:
+    assert worker.leads("orders")
+    assert held == by_hand(conn)
+    conn.execute("INSERT INTO shop.order_tags VALUES (2, 'a', 3) ON CONFLICT DO NOTHING")
+    for what, statement in CHANGES.items():
+        await wait_async("orders", dsn=dsn)
+        before = dict(held)
+        conn.execute(statement.encode())
+        await wait_async("orders", dsn=dsn)
+        assert held == by_hand(conn), what
+        assert held != before, f"{what}: nothing changed, so nothing was tested"
+    tenants = {KEY.values(key): shard for key, shard in sent}
+    assert {values: KEY.shard(KEY.text(values), 0, 8) for values in tenants if values} == tenants
+    shards = {(values[0], shard) for values, shard in tenants.items() if values}
+    assert len(shards) == len({tenant for tenant, _ in shards}), "a tenant has one shard"
+
+
+async def test_verify_says_that_they_are_equal_and_explain_where_a_key_is(
+    dsn: str, conn: Conn, worker: Worker, tmp_path: Path
+) -> None:
+    del worker
+
+
+def test_show(dsn: str, tmp_path: Path) -> None:
+    configuration(dsn, tmp_path)
+
+    def show(key: str, code: int = 0) -> str:
+        shown = run("document", "show", "orders", "--key", key, dsn=dsn, folder=tmp_path, code=code)
+        return shown.stdout if code == 0 else shown.stderr
+
+    assert json.loads(show('[2,"a"]'))["tenant_id"] == 2
+    assert json.loads(show(KEY.text((1, ORDERS[1]))))["id"] == ORDERS[1]
+    assert "has no key" in show('[2, "no such"]', 2)
+    for key in ("7", "[1]", "[true, 1]", '["1", "a"]', "a", "[99999999999999999999, 'a']"):
+        assert "write a JSON array of tenant_id (bigint), id (text), as '[7, 12]'" in show(key, 2)
