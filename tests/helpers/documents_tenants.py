@@ -19,10 +19,11 @@ CREATE TABLE shop.items (id bigint PRIMARY KEY, order_id varchar(20), tenant_id 
     product_id bigint REFERENCES shop.products);
 CREATE TABLE shop.tags (id bigint PRIMARY KEY, name text);
 CREATE TABLE shop.order_tags (tenant_id int, order_id text, tag_id bigint REFERENCES shop.tags,
-    PRIMARY KEY (tenant_id, order_id, tag_id), FOREIGN KEY (tenant_id, order_id) REFERENCES shop.orders);
+    PRIMARY KEY (tenant_id, order_id, tag_id),
+    FOREIGN KEY (tenant_id, order_id) REFERENCES shop.orders ON UPDATE CASCADE);
 CREATE TABLE shop.payments (id bigint PRIMARY KEY, tenant_id int, order_id text, instead_of text, amount int,
-    FOREIGN KEY (tenant_id, order_id) REFERENCES shop.orders,
-    FOREIGN KEY (tenant_id, instead_of) REFERENCES shop.orders);
+    FOREIGN KEY (tenant_id, order_id) REFERENCES shop.orders ON UPDATE CASCADE,
+    FOREIGN KEY (tenant_id, instead_of) REFERENCES shop.orders ON UPDATE CASCADE);
 CREATE TABLE shop.item_notes (id bigint PRIMARY KEY, item_id bigint REFERENCES shop.items, body text);
 CREATE INDEX ON shop.orders (customer_id);
 CREATE INDEX ON shop.orders (id);

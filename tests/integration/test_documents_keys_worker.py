@@ -1,7 +1,8 @@
-"""A declared document whose root has a key of several columns, the whole way: plan, apply, backfill, changes."""
+"""A declared document whose key has several columns, the whole way: plan, apply, backfill, changes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from pytube.documents.survey import survey
 from pytube.keys import CompositeKey, KeyColumn, PartType
 from pytube.model import Batch
 from pytube.worker import Worker
-from tests.helpers.cli import run
+from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
 from tests.helpers.documents_tenants import CUSTOMERS, DECLARATION, ORDERS, SCHEMA, by_hand, fill
 from tests.helpers.waiting import wait_until_async
@@ -98,7 +99,7 @@ async def worker(dsn: str, tmp_path: Path) -> AsyncIterator[Worker]:
     worker = Worker(resolve(config))
     await worker.start()
     try:
-        await wait_until_async(lambda: len(held) == 11, what="the backfill is done")
+        await wait_until_async(lambda: len(held) == 10, what="the backfill is done")
         yield worker
     finally:
         await worker.stop()
@@ -136,24 +137,24 @@ CHANGES = {
     "root, an odd key": "UPDATE shop.orders SET status = 'paid' WHERE id = '\n'",
     "root inserted": "INSERT INTO shop.orders VALUES (3, 'new', 'new')",
     "root deleted": "DELETE FROM shop.orders WHERE (tenant_id, id) = (3, 'new')",
-    "root renamed": "UPDATE shop.orders SET id = 'z' WHERE (tenant_id, id) = (2, 'a b')",
+    "root renamed": "UPDATE shop.orders SET id = 'z' WHERE tenant_id = 2 AND id LIKE 'ü%'",
     "root left": "UPDATE shop.orders SET deleted = true WHERE (tenant_id, id) = (1, 'b\"')",
     "own child": "UPDATE shop.items SET quantity = 70 WHERE id = 1",
     "own child moved to the same order of another tenant": "UPDATE shop.items SET tenant_id = 3 - tenant_id "
     "WHERE id = 2",
-    "own child moved to another order": "UPDATE shop.items SET order_id = 'a' WHERE order_id <> 'a' AND id < 9",
+    "own child moved to another order": "UPDATE shop.items SET order_id = 'a' WHERE id < 9",
     "own child cut off": "UPDATE shop.items SET tenant_id = NULL WHERE id = 1",
     "own child deleted": "DELETE FROM shop.items WHERE id = 2",
     "to one, of two columns": f"UPDATE shop.customers SET name = 'new' WHERE (tenant_id, id) = (1, '{A}')",
     "to another one": f"UPDATE shop.orders SET customer_id = '{B}' WHERE customer_id = '{A}'",
     "far": "UPDATE shop.products SET name = 'newest' WHERE id = 3",
     "farther": "UPDATE shop.item_notes SET body = 'newer'",
-    "join row inserted": "INSERT INTO shop.order_tags VALUES (1, 'a', 2)",
-    "join row moved": "UPDATE shop.order_tags SET tenant_id = 2 WHERE (tenant_id, order_id, tag_id) = (1, 'a', 2)",
+    "join row inserted": "INSERT INTO shop.order_tags VALUES (1, 'a', 1)",
+    "join row moved": "UPDATE shop.order_tags SET tenant_id = 2 WHERE order_id = 'a' AND tag_id = 2",
     "join row deleted": "DELETE FROM shop.order_tags WHERE tag_id = 1",
     "behind a join table": "UPDATE shop.tags SET name = 'new' WHERE id = 3",
     "the first way to the key": "UPDATE shop.payments SET order_id = 'a' WHERE order_id = '[1, 2]'",
-    "the second way to the key": "UPDATE shop.payments SET instead_of = '\n' WHERE instead_of = 'a' AND id > 5",
+    "the second way to the key": "UPDATE shop.payments SET instead_of = '\n' WHERE instead_of = 'a'",
     "many": "INSERT INTO shop.orders SELECT 1 + n % 9, 'many ' || n, 'new' FROM generate_series(1, 600) AS n",
     "truncated join table": "TRUNCATE shop.order_tags",
     "truncated far table": "TRUNCATE shop.item_notes",
@@ -165,7 +166,6 @@ CHANGES = {
 async def test_each_kind_of_change_arrives(dsn: str, conn: Conn, worker: Worker) -> None:
     assert worker.leads("orders")
     assert held == by_hand(conn)
-    conn.execute("INSERT INTO shop.order_tags VALUES (2, 'a', 3) ON CONFLICT DO NOTHING")
     for what, statement in CHANGES.items():
         await wait_async("orders", dsn=dsn)
         before = dict(held)
@@ -179,10 +179,43 @@ async def test_each_kind_of_change_arrives(dsn: str, conn: Conn, worker: Worker)
     assert len(shards) == len({tenant for tenant, _ in shards}), "a tenant has one shard"
 
 
-async def test_verify_says_that_they_are_equal_and_explain_where_a_key_is(
-    dsn: str, conn: Conn, worker: Worker, tmp_path: Path
-) -> None:
-    del worker
+COPY = """type = "postgres"
+dsn = "${PYTUBE_DSN}"
+table = "copy"
+create = true
+"""
+
+
+async def test_verify_compares_and_explain_finds(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    text = CONFIG.replace(f'type = "callable"\ntarget = "{__name__}:deliver"\n', COPY)
+    config = configuration(dsn, tmp_path, text)
+    applied(dsn, config, backfill=True)
+    worker = Worker(resolve(config))
+    await worker.start()
+    try:
+        await wait_until_async(lambda: _count(conn) == 10, what="the backfill is done")
+        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path)
+        assert (report["equal"], report["compared"]) == (True, 10), report
+        conn.execute("UPDATE shop.products SET name = 'new' WHERE id = 1")
+        conn.execute("INSERT INTO shop.orders VALUES (7, '12', 'new')")
+        await wait_async("orders", dsn=dsn)
+        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path)
+        assert (report["equal"], report["compared"]) == (True, 11), report
+        said = await asyncio.to_thread(run, "explain", "orders", '[7, "12"]', dsn=dsn, folder=tmp_path)
+        assert "equal" in said.stdout
+        conn.execute("DELETE FROM public.copy WHERE id = %s", ['[7, "12"]'])
+        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path, code=1)
+        assert report["equal"] is False
+    finally:
+        await worker.stop()
+
+
+def _count(conn: Conn) -> int:
+    if conn.execute("SELECT to_regclass('public.copy')").fetchone() == (None,):
+        return 0
+    row = conn.execute("SELECT count(*) FROM public.copy").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def test_show(dsn: str, tmp_path: Path) -> None:
