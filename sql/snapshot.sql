@@ -5667,14 +5667,16 @@ CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURN
 $$;
 
 CREATE FUNCTION tube.tube_private_key_label(att tube.tube_attachment) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT CASE WHEN att.key_cols IS NULL THEN quote_ident(att.id_col)
         ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
 $$;
 
 CREATE FUNCTION tube.tube_private_key_names(att tube.tube_attachment) RETURNS name[]
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE sql IMMUTABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
 
 CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text

@@ -10,7 +10,7 @@ import click
 from pytube.cli.context import database_options, json_option, lock_option
 from pytube.cli.output import print_list
 from pytube.model import KeyType
-from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
+from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
 
 
@@ -110,6 +110,18 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     "For a new one id where it is a key, else the primary key of one column.",
 )
 @click.option(
+    "--key",
+    "key_cols",
+    metavar="COLUMN,…",
+    help="The columns of a key of several, in place of --id-col; the tube's keys are texts. Of a related "
+    "table, those that hold the key of the root table, in its order.",
+)
+@click.option(
+    "--shard-by",
+    metavar="COLUMN",
+    help="The column of --key that alone tells the shard. For a new one all of them do. To go back: ''.",
+)
+@click.option(
     "--columns",
     metavar="COLUMN,…",
     help="An UPDATE that changes none of these makes no touch. For a new one each one does. To go back: ''.",
@@ -126,10 +138,19 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
 )
 @lock_option
 @database_options(opens=Tubes)
-def attach(tubes: Tubes, name: str, table: str, columns: str | None, wait: float, **options: Any) -> None:
+def attach(
+    tubes: Tubes,
+    name: str,
+    table: str,
+    columns: str | None,
+    key_cols: str | None,
+    wait: float,
+    **options: Any,
+) -> None:
     """Attach TABLE (schema.table) to tube NAME, or change how it is attached; what is not given stays."""
     names = None if columns is None else _names(columns)
-    result = tubes.attach(name, table, columns=names, limit=wait, **options)
+    key = None if key_cols is None else _names(key_cols)
+    result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
     click.echo(_attaching(name, table, result))
 
 
@@ -145,7 +166,7 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
         return f"{table} is attached to {name} by {result.column.name}: {result.column.reason}"
     found = changes(was, now)
     said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
-    if (was.shard, was.shards, was.id_col) == (now.shard, now.shards, now.id_col):
+    if was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by):
         return said
     words = f"--tube {shlex.quote(name)} --table {shlex.quote(table)}"
     return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
@@ -183,7 +204,13 @@ def list_(tubes: Tubes, as_json: bool) -> None:
         "id_col": "id column",
         "key_type": "keys",
     }
+    if any(row.key_cols for row in rows):
+        columns |= {"key_cols": "key", "shard_by": "spread by"}
     if any(row.companion_of for row in rows):
         columns["companion_of"] = "companion of"
     empty = "there are no tubes; make one with: pytube tube create NAME"
-    print_list(columns, rows, empty, as_json=as_json)
+    print_list(columns, rows, empty, as_json=as_json, shown=_shown)
+
+
+def _shown(row: Attachment) -> dict[str, Any]:
+    return {"key_cols": ", ".join(row.key_cols or [])}

@@ -37,11 +37,11 @@ _SENTENCES = {
     "other commands of `pytube outbox` are for them, too.",
 }
 """Hints that tell of a kind of functions, where the command line has a group of commands."""
-_OPTIONS = {"key_type": "keys"}
+_OPTIONS = {"key_type": "keys", "key_cols": "key"}
 """Options that have another name than the argument."""
 
 _FUNCTION = re.compile(r"\b(?:" + "|".join(map(re.escape, _COMMANDS)) + r")(?!\w)")
-_SETTING = re.compile(r"\b(?:psql -v (?P<variable>\w+)=|(?P<argument>\w+) => )(?P<value>\w+)")
+_SETTING = re.compile(r"\b(?:psql -v (?P<variable>\w+)=|(?P<argument>\w+) => )(?P<value>\w+|'\{[\w,]+\}')")
 
 
 def for_command_line(hint: str) -> str:
@@ -54,7 +54,8 @@ def for_command_line(hint: str) -> str:
 def _option(match: re.Match[str]) -> str:
     name = match["variable"] or match["argument"]
     option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
-    return option if match["value"] in ("1", "true") else f"{option} {match['value']}"
+    value = match["value"].strip("'{}")
+    return option if value in ("1", "true") else f"{option} {value}"
 
 
 # --- errors ---------------------------------------------------------------------------------------

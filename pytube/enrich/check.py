@@ -14,14 +14,14 @@ import psycopg
 from psycopg import sql
 
 from pytube.config import DocumentConfig, EnrichConfig
-from pytube.db.arrays import array_of
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.documents.declared import digest_of, why_not_applied
-from pytube.enrich.rows import load_roots
+from pytube.enrich.rows import arguments_of, load_roots
 from pytube.enrich.statements import (
     PARAMETERS,
     Root,
     Roots,
+    parameters_for,
     parameters_of,
     raw,
     refusals,
@@ -108,6 +108,11 @@ async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config
     found = refusals(config, tube, roots) if another is None else [another]
     texts = (text.partition("; ") for text in found)
     faults = [Fault(finding, remedy) for finding, _, remedy in texts]
+    faults = faults or [
+        fault
+        for section, table in _sections(config)
+        for fault in _faults_of_parameters(tube, section, table, _readers(config, section, roots))
+    ]
     if not faults:
         faults = [fault async for fault in _faults_of_statements(connection, tube, config, roots)]
     return Report(role, tuple(root.name for root in roots.all), tuple(faults))
@@ -117,6 +122,11 @@ def _sections(config: EnrichConfig) -> Iterator[tuple[DocumentConfig, str | None
     yield config, None
     for name, section in config.tables.items():
         yield section, name
+
+
+def _readers(config: EnrichConfig, section: DocumentConfig, roots: Roots) -> list[Root]:
+    """The root tables that a section is for."""
+    return [root for root in roots.all if section_of(config, root) is section]
 
 
 # --- the text of a query ----------------------------------------------------------------
@@ -130,11 +140,24 @@ def _faults_of_text(tube: str, section: DocumentConfig, table: str | None) -> It
     stray = stray_percent(section.query)
     if stray is not None:
         yield Fault(f"{where} has a % that is no placeholder, in {stray!r}", "write %% for a %")
+
+
+def _faults_of_parameters(
+    tube: str, section: DocumentConfig, table: str | None, readers: Sequence[Root]
+) -> Iterator[Fault]:
+    """What psycopg would lack, or would make each read a read of everything."""
+    if section.query is None:
+        return
+    where = f"the query of {section_path(tube, table)}"
     named = parameters_of(section.query)
-    unknown = ", ".join(f"%({name})s" for name in sorted(named.difference(PARAMETERS)))
+    known = set(PARAMETERS)
+    for place, root in enumerate(readers):
+        known = parameters_for(root) if place == 0 else known & parameters_for(root)
+    unknown = ", ".join(f"%({name})s" for name in sorted(named - known))
     if unknown:
-        yield Fault(f"{where} asks for {unknown}", "use %(ids)s and %(shard)s only")
-    if "ids" not in named:
+        others = "".join(f", %({name})s" for name in sorted(known.difference(PARAMETERS)))
+        yield Fault(f"{where} asks for {unknown}", f"use %(ids)s{others} and %(shard)s only")
+    if not named & (known - {"shard"}):
         yield Fault(
             f"{where} has no %(ids)s, so each batch would read all rows", "add, e.g., WHERE id = ANY(%(ids)s)"
         )
@@ -151,7 +174,8 @@ async def _faults_of_statements(
         if section.query is not None:
             where = f"the query of {section_path(tube, table)}"
             alone = sql.SQL("SELECT FROM ({}\n) q").format(raw(section.query))
-            error = await _explain(connection, tube, roots, alone)
+            reader = next(iter(_readers(config, section, roots)), None)
+            error = await _explain(connection, tube, roots, reader, alone)
             if error is not None:
                 broken.add(id(section))
                 yield await _fault_of_query(connection, tube, where, section.query, error)
@@ -164,7 +188,7 @@ async def _faults_of_statements(
             if fault is not None:
                 yield fault
                 continue
-        error = await _explain(connection, tube, roots, statement_for(roots, root, section))
+        error = await _explain(connection, tube, roots, root, statement_for(roots, root, section))
         if error is None:
             continue
         if section.query is None or _lacks_rights(error):
@@ -193,10 +217,10 @@ async def _fault_of_names(
 
 
 async def _explain(
-    connection: psycopg.AsyncConnection, tube: str, roots: Roots, statement: sql.Composable
+    connection: psycopg.AsyncConnection, tube: str, roots: Roots, root: Root | None, statement: sql.Composable
 ) -> psycopg.Error | None:
     """Why Postgres would refuse a statement; None when it would not."""
-    arguments = {"tube": tube, "ids": array_of(roots.keys, ()), "shard": 0}
+    arguments = arguments_of(tube, roots.keys, root, (), 0)
     try:
         await connection.execute(sql.SQL("EXPLAIN ") + statement, arguments)
     except psycopg.Error as error:

@@ -9,7 +9,7 @@ an attachment that changes meanwhile can't mix with what was read: then it is re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol, cast
@@ -17,15 +17,26 @@ from typing import Protocol, cast
 import psycopg
 
 from pytube.config import DocumentConfig, EnrichConfig
-from pytube.db.arrays import array_of
+from pytube.db.arrays import array_of, array_of_parts
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
 from pytube.documents.declared import digest_of, why_not_applied
-from pytube.enrich.statements import ROOTS, Root, Roots, refusal, section_of, statement_for
+from pytube.enrich.statements import (
+    ROOTS,
+    Root,
+    Roots,
+    part_arguments,
+    refusal,
+    section_of,
+    statement_for,
+)
 from pytube.errors import DatabaseUnavailable, EnrichDataError, EnrichFailed, EnrichTimeout, PytubeError
+from pytube.keys import CompositeKey, KeyColumn, PartType
 from pytube.model import Id, KeyType
+
+OnRoots = Callable[[Roots], None]
 
 _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _CANCELED = "57014"
@@ -101,10 +112,13 @@ class RowEnricher:
         tube: str,
         config: EnrichConfig | None = None,
         answer_timeout: float | None = None,
+        on_roots: OnRoots | None = None,
     ) -> None:
         """`pool`: sessions with our schema in their search path, whose `row_security` is off: a row that a
-        policy hides would look like one that is gone, and be deleted at the sink.
+        policy hides would look like one that is gone, and be deleted at the sink. `on_roots` is told of the
+        registry whenever it is read.
         """
+        self._on_roots = on_roots
         self._pool = pool
         self._tube = tube
         self._config = config or EnrichConfig()
@@ -171,6 +185,8 @@ class RowEnricher:
             roots = self._roots = self._last_roots = await load_roots(connection, self._tube)
             self._sections, self._statements = {}, {}
             self._refuse_another_document(roots)
+            if self._on_roots is not None:
+                self._on_roots(roots)
         some = next((ids[0] for ids in groups.values() if ids), None)
         if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None
@@ -225,7 +241,7 @@ class RowEnricher:
         statement = self._statements.get(made)
         if statement is None:
             statement = self._statements[made] = statement_for(roots, root, section).as_bytes(connection)
-        arguments = {"tube": self._tube, "ids": array_of(roots.keys, ids), "shard": next(iter(wanted))}
+        arguments = arguments_of(self._tube, roots.keys, root, ids, next(iter(wanted)))
         cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
         bodies: dict[Id | None, bytes | None] = dict(rows)  # a loop would take longer than all the rest
@@ -235,8 +251,8 @@ class RowEnricher:
             key = next(key for key, body in bodies.items() if body is None)
             raise EnrichDataError(f"the query for tube {self._tube!r} has no document for id {key}: NULL")
         documents = cast("dict[Id, bytes]", bodies)
-        if root is not None and section.mode == "query" and roots.keys is not KeyType.TEXT:
-            _refuse_unasked(documents, ids, root)
+        if root is not None and section.mode == "query":
+            _refuse_unasked(documents, ids, root, roots.keys)
         return documents
 
     def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
@@ -257,17 +273,36 @@ def _of(documents: Mapping[Id, bytes], ids: Sequence[Id]) -> Mapping[Id, bytes]:
     return {key: documents[key] for key in ids if key in documents}
 
 
-def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: Root) -> None:
+def arguments_of(
+    tube: str, keys: KeyType, root: Root | None, ids: Sequence[Id], shard: int
+) -> dict[str, object]:
+    """What `statement_for` asks for, for these ids of a table; without ids that no row can have."""
+    if root is None or root.key is None:
+        return {"tube": tube, "ids": array_of(keys, ids), "shard": shard}
+    known, columns = root.key.columns_of(cast("Sequence[str]", ids))
+    arrays = [array_of_parts(of.type, column) for of, column in zip(root.key.columns, columns, strict=True)]
+    named = {of.name: array for of, array in zip(root.key.columns, arrays, strict=True)}
+    return {**named, "tube": tube, "ids": array_of(keys, known), "shard": shard, **part_arguments(arrays)}
+
+
+def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: Root, keys: KeyType) -> None:
     """Refuse documents of ids that were not asked for: the query gives the ids of something else.
 
     What it was asked for would look like rows that are gone, and be deleted at the sink. Texts are not looked
     at: the column's own collation may find others that equal them.
     """
-    unasked = documents.keys() - set(wanted)
+    if root.key is None and keys is KeyType.TEXT:
+        return
+    unasked: Iterable[Id] = documents.keys() - set(wanted)
+    first = root.id_col
+    if root.key is not None:
+        first = f"json_build_array({', '.join(of.name for of in root.key.columns)})::text"
+        if any(of.type is PartType.TEXT for of in root.key.columns):
+            unasked = [key for key in unasked if root.key.values(str(key)) is None]
     if unasked:
         raise EnrichFailed(
             f"the query for {root.name} returned a document of id {min(unasked)}, which is none of %(ids)s: "
-            f"its first column has to be {root.id_col} of {root.name}, and it has to ask for %(ids)s alone"
+            f"its first column has to be {first} of {root.name}, and it has to ask for %(ids)s alone"
         )
 
 
@@ -277,9 +312,27 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
     rows = await cursor.fetchall()
     if not rows:
         raise EnrichFailed(f"the tube {tube!r} is gone")
-    tables = [Root(*row[4:]) for row in rows if row[4] is not None]
+    tables = [
+        Root(schema, table, id_col, shard, shards, _key(tube, f"{schema}.{table}", *key))
+        for _, _, _, _, schema, table, id_col, shard, shards, *key in rows
+        if schema is not None
+    ]
     state, keys, predicate, declared = rows[0][:4]
     return Roots(state, KeyType(keys), predicate, declared, tables)
+
+
+def _key(
+    tube: str, table: str, names: list[str] | None, types: list[str | None], place: int | None
+) -> CompositeKey | None:
+    """The columns of a table's key; None where it is one."""
+    if names is None:
+        return None
+    columns = [KeyColumn(name, PartType(of)) for name, of in zip(names, types, strict=True) if of is not None]
+    if len(columns) < len(names):
+        raise EnrichFailed(
+            f"the key of {table} was dropped, or has another type; attach it to tube {tube!r} again"
+        )
+    return CompositeKey(tuple(columns), place)
 
 
 def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeError:
@@ -300,8 +353,14 @@ def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeE
     return EnrichFailed(text)
 
 
-def build_enricher(config: EnrichConfig, tube: str, pool: SessionPool, answer_timeout: float) -> Enricher:
-    """The enricher of one tube in this process; `answer_timeout` as for `RowEnricher`."""
+def build_enricher(
+    config: EnrichConfig,
+    tube: str,
+    pool: SessionPool,
+    answer_timeout: float,
+    on_roots: OnRoots | None = None,
+) -> Enricher:
+    """The enricher of one tube in this process; `answer_timeout` and `on_roots` as for `RowEnricher`."""
     if config.mode == "none" and not config.tables:
         return TouchEnricher()
-    return RowEnricher(pool, tube, config, answer_timeout)
+    return RowEnricher(pool, tube, config, answer_timeout, on_roots)

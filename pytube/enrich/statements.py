@@ -15,14 +15,16 @@ from psycopg import sql
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.config.names import table_name
 from pytube.config.section import key_path
-from pytube.model import Id, KeyType, ids_in
+from pytube.keys import CompositeKey, PartType
+from pytube.model import Id, KeyType, ids_in, shard_of
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
 """Tells whether the registry is the one that is known: the version, and of which tube of that name it is."""
 
 ROOTS = f"""
     SELECT {STATE}, r.key_type::text, r.predicate, r.declared,
-        n.nspname, c.relname, a.id_col, a.shard, a.shards
+        n.nspname, c.relname, a.id_col, a.shard, a.shards,
+        a.key_cols::text[], tube_key_types(a.tbl, a.key_cols), a.shard_place
     FROM tube_registry r
     LEFT JOIN tube_attachment a ON a.tube = r.tube
     LEFT JOIN pg_catalog.pg_class c ON c.oid = a.tbl
@@ -42,6 +44,8 @@ class Root:
     id_col: str
     shard: int
     shards: int
+    key: CompositeKey | None = None
+    """None: the key is `id_col` alone."""
 
     @property
     def name(self) -> str:
@@ -57,7 +61,15 @@ class Root:
 
         A document names the others with a shard that they had when the table was spread otherwise.
         """
-        return ids_in(shard, ids, self.shard, self.shards)
+        return ids_in(shard, ids, self.shard, self.shards, self._shard_place)
+
+    def shard_of(self, key: Id) -> int:
+        """The shard of an id of the table."""
+        return shard_of(key, self.shard, self.shards, self._shard_place)
+
+    @property
+    def _shard_place(self) -> int | None:
+        return None if self.key is None else self.key.shard_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,11 @@ class Roots:
     def of(self, shard: int) -> Root | None:
         """The root table of `shard`: the first attached that has it; None when none does."""
         return next((root for root in self.tables if root.has(shard)), None)
+
+    def key_of(self, shard: int) -> CompositeKey | None:
+        """Which columns the keys of a shard are made of; None: they are of one column, or no table has it."""
+        root = self.of(shard)
+        return None if root is None else root.key
 
     @property
     def all(self) -> Sequence[Root]:
@@ -101,10 +118,7 @@ _ID = {
 _KNOWN = {
     KeyType.BIGINT: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})",
     KeyType.UUID: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id::uuid{condition})",
-    KeyType.TEXT: (
-        'q.id::text COLLATE "C" IN '
-        '(SELECT r.{id}::text COLLATE "C" FROM {table} r WHERE r.{id} = ANY(%(ids)s){condition})'
-    ),
+    KeyType.TEXT: 'q.id::text COLLATE "C" IN ({found})',
 }
 """Whether a document that a query of one's own gave belongs to the tube."""
 
@@ -128,23 +142,22 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
     condition: sql.Composable = sql.SQL("")
     if roots.predicate is not None:
         condition = sql.SQL(" AND ({}\n)").format(raw(roots.predicate.replace("%", "%%")))
-    table = {
-        "table": sql.Identifier(root.schema, root.table),
-        "id": sql.Identifier(root.id_col),
-        "condition": condition,
-    }
     name = sql.SQL(_ID[roots.keys])
+    rows: sql.Composable
     if section.mode == "none":
         rows = sql.SQL("SELECT {}, convert_to('null', 'UTF8') FROM unnest(%(ids)s) q(id)").format(
             name.format(id=sql.SQL("q.id"))
         )
     elif section.query is None:
-        rows = sql.SQL(
-            "SELECT {name}, convert_to({row}::text, 'UTF8') FROM {table} r "
-            "WHERE r.{id} = ANY(%(ids)s){condition}"
-        ).format(name=name.format(id=sql.Identifier("r", root.id_col)), row=_row(section.columns), **table)
+        row = sql.SQL("{}, convert_to({}::text, 'UTF8')").format(_id(roots, root), _row(section.columns))
+        rows = _found(root, row, condition)
     else:
-        known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(**table)
+        known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(
+            table=sql.Identifier(root.schema, root.table),
+            id=sql.Identifier(root.id_col),
+            condition=condition,
+            found=_found(root, sql.SQL('{} COLLATE "C"').format(_id(roots, root)), condition),
+        )
         rows = sql.SQL(
             "SELECT {name}, convert_to(q.document::text, 'UTF8') FROM ({query}\n) q(id, document) "
             "WHERE {condition}"
@@ -165,9 +178,15 @@ def ids_statement(
     drawn, so that the others need not be read. What the limit leaves out is drawn, too: the first rows would
     always be those of the table's beginning.
     """
-    column = sql.Identifier("r", root.id_col)
-    conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column)]
-    if not first:
+    columns = _columns(root)
+    conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column) for column in columns]
+    column = sql.SQL(", ").join(columns)
+    if not first and root.key is not None:
+        after = sql.SQL(", ").join(
+            map(_part, root.key.places)
+        )  # of the types of the columns, as they are compared
+        conditions.append(sql.SQL("({}) > ({})").format(column, after))
+    elif not first:
         conditions.append(sql.SQL("{} > %(after)s::{}").format(column, sql.SQL(roots.keys.value)))
     if roots.predicate is not None:
         conditions.append(sql.SQL("({}\n)").format(raw(roots.predicate.replace("%", "%%"))))
@@ -178,11 +197,74 @@ def ids_statement(
         sample = raw(f" TABLESAMPLE {'SYSTEM' if by_pages else 'BERNOULLI'} ({percent:.6f})")
         order = sql.SQL(" ORDER BY random()")
     return sql.SQL("SELECT {} FROM {} r{} WHERE {}{} LIMIT %(limit)s").format(
-        sql.SQL(_ID[roots.keys]).format(id=column),
+        _id(roots, root),
         sql.Identifier(root.schema, root.table),
         sample,
         sql.SQL(" AND ").join(conditions),
         order,
+    )
+
+
+def _columns(root: Root) -> list[sql.Composable]:
+    """The columns of the key, of the row `r`."""
+    names = [root.id_col] if root.key is None else [column.name for column in root.key.columns]
+    return [raw(sql.Identifier("r", name).as_string().replace("%", "%%")) for name in names]
+
+
+def _id(roots: Roots, root: Root) -> sql.Composable:
+    """The id of the row `r` as the pods have it: see `tube_private_id_sql`."""
+    columns = _columns(root)
+    if root.key is None:
+        return sql.SQL(_ID[roots.keys]).format(id=columns[0])
+    parts = [
+        sql.SQL("concat({})").format(column) if of.type is PartType.ENUM else column
+        for column, of in zip(columns, root.key.columns, strict=True)
+    ]
+    return sql.SQL("json_build_array({})::text").format(sql.SQL(", ").join(parts))
+
+
+def _part(place: int) -> sql.Composable:
+    """The parameter that has the values of a column of the key; a column's name could be another one's."""
+    return raw(f"%(part {place})s")
+
+
+def part_arguments(columns: Sequence[object]) -> dict[str, object]:
+    """The arguments for the columns of a key in the statements made here."""
+    return {f"part {place}": column for place, column in enumerate(columns)}
+
+
+def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.Composable:
+    """`what` of the rows `r` that have the ids that are asked for, and meet a condition."""
+    columns = _columns(root)
+    table = sql.Identifier(root.schema, root.table)
+    if root.key is None:
+        return sql.SQL("SELECT {} FROM {} r WHERE {} = ANY(%(ids)s){}").format(
+            what, table, columns[0], condition
+        )
+    asked = [
+        # Which labels an enum has, the server alone knows.
+        sql.SQL("(SELECT e FROM unnest(enum_range({})) e WHERE concat(e) = k.{})").format(
+            sql.SQL("(NULL::{}).{}").format(table, sql.SQL(column.as_string().partition(".")[2])), name
+        )
+        if of.type is PartType.ENUM
+        else sql.SQL("k.{}").format(name)
+        for place, (column, of) in enumerate(zip(columns, root.key.columns, strict=True))
+        for name in [sql.Identifier(f"part {place}")]
+    ]
+    equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(columns, asked, strict=True)]
+    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table.
+    return sql.SQL(
+        "SELECT r.* FROM unnest({}) k({}) CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{}) r"
+    ).format(
+        sql.SQL(", ").join(
+            sql.SQL("{}::{}").format(_part(place), sql.SQL(of.type.array))
+            for place, of in enumerate(root.key.columns)
+        ),
+        sql.SQL(", ").join(sql.Identifier(f"part {place}") for place in root.key.places),
+        what,
+        table,
+        sql.SQL(" AND ").join(equal),
+        condition,
     )
 
 
@@ -207,7 +289,13 @@ def raw(text: str) -> sql.Composable:
 
 
 PARAMETERS = ("ids", "shard")
-"""What a query may ask for."""
+"""What each query may ask for; one of a key of several columns also for these, by their names."""
+
+
+def parameters_for(root: Root) -> set[str]:
+    """What a query for the documents of a table may ask for."""
+    return {*PARAMETERS, *([] if root.key is None else [column.name for column in root.key.columns])}
+
 
 _PERCENT = re.compile(r"%(?:%|\(([^()]*)\)[sbt]|(.?))", re.DOTALL)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkabl
 
 from pytube.comparison import decode
 from pytube.errors import SinkUnavailable
+from pytube.keys import CompositeKey
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
 
 if TYPE_CHECKING:
@@ -221,6 +222,20 @@ class Keyed(Protocol):
 
     def cannot_hold(self, keys: KeyType) -> str | None:
         """Why ids of that type can't be written as it is configured; None: they can, or it can't tell."""
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """What a sink offers in addition to `Sink` if its options may name columns of a key of several."""
+
+    def names_columns(self) -> bool:
+        """Whether they do."""
+
+    def learn_keys(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+        """Which columns the keys of a shard are made of, from now on; None: they are of one column.
+
+        Called before the first document is sent or read, and whenever the tables of the tube change.
+        """
 
 
 @runtime_checkable

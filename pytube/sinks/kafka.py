@@ -14,7 +14,7 @@ from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.base import Trial, of_the_suite
 from pytube.sinks.calls import Abandoned
-from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
+from pytube.sinks.registry import SinkOptions, Templated, TemplateText
 from pytube.threads import in_thread
 
 try:
@@ -71,7 +71,7 @@ class KafkaOptions(SinkOptions):
         return value
 
 
-class KafkaSink:
+class KafkaSink(Templated):
     """Produces to one topic, either record by record or in transactions of one partition's batches.
 
     It does not compare: a topic is a log. Records carry their tokens, for readers that compare. With
@@ -83,7 +83,7 @@ class KafkaSink:
     def __init__(self, options: KafkaOptions) -> None:
         """Raises `ConfigError` for options that librdkafka refuses."""
         self._options = options
-        self._template = KeyTemplate(options.key)
+        super().__init__(options.key)
         self._clients = Producers(options.bootstrap_servers, options.timeout, options.client_options)
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""

@@ -28,7 +28,7 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
-from pytube.sinks.registry import KeyTemplate
+from pytube.sinks.registry import Templated
 from pytube.threads import Resolver
 
 try:
@@ -54,7 +54,7 @@ _PAUSE = 1.0
 """Seconds after which documents are sent again whose server took others of the batch."""
 
 
-class RedisSink:
+class RedisSink(Templated):
     """Writes documents as strings or hashes, or deletes the keys of a cache.
 
     A script compares tokens in one step with the write, so `abandon` returns at once: a late write loses.
@@ -64,7 +64,7 @@ class RedisSink:
 
     def __init__(self, options: RedisOptions) -> None:
         self._options = options
-        self._template = KeyTemplate(options.key)
+        super().__init__(options.key)
         self._servers: Servers | None = None
         self._resolver = Resolver(options.connect_timeout)
         self._log = Logger("pytube.sinks.redis")

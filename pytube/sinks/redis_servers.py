@@ -67,7 +67,7 @@ class RedisOptions(ServerOptions):
     def _fits_a_cluster(self) -> Self:
         if not self.cluster:
             return self
-        name = KeyTemplate(self.key).name("t", 0, _ID).encode()
+        name = KeyTemplate(self.key).example(_ID).encode()
         tag = hash_tag(name)
         if not tag or name.index(tag) > name.index(_ID.encode()) or _ID.encode() in tag:
             raise ConfigError(

@@ -5,16 +5,18 @@ Errors name the option and what was expected, never a value, because it may be a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from string import Formatter
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytube.errors import ConfigError
+from pytube.errors import ConfigError, SinkError
+from pytube.keys import CompositeKey
 from pytube.model import KeyType
-from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
+from pytube.sinks.base import Bounded, Keyed, Naming, Sink, SinkFactory
 from pytube.sinks.parts import Parts, PartsSink
 from pytube.targets import import_object
 
@@ -24,26 +26,86 @@ _PLACEHOLDERS = ("tube", "shard", "id")
 
 
 class KeyTemplate:
-    """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces."""
+    """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces.
+
+    One that has another placeholder, as `{tenant_id}:{id}`, is for keys of several columns, and names all of
+    them. What stands between placeholders is percent-encoded in their values, and so is `%`: two keys never
+    have one name.
+    """
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError` when two documents could get one name, or a placeholder is unknown."""
+        """Raises `ValueError` when two documents could get one name, or a placeholder is none."""
         self.text = text
         fields: list[str] = []
+        between = ""
         for literal, field, spec, conversion in Formatter().parse(text):
             if field is None:
                 continue
-            if field not in _PLACEHOLDERS or spec or conversion:
-                raise ValueError("the placeholders are {tube}, {shard} and {id}")
+            if not field.isidentifier() or spec or conversion:
+                raise ValueError(
+                    "the placeholders are {tube}, {shard} and {id}, or columns of a key of several"
+                )
             if fields and not literal:
                 raise ValueError("two placeholders need text between them, or names would be ambiguous")
+            between += literal if fields else ""
             fields.append(field)
-        if "id" not in fields:
+        self.columns = frozenset(fields).difference(_PLACEHOLDERS) and frozenset(fields) - {"tube", "shard"}
+        """The columns of keys that it names; none: `{id}` is the whole key."""
+        if not self.columns and "id" not in fields:
             raise ValueError("the placeholder {id} is missing, so all documents would have one name")
+        marks = {mark for mark in between if not mark.isalnum()} - {"%"}
+        if self.columns and not marks:
+            raise ValueError("columns need a sign such as : between them, or names would be ambiguous")
+        self._encoded = str.maketrans(
+            {mark: "".join(f"%{byte:02X}" for byte in mark.encode()) for mark in {*marks, "%"}}
+        )
+        self._key_of: Callable[[int], CompositeKey | None] | None = None
+
+    def learn(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+        """`key_of`: of which columns the keys of a shard are made, as it is from now on; None: of one."""
+        self._key_of = key_of
 
     def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
-        """The name of one document."""
-        return self.text.format(tube=tube, shard=shard, id=id)
+        """The name of one document; `SinkError` where it names other columns than the key has."""
+        if not self.columns:
+            return self.text.format(tube=tube, shard=shard, id=id)
+        if self._key_of is None:
+            raise SinkError(f'option "key": {self.text} names columns, and none are known: no rows are read')
+        key = self._key_of(shard)
+        names = {"id"} if key is None else {column.name for column in key.columns}
+        if key is None or names != self.columns:
+            raise SinkError(
+                f'option "key": {self.text} names the columns {", ".join(sorted(self.columns))}, and keys of '
+                f"shard {shard} are of {', '.join(sorted(names))}; name all of these, or give {{id}} alone"
+            )
+        values = key.by_name(str(id))
+        if values is None:  # of no row: nothing was ever written under it
+            return str(id).translate(self._encoded)
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()
+        }
+        return self.text.format(
+            **{name: text.translate(self._encoded) for name, text in texts.items()}, tube=tube, shard=shard
+        )
+
+    def example(self, value: str) -> str:
+        """A name in which `value` stands for the id, or for each column."""
+        return self.text.format(**dict.fromkeys({*self.columns, "id"}, value), tube="t", shard=0)
+
+
+class Templated:
+    """Base of sinks that name documents by a `KeyTemplate`; they are `Naming`."""
+
+    def __init__(self, key: str) -> None:
+        self._template = KeyTemplate(key)
+
+    def names_columns(self) -> bool:
+        """Whether the template does."""
+        return bool(self._template.columns)
+
+    def learn_keys(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+        """See `Naming.learn_keys`."""
+        self._template.learn(key_of)
 
 
 def _checked_template(text: str) -> str:
@@ -168,6 +230,10 @@ def finished(
         )
     if parts is None:
         return sink
+    if isinstance(sink, Naming) and sink.names_columns():
+        raise ConfigError(
+            f'sink "{sink_type}": option "key": with `parts` there are no columns of keys, only {{id}}'
+        )
     if isinstance(sink, Keyed) and (why := sink.cannot_hold(KeyType.TEXT)) is not None:
         raise ConfigError(f'sink "{sink_type}": the ids of `parts` are texts, and {why}')
     return PartsSink(sink, Parts(parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
@@ -39,6 +40,10 @@ class Attachment:
     """Of all ids of the tube: `bigint`, `uuid` or `text`."""
     companion_of: str | None = None
     """The tube whose documents' relations it holds; None: it is no companion."""
+    key_cols: list[str] | None = None
+    """The columns of a key of several, of which `id_col` is the first; None: `id_col` is the key."""
+    shard_by: str | None = None
+    """The one of them that alone tells a key's shard; None: the whole key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,8 @@ class Tubes:
         id_col: str | None = None,
         columns: Sequence[str] | None = None,
         replica: bool | None = None,
+        key_cols: Sequence[str] | None = None,
+        shard_by: str | None = None,
         force: bool = False,
         limit: float = 60.0,
     ) -> AttachResult:
@@ -165,12 +172,14 @@ class Tubes:
             shard: the table's shard, or the first of them; None, for a new one, is the number at the end of
                 its schema's name, else 0.
             shards: over how many shards the table's ids are spread; None, for a new one, is as many as
-                the root table of `shard` has if `id_col` is given, else 1.
+                the root table of `shard` has if `id_col` or `key_cols` is given, else 1.
             id_col: the column of the ids; None, for a new one, is `id` where it is a key, else the primary
                 key of one column.
             columns: an UPDATE that changes none of these makes no touch; with none, each one does, as for a
                 new one.
             replica: whether rows that logical replication writes are touched, too; not for a new one.
+            key_cols: the columns of a key of several, in place of `id_col`; the tube's keys are texts.
+            shard_by: the one of them that alone tells the shard of an id; empty: all of them.
             force: also if each row would have a document under another key then.
             limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
 
@@ -180,12 +189,16 @@ class Tubes:
             KeysWouldChange: `force` is not set.
             LockBusy: the table stayed locked; the message says by whom.
         """
-        wish = Wish(shard, shards, id_col, columns, replica)
+        if key_cols is not None and len(key_cols) == 1 and id_col is None:
+            (id_col,), key_cols = key_cols, None
+        wish = Wish(shard, shards, id_col, columns, replica, key_cols, shard_by)
         with translated():
             oid = find_table(self._connection, table)
             place = Place(tube, table, oid, self._attached(tube))
-            column = self._id_column(table, oid, id_col, place.was)
+            column = self._id_column(table, oid, wish, place.was)
             manner = place.manner(wish, self._in_schema(oid), id_col if column is None else column.name)
+            if wish.id_col is not None and wish.key_cols is not None:
+                manner = replace(manner, id_col=wish.id_col)  # which our SQL refuses
             place.check(wish, manner, force=force)
             root = with_retries(
                 self._connection,
@@ -200,19 +213,46 @@ class Tubes:
         before = None if place.was is None else place.was.manner
         return AttachResult(before, manner, IdColumn(column.name, reason))
 
-    def _id_column(self, table: str, oid: int, id_col: str | None, was: Attached | None) -> IdColumn | None:
-        """The column to attach by: `id_col` if given, else the one that it has; None where there is none."""
-        name = id_col if was is None else id_col or was.manner.id_col
+    def _id_column(self, table: str, oid: int, wish: Wish, was: Attached | None) -> IdColumn | None:
+        """The column, or columns, to attach by: as is wished, else as it is; None where there is none."""
+        columns = wish.key_cols if wish.names_key or was is None else was.manner.key_cols
+        if columns:
+            return self._several(oid, columns)
+        name = wish.id_col if was is None else wish.id_col or was.manner.id_col
         row = self._one(queries.ID_COLUMN, table=oid, id_col=name)
+        if name is None and (row is None or not row[1]):
+            self._refuse_keyless(table, oid, row)
         if row is None:
             return None if name is None else IdColumn(name, "")
-        found, is_key, reason = row
-        if name is None and not is_key:
-            raise NoUsableKey(
-                f"{table} is not attached: nothing proves which column names its rows ({found}: {reason}); "
-                f"name the column by --id-col, e.g. --id-col {found} if no two rows can have one {found}"
-            )
+        found, _, reason = row
         return IdColumn(found, reason)
+
+    def _refuse_keyless(self, table: str, oid: int, found: tuple[Any, ...] | None) -> None:
+        """Say which options there are, unless our SQL finds none, and says so."""
+        several = self._one(queries.SEVERAL, table=oid)
+        key = ",".join(several[1]) if several is not None and several[0] else None
+        if key is not None and found is None:
+            raise NoUsableKey(
+                f"{table} is not attached: its primary key has several columns; name them: "
+                f"--key {shlex.quote(key)}, in a tube that was created with --keys text"
+            )
+        if found is not None:
+            name, _, reason = found
+            more = "" if key is None else f"; or all columns of the primary key: --key {shlex.quote(key)}"
+            raise NoUsableKey(
+                f"{table} is not attached: nothing proves which column names its rows ({name}: {reason}); "
+                f"name the column by --id-col, e.g. --id-col {name} if no two rows can have one {name}{more}"
+            )
+
+    def _several(self, oid: int, columns: Sequence[str]) -> IdColumn:
+        """A key of several columns, and what proves that it names one row."""
+        statement = queries.within(queries.SEVERAL, self._schema)
+        found = self._connection.execute(statement, {"table": oid}).fetchall()
+        proofs = [is_primary for is_primary, names in found if set(names) <= set(columns)]
+        reason = "no index proves that it is unique"
+        if proofs:
+            reason = "it is the primary key" if proofs[0] else "it is unique"
+        return IdColumn(f"({', '.join(columns)})", reason)
 
     def _in_schema(self, table: int) -> int | None:
         """The number at the end of the name of the table's schema."""
@@ -224,8 +264,14 @@ class Tubes:
         statement = queries.within(queries.ATTACHED, self._schema)
         rows = self._connection.execute(statement, {"tube": tube}).fetchall()
         return [
-            Attached(name, oid, table, is_root, Manner(shard, shards, id_col, frozenset(columns), replica))
-            for name, oid, table, is_root, shard, shards, id_col, columns, replica in rows
+            Attached(
+                name,
+                oid,
+                table,
+                is_root,
+                Manner(shard, shards, id_col, frozenset(columns), replica, tuple(key_cols), shard_by),
+            )
+            for name, oid, table, is_root, shard, shards, id_col, columns, replica, key_cols, shard_by in rows
         ]
 
     def _attach(self, place: Place, wish: Wish, manner: Manner) -> str | None:
@@ -237,16 +283,18 @@ class Tubes:
                 table=place.oid,
                 shard=manner.shard,
                 shards=manner.shards,
-                id_col=manner.id_col,
+                id_col=None if manner.key_cols and wish.id_col is None else manner.id_col,
                 columns=list(manner.columns),
                 replica=manner.replica,
+                key_cols=list(manner.key_cols) or None,
+                shard_by=manner.shard_by,
             )
             now = replace(place, present=self._attached(place.tube))
             root = now.root_of(manner)
             if root is None:
                 return None
             was_related = place.was is not None and place.root_of(place.was.manner) is not None
-            if wish.id_col is None and not was_related:  # somebody has attached it since we looked
+            if not wish.names_key and not was_related:  # somebody has attached it since we looked
                 raise now.taken(root, manner)
             return root.name
 

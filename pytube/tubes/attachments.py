@@ -23,6 +23,15 @@ class Wish:
     columns: Sequence[str] | None = None
     """Empty: each UPDATE counts."""
     replica: bool | None = None
+    key_cols: Sequence[str] | None = None
+    """The columns of a key of several; not together with `id_col`."""
+    shard_by: str | None = None
+    """Empty: the whole key."""
+
+    @property
+    def names_key(self) -> bool:
+        """Whether it says which columns hold the ids."""
+        return self.id_col is not None or self.key_cols is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,21 @@ class Manner:
     columns: frozenset[str] = frozenset()
     """An UPDATE that changes none of these makes no touch; none: each UPDATE does."""
     replica: bool = False
+    key_cols: tuple[str, ...] = ()
+    """The columns of a key of several, of which `id_col` is the first; else none."""
+    shard_by: str | None = None
+    """The one of them that alone tells a key's shard; None: the whole key."""
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """The columns of the key."""
+        return self.key_cols or (self.id_col,)
+
+    @property
+    def option(self) -> str:
+        """The option of `pytube tube attach` that names them."""
+        name = "--key" if self.key_cols else "--id-col"
+        return f"{name} {shlex.quote(','.join(column or '' for column in self.key))}"
 
     @property
     def end(self) -> int:
@@ -102,13 +126,17 @@ class Place:
         shard = was.shard if wish.shard is None else wish.shard
         # A table that is related by the column that is asked for has the shards of its root.
         roots = {one.manner.shard: one.manner.shards for one in self.others if one.root}
-        shards = was.shards if wish.id_col is None else roots.get(shard, was.shards)
+        shards = roots.get(shard, was.shards) if wish.names_key else was.shards
+        key_cols = tuple(wish.key_cols or ()) if wish.names_key else was.key_cols
+        kept = was.shard_by if was.shard_by in key_cols else None
         return Manner(
             shard,
             shards if wish.shards is None else wish.shards,
-            id_col,
+            key_cols[0] if key_cols else id_col,
             was.columns if wish.columns is None else frozenset(wish.columns),
             was.replica if wish.replica is None else wish.replica,
+            key_cols,
+            kept if wish.shard_by is None else wish.shard_by or None,
         )
 
     # --- what is refused ------------------------------------------------------------------
@@ -146,9 +174,9 @@ class Place:
                     f"{self.table} is not changed: {other.name} is related to it, so both need the same "
                     f"shards; run `pytube tube detach {self._words(other.name)}`, change {self.table}, and "
                     f"attach {other.name} again: `pytube tube attach {self._words(other.name)} "
-                    f"--shard {manner.shard} --id-col {shlex.quote(other.manner.id_col or '')}`"
+                    f"--shard {manner.shard} {other.manner.option}`"
                 )
-            if not manner.same_shards(other.manner) or wish.id_col is None:
+            if not manner.same_shards(other.manner) or not wish.names_key:
                 raise self.taken(other, manner)
 
     def taken(self, other: Attached, manner: Manner) -> InvalidShard:
@@ -166,8 +194,8 @@ class Place:
         )
 
     def _check_keys(self, was: Attached, manner: Manner) -> None:
-        moved = not was.manner.same_shards(manner)
-        if not moved and (not was.root or was.manner.id_col == manner.id_col):
+        moved = not was.manner.same_shards(manner) or was.manner.shard_by != manner.shard_by
+        if not moved and (not was.root or was.manner.key == manner.key):
             return
         change = ", ".join(
             changes(was.manner, replace(manner, columns=was.manner.columns, replica=was.manner.replica))
@@ -212,11 +240,18 @@ def changes(was: Manner, now: Manner) -> list[str]:
     for field in fields(Manner):
         if field.name not in ("shard", "shards"):
             shown[field.name] = (_text(getattr(was, field.name)), _text(getattr(now, field.name)))
-    names = {"id_col": "id column", "columns": "columns that count"}
+    names = {
+        "id_col": "id column",
+        "columns": "columns that count",
+        "key_cols": "key",
+        "shard_by": "spread by",
+    }
     return [f"{names.get(name, name)} {a} -> {b}" for name, (a, b) in shown.items() if a != b]
 
 
-def _text(value: frozenset[str] | str | bool | None) -> str:
+def _text(value: frozenset[str] | tuple[str, ...] | str | bool | None) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "one column"
     if isinstance(value, frozenset):
         return ", ".join(sorted(value)) or "all"
     if isinstance(value, bool):

@@ -15,7 +15,19 @@ ENSURE_EXISTS = """
 DROP = "SELECT {s}.tube_drop(%(tube)s, %(force)s)"
 ATTACH = """
     SELECT {s}.tube_table_ensure_attached(
-        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
+        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s,
+        %(key_cols)s::pg_catalog.name[], %(shard_by)s)
+"""
+# What proves that rows differ in several columns: the primary key first.
+SEVERAL = """
+    SELECT i.indisprimary, pg_catalog.array_agg(a.attname::text ORDER BY k.place)
+    FROM pg_catalog.pg_index AS i
+    CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indrelid = %(table)s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+        AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+    GROUP BY i.indexrelid, i.indisprimary, i.indnkeyatts HAVING i.indnkeyatts > 1
+    ORDER BY NOT i.indisprimary, i.indexrelid
 """
 ID_COLUMN = "SELECT k.name::text, k.is_key, k.reason FROM {s}.tube_id_column(%(table)s, %(id_col)s) AS k"
 # The number at the end of the name of a table's schema; NULL where there is none.
@@ -27,7 +39,8 @@ IN_SCHEMA = """
 # The attached tables of one tube, or of all.
 ATTACHED = """
     SELECT l.tube, l.tbl::oid, pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname),
-        l.root, l.shard, l.shards, l.id_col::text, coalesce(l.columns, '{{}}')::text[], l.replica
+        l.root, l.shard, l.shards, l.id_col::text, coalesce(l.columns, '{{}}')::text[], l.replica,
+        coalesce(l.key_cols, '{{}}')::text[], l.shard_by::text
     FROM {s}.tube_list() WITH ORDINALITY AS l
     JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -39,7 +52,7 @@ LIST = """
     SELECT l.tube, l.predicate, l.partitions,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS tbl,
         l.shard, l.shards, l.id_col::text AS id_col, l.root, l.key_type::text AS key_type,
-        l.companion_of
+        l.companion_of, l.key_cols::text[] AS key_cols, l.shard_by::text AS shard_by
     FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

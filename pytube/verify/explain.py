@@ -13,7 +13,7 @@ from pytube.config import Config
 from pytube.db.session import SessionPool
 from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
-from pytube.model import Id, Key, KeyType, partition_of, shard_of
+from pytube.model import Id, Key, KeyType, partition_of
 from pytube.sinks import Reading, Sink, Stored, why_no_read
 from pytube.sinks.base import HOLDS_NOTHING, held_forms
 from pytube.verify.compare import difference
@@ -119,7 +119,13 @@ def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | Non
     if len(found) > 1:
         names = ", ".join(root.name for root in found)
         raise UsageError(f"which of the tables of tube {tube!r}? Give --table ({names}), or --shard")
-    return shard_of(key, found[0].shard, found[0].shards)
+    root = found[0]
+    if root.key is not None and root.key.values(str(key)) is None:
+        columns = ", ".join(f"{column.name} ({column.type})" for column in root.key.columns)
+        raise UsageError(
+            f'{key!r} is no key of {root.name}; one is the JSON array of {columns}, written as `[7, "a"]`'
+        )
+    return root.shard_of(key)
 
 
 async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:

@@ -18,13 +18,13 @@ from pytube.db.errors import describe, translated
 from pytube.db.session import Session, SessionPool
 from pytube.enrich import Read, build_enricher
 from pytube.enrich.rows import load_roots
-from pytube.enrich.statements import Root, Roots, ids_statement
+from pytube.enrich.statements import Root, Roots, ids_statement, part_arguments
 from pytube.errors import EnrichDataError, EnrichTimeout, StatementFailed, UnknownTable, UsageError
 from pytube.logs import Logger, UserFaults
-from pytube.model import Documents, Id, Key, KeyType, Token, ids_in
+from pytube.model import Documents, Id, Key, KeyType, Token
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning
+from pytube.sinks.base import EVERY_SEQ, Naming, Overlooking, Scanning
 from pytube.transforms import Origin, Transforms
 from pytube.tubes.calls import unknown_tube
 
@@ -64,8 +64,12 @@ class Now:
 class Source:
     """One tube's source."""
 
-    def __init__(self, config: Config, tube: str, pool: SessionPool) -> None:
-        """Opens nothing. `ConfigError`: the tube is not configured, or a transform is missing."""
+    def __init__(self, config: Config, tube: str, pool: SessionPool, sink: Sink) -> None:
+        """Opens nothing. `ConfigError`: the tube is not configured, or a transform is missing.
+
+        `sink` is told of which columns keys are made, as it is known.
+        """
+        self._sink = sink
         self.tube = tube
         self.pool = pool
         self._settings = config.tube(tube)
@@ -78,14 +82,22 @@ class Source:
             splits=self._settings.sink.parts is not None,
         )
         self._answer_timeout = config.postgres.answer_timeout
-        self._enricher = build_enricher(self._settings.enrich, tube, pool, self._answer_timeout)
+        self._enricher = build_enricher(
+            self._settings.enrich, tube, pool, self._answer_timeout, self._learn_roots
+        )
+
+    def _learn_roots(self, roots: Roots) -> None:
+        if isinstance(self._sink, Naming):
+            self._sink.learn_keys(roots.key_of)
 
     async def roots(self) -> Roots:
         """The registry of the tube, as it is now; `UnknownTube` where there is none."""
         async with self._asking() as session:
             if await session.value(_PARTITIONS, {"tube": self.tube}) is None:
                 raise unknown_tube(self.tube)
-            return await load_roots(session.connection, self.tube)
+            roots = await load_roots(session.connection, self.tube)
+        self._learn_roots(roots)
+        return roots
 
     async def partitions(self) -> int:
         """The number of partitions."""
@@ -108,11 +120,19 @@ class Source:
     ) -> list[Id]:
         """The next ids of a root table, in its order; of a sample (see `ids_statement`), all at once."""
         statement = ids_statement(roots, root, first=after is None, drawn=drawn)
+        arguments: dict[str, object] = {"after": after, "limit": limit}
+        if after is not None and root.key is not None:
+            values = root.key.values(str(after))
+            if values is None:
+                raise StatementFailed(
+                    f"{root.name} has another key than when this comparison began; begin anew"
+                )
+            arguments = {"limit": limit, **part_arguments(values)}
         async with self._asking() as session:
             connection = session.connection
 
             async def ask() -> list[Id]:
-                cursor = await connection.execute(statement, {"after": after, "limit": limit}, binary=True)
+                cursor = await connection.execute(statement, arguments, binary=True)
                 return [row[0] for row in await cursor.fetchall()]
 
             return await wait_for_answer(connection, self._answer_timeout, ask())
@@ -184,7 +204,7 @@ def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:
 def keys_in(root: Root, ids: Sequence[Id]) -> Iterator[Key]:
     """The keys of ids of a root table."""
     for shard in range(root.shard, root.shard + root.shards):
-        for key in ids_in(shard, ids, root.shard, root.shards):
+        for key in root.own(shard, ids):
             yield shard, key
 
 
@@ -206,7 +226,7 @@ async def opened(config: Config, tube: str, purpose: str) -> AsyncIterator[tuple
     sink = build_sink(
         settings.type, settings.options, request_timeout=settings.request_timeout, parts=settings.parts
     )
-    source = Source(config, tube, pool)
+    source = Source(config, tube, pool, sink)
     try:
         yield source, sink
     finally:

@@ -17,11 +17,13 @@ from pytube.db.session import SessionPool
 from pytube.election.base import Broken
 from pytube.enrich import build_enricher
 from pytube.enrich.check import Fault, check_enriching
+from pytube.enrich.statements import Roots
 from pytube.errors import ConfigError
 from pytube.events import Event, PartitionEvent
 from pytube.model import PodClass
 from pytube.pipeline.inflight import Flight
 from pytube.sinks import Sink, why_no_read
+from pytube.sinks.base import Naming
 from pytube.sources.pods import TubeSource
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
@@ -71,7 +73,9 @@ class Tube(Queue):
         self.metrics = TubeMetrics()
         self.backfill_limits = settings.backfill
         self.transforms = self._load_transforms(settings)
-        self.enricher = build_enricher(settings.enrich, name, pool, config.postgres.answer_timeout)
+        self.enricher = build_enricher(
+            settings.enrich, name, pool, config.postgres.answer_timeout, self._learn_roots
+        )
         self._sink = sink
         self._enrich = settings.enrich
         why = why_no_read(sink.sink)
@@ -84,6 +88,10 @@ class Tube(Queue):
     def sink(self) -> Sink:
         """Where documents go."""
         return self._sink.sink
+
+    def _learn_roots(self, roots: Roots) -> None:
+        if isinstance(self.sink, Naming):
+            self.sink.learn_keys(roots.key_of)
 
     @property
     def shared_sink(self) -> SharedSink:

@@ -115,11 +115,11 @@ $$;
 
 -- tube_private_key_names: the columns of an attached table's key, in order.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_names(att :"schema".tube_attachment) RETURNS name[]
-LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
+LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
 
 -- tube_private_key_label: these columns in words, for messages.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_label(att :"schema".tube_attachment) RETURNS text
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT CASE WHEN att.key_cols IS NULL THEN quote_ident(att.id_col)
         ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
 $$;

@@ -210,11 +210,14 @@ def test_public_may_only_call_what_answers_for_its_caller(conn: Conn) -> None:
         ).fetchall()
         assert [name for (name,) in rows] == [
             "item_touch",
+            "tube_key_part",
             "tube_private_attached",
             "tube_private_fits",
             "tube_private_has_left",
             "tube_private_is_replaced",
             "tube_private_key_bigint",
+            "tube_private_key_boolean",
+            "tube_private_key_date",
             "tube_private_key_text",
             "tube_private_key_uuid",
             "tube_private_may_read",

@@ -78,8 +78,8 @@ class Blocked:
 class Lines:
     """Makes the lines of documents."""
 
-    def __init__(self, options: OpenSearchOptions) -> None:
-        self._keys = KeyTemplate(options.key)
+    def __init__(self, options: OpenSearchOptions, keys: KeyTemplate) -> None:
+        self._keys = keys
         self._stamp = orjson.dumps(options.stamp)
         self._by_shard = options.routing == "shard"
         self._limit = options.bulk_bytes
