@@ -139,9 +139,8 @@ def by_hand(connection: Conn) -> dict[str, Any]:
             continue
         tenant, number = order["tenant_id"], order["id"]
         customers = of("customers", tenant_id=tenant, id=order["customer_id"])
-        tags = [
-            of("tags", id=one["tag_id"])[0] for one in of("order_tags", tenant_id=tenant, order_id=number)
-        ]
+        joins = of("order_tags", tenant_id=tenant, order_id=number)
+        tags = [of("tags", id=place)[0] for place in sorted(one["tag_id"] for one in joins)]
         amounts = [one["amount"] for one in of("payments", tenant_id=tenant, order_id=number)]
         documents[key_of(order)] = {
             "tenant_id": tenant,
@@ -157,7 +156,7 @@ def by_hand(connection: Conn) -> dict[str, Any]:
                 for item in of("items", tenant_id=tenant, order_id=number)
                 for product in of("products", id=item["product_id"])
             ],
-            "tags": sorted(tag["name"] for tag in tags),
+            "tags": [tag["name"] for tag in tags],
             "paid": sum(amounts) if amounts else None,
             "replaced": [one["amount"] for one in of("payments", tenant_id=tenant, instead_of=number)],
         }

@@ -183,6 +183,7 @@ COPY = """type = "postgres"
 dsn = "${PYTUBE_DSN}"
 table = "copy"
 create = true
+id_type = "text"
 """
 
 
@@ -194,17 +195,17 @@ async def test_verify_compares_and_explain_finds(dsn: str, conn: Conn, tmp_path:
     await worker.start()
     try:
         await wait_until_async(lambda: _count(conn) == 10, what="the backfill is done")
-        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path)
+        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path)
         assert (report["equal"], report["compared"]) == (True, 10), report
         conn.execute("UPDATE shop.products SET name = 'new' WHERE id = 1")
         conn.execute("INSERT INTO shop.orders VALUES (7, '12', 'new')")
         await wait_async("orders", dsn=dsn)
-        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path)
+        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path)
         assert (report["equal"], report["compared"]) == (True, 11), report
-        said = await asyncio.to_thread(run, "explain", "orders", '[7, "12"]', dsn=dsn, folder=tmp_path)
+        said = await asyncio.to_thread(run, "explain", "--tube", "orders", '[7, "12"]', dsn=dsn, folder=tmp_path)
         assert "equal" in said.stdout
         conn.execute("DELETE FROM public.copy WHERE id = %s", ['[7, "12"]'])
-        report = await asyncio.to_thread(run_json, "verify", "orders", dsn=dsn, folder=tmp_path, code=1)
+        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path, code=1)
         assert report["equal"] is False
     finally:
         await worker.stop()
