@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,8 +20,9 @@ from pytube.documents.resolve import resolve
 from pytube.documents.survey import survey
 from pytube.keys import CompositeKey, KeyColumn, PartType
 from pytube.model import Batch
+from pytube.verify import explain, verify
 from pytube.worker import Worker
-from tests.helpers.cli import run, run_json
+from tests.helpers.cli import run
 from tests.helpers.database import preparing
 from tests.helpers.documents_tenants import CUSTOMERS, DECLARATION, ORDERS, SCHEMA, by_hand, fill
 from tests.helpers.waiting import wait_until_async
@@ -191,24 +191,25 @@ async def test_verify_compares_and_explain_finds(dsn: str, conn: Conn, tmp_path:
     text = CONFIG.replace(f'type = "callable"\ntarget = "{__name__}:deliver"\n', COPY)
     config = configuration(dsn, tmp_path, text)
     applied(dsn, config, backfill=True)
-    worker = Worker(resolve(config))
+    config = resolve(config)
+    worker = Worker(config)
     await worker.start()
     try:
         await wait_until_async(lambda: _count(conn) == 10, what="the backfill is done")
-        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path)
-        assert (report["equal"], report["compared"]) == (True, 10), report
         conn.execute("UPDATE shop.products SET name = 'new' WHERE id = 1")
         conn.execute("INSERT INTO shop.orders VALUES (7, '12', 'new')")
         await wait_async("orders", dsn=dsn)
-        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path)
-        assert (report["equal"], report["compared"]) == (True, 11), report
-        said = await asyncio.to_thread(run, "explain", "--tube", "orders", '[7, "12"]', dsn=dsn, folder=tmp_path)
-        assert "equal" in said.stdout
-        conn.execute("DELETE FROM public.copy WHERE id = %s", ['[7, "12"]'])
-        report = await asyncio.to_thread(run_json, "verify", "--tube", "orders", dsn=dsn, folder=tmp_path, code=1)
-        assert report["equal"] is False
+        report = await verify(config, "orders")
+        assert (report.is_equal, report.compared) == (True, 13), report  # two have no document
+        found = await explain(config, "orders", '[7, "12"]')
+        assert found.is_settled
+        assert (found.shard, found.id) == (KEY.shard('[7, "12"]', 0, 8), '[7, "12"]')
     finally:
         await worker.stop()
+    conn.execute("DELETE FROM public.copy WHERE id = %s", ['[7, "12"]'])
+    conn.execute("UPDATE public.copy SET id = '[9, 1]' WHERE id = %s", ['[1, "a"]'])
+    report = await verify(config, "orders")
+    assert (report.missing, report.extra) == (2, 1), report
 
 
 def _count(conn: Conn) -> int:
@@ -231,3 +232,28 @@ def test_show(dsn: str, tmp_path: Path) -> None:
     assert "has no key" in show('[2, "no such"]', 2)
     for key in ("7", "[1]", "[true, 1]", '["1", "a"]', "a", "[99999999999999999999, 'a']"):
         assert "write a JSON array of tenant_id (bigint), id (text), as '[7, 12]'" in show(key, 2)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (
+            "{shard}-{tenant_id}",
+            (
+                "key tube.orders.sink.key: {shard}-{tenant_id} has tenant_id, and a document of shop.orders is "
+                "named by tenant_id, id; name all of them, or {id} alone, which is tenant_id, id as one text"
+            ),
+        ),
+        ("{tenant_id}:{number}", "{tenant_id}:{number} has number, tenant_id, and a document of shop.orders"),
+        ("{id}", None),
+        ("{id}/{tenant_id}", None),
+    ],
+)
+def test_a_name_at_the_sink_that_leaves_out_a_column(
+    dsn: str, tmp_path: Path, template: str, message: str | None
+) -> None:
+    sink = f'type = "redis"\nurl = "redis://localhost"\nkey = "{template}"\n'
+    text = CONFIG.replace(f'type = "callable"\ntarget = "{__name__}:deliver"\n', sink)
+    configuration(dsn, tmp_path, text)
+    shown = run("plan", dsn=dsn, folder=tmp_path, code=0 if message is None else 2)
+    assert (message or "document orders: new") in shown.stdout
