@@ -87,8 +87,8 @@ def _refuse_names(config: Config, document: Document) -> None:
         where = key_path(("tube", document.name, "sink", "key"))
         remedy = f"name all of them, or {{id}} alone, which is {key} as one text"
         raise ConfigError(
-            f"key {where}: {text} has {', '.join(sorted(columns))}, and a document of {document.root.table} is "
-            f"named by {key}; {remedy if document.key_columns else 'write {id}'}"
+            f"key {where}: {text} has {', '.join(sorted(columns))}, and a document of {document.root.table} "
+            f"is named by {key}; {remedy if document.key_columns else 'write {id}'}"
         )
 
 

@@ -240,8 +240,8 @@ def test_show(dsn: str, tmp_path: Path) -> None:
         (
             "{shard}-{tenant_id}",
             (
-                "key tube.orders.sink.key: {shard}-{tenant_id} has tenant_id, and a document of shop.orders is "
-                "named by tenant_id, id; name all of them, or {id} alone, which is tenant_id, id as one text"
+                "key tube.orders.sink.key: {shard}-{tenant_id} has tenant_id, and a document of shop.orders "
+                "is named by tenant_id, id; name all of them, or {id} alone, which is tenant_id, id as one text"
             ),
         ),
         ("{tenant_id}:{number}", "{tenant_id}:{number} has number, tenant_id, and a document of shop.orders"),
