@@ -15,7 +15,7 @@ from pytube.config.names import table_name
 from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
 from pytube.documents.expressions import Expressions
-from pytube.documents.keys import are_parts, refuse_key, refuse_shard_by
+from pytube.documents.keys import are_parts, columns_of, refuse_key, refuse_shard_by
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
 
@@ -351,19 +351,18 @@ def _shape_of(section: ChildSection) -> Shape:
 def _key_cols(node: Node) -> tuple[str, ...]:
     """The columns by which a row holds all of its document's key of several columns; none: it doesn't.
 
-    A row between that is joined by the very columns by which it joins its own parent adds nothing.
+    A row between that is joined by the columns by which it joins its own parent adds nothing.
     """
-    parent, by = node.above, node.parent_columns
-    while parent.shape is not Shape.ROOT and parent.columns == by and not parent.condition:
-        parent, by = parent.above, parent.parent_columns
-    key = parent.table.key
-    if parent.shape is not Shape.ROOT or len(key) == 1 or not set(key) <= set(by):
+    parent, held = node.above, dict(zip(node.parent_columns, node.columns, strict=True))
+    while parent.shape is not Shape.ROOT and held.keys() >= set(parent.columns) and not parent.condition:
+        pairs = zip(parent.parent_columns, parent.columns, strict=True)
+        parent, held = parent.above, {above: held[below] for above, below in pairs}
+    root = parent.table
+    if parent.shape is not Shape.ROOT or len(root.key) == 1 or not held.keys() >= set(root.key):
         return ()
-    names = tuple(node.columns[by.index(name)] for name in key)
-    here, there = (
-        [table.columns[name] for name in names] for table, names in ((node.table, names), (parent.table, key))
-    )
-    return names if are_parts(here, there) else ()
+    names = tuple(held[name] for name in root.key)
+    columns = [node.table.columns[name] for name in names]
+    return names if are_parts(columns, columns_of(root)) else ()
 
 
 def _link_of(node: Node) -> int:

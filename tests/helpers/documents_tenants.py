@@ -56,6 +56,11 @@ fields = ["quantity"]
 one = "shop.products"
 fields = ["name"]
 
+[document.orders.items.payments]
+many = "shop.payments"
+on = { tenant_id = "tenant_id", order_id = "order_id" }
+list = "amount"
+
 [document.orders.items.notes]
 many = "shop.item_notes"
 list = "body"
@@ -151,6 +156,7 @@ def by_hand(connection: Conn) -> dict[str, Any]:
                 {
                     "quantity": item["quantity"],
                     "product": {"name": product["name"]},
+                    "payments": amounts,
                     "notes": [note["body"] for note in of("item_notes", item_id=item["id"])],
                 }
                 for item in of("items", tenant_id=tenant, order_id=number)

@@ -43,8 +43,8 @@ def test_tables_with_all_of_the_key_hold_it_and_others_are_relations(session: Co
     assert [(link.table.table, link.by, link.shard_by) for link in document.own] == [
         ("orders", ("tenant_id", "id"), "tenant_id"),
         ("items", ("tenant_id", "order_id"), "tenant_id"),
-        ("order_tags", ("tenant_id", "order_id"), "tenant_id"),
         ("payments", ("tenant_id", "order_id"), "tenant_id"),
+        ("order_tags", ("tenant_id", "order_id"), "tenant_id"),
     ]
     assert {(link.table.table, link.by, link.key_type) for link in document.relations} == {
         ("customers", ("id",), KeyType.UUID),
@@ -55,6 +55,14 @@ def test_tables_with_all_of_the_key_hold_it_and_others_are_relations(session: Co
     }
     assert all(set(link.by) <= set(link.columns) for link in document.links)
     assert document.missing_indexes == ()
+
+
+def test_a_row_that_lacks_a_part_of_the_key_leads_to_no_document(session: Conn) -> None:
+    document = compiled(session, DECLARATION + SINK)
+    (notes,) = [link for link in document.relations if link.table.table == "item_notes"]
+    assert len(touched(session, notes, {"item_id": 3})) == 1
+    session.execute("UPDATE shop.items SET tenant_id = NULL WHERE id = 3")
+    assert touched(session, notes, {"item_id": 3}) == set()
 
 
 @pytest.mark.every_server
