@@ -180,11 +180,17 @@ _TOTAL = 30.0
 _UNPROVEN = """
     SELECT DISTINCT n.nspname, c.relname,
         pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname) AS shown,
-        k.name::text, k.is_key, l.predicate
+        coalesce(l.key_cols, ARRAY[k.name])::text[], k.is_key AND l.key_cols IS NULL, l.predicate
     FROM {s}.tube_list() AS l CROSS JOIN LATERAL {s}.tube_id_column(l.tbl, l.id_col) AS k
     JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE l.root AND NOT k.is_unique
+    WHERE l.root AND CASE WHEN l.key_cols IS NULL THEN NOT k.is_unique ELSE NOT EXISTS (
+            SELECT FROM pg_catalog.pg_index AS i
+            WHERE i.indrelid = l.tbl AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+                AND i.indexprs IS NULL AND NOT EXISTS (
+                    SELECT FROM pg_catalog.pg_attribute AS a
+                    WHERE a.attrelid = l.tbl AND a.attnum = ANY (i.indkey[:i.indnkeyatts - 1])
+                        AND a.attname <> ALL (l.key_cols))) END
         AND l.tube NOT IN (SELECT d.tube FROM {s}.tube_documents() AS d WHERE d.companion_of IS NOT NULL)
     ORDER BY 1, 2, 4
 """
@@ -200,8 +206,8 @@ _SIZE = """
 
 _SAMPLE = """
     WITH looked_at AS MATERIALIZED (
-        SELECT r.{id} AS id FROM {table} AS r TABLESAMPLE SYSTEM ({percent})
-        WHERE r.{id} IS NOT NULL{condition}
+        SELECT {id} AS id FROM {table} AS r TABLESAMPLE SYSTEM ({percent})
+        WHERE num_nulls({columns}) = 0{condition}
     ), repeated AS MATERIALIZED (
         SELECT id FROM looked_at GROUP BY id HAVING count(*) > 1
     )
@@ -227,17 +233,18 @@ def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
 
 def _check_tables(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
     ends = time.monotonic() + _TOTAL
-    for folder, name, table, column, is_key, predicate in _fetch(
-        connection, within(_UNPROVEN, schema), LIMIT
-    ):
+    for folder, name, table, names, is_key, predicate in _fetch(connection, within(_UNPROVEN, schema), LIMIT):
         # The predicate comes from the registry, where it was checked.
         condition = "" if predicate is None else f" AND ({predicate}\n)"
+        column = ", ".join(names)
+        columns = sql.SQL(", ").join(sql.Identifier("r", name) for name in names)
         until = min(time.monotonic() + LIMIT, ends)
         try:
             ((pages,),) = _fetch(connection, sql.SQL(_SIZE).format(name=table), until - time.monotonic())
             percent = min(100.0, 100.0 * PAGES / max(int(pages), 1))
             query = sql.SQL(_SAMPLE).format(
-                id=sql.Identifier(column),
+                id=columns if len(names) == 1 else sql.SQL("ROW({})").format(columns),
+                columns=columns,
                 table=sql.Identifier(folder, name),
                 percent=percent,
                 condition=sql.SQL(condition),

@@ -13,14 +13,14 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pytube.errors import UsageError
-from pytube.model import KeyType
+from pytube.model import KeyType, part_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -96,6 +96,16 @@ def _buffer(array: npt.NDArray[Any]) -> pa.Buffer:
 # --- the types of keys ------------------------------------------------------------------------------
 
 
+class Spread(NamedTuple):
+    """The shards of a table, and what tells the shard of a key."""
+
+    shard: int
+    """The first."""
+    shards: int
+    place: int = -1
+    """The part of a key of several columns that alone tells its shard, from 0; -1: the whole key does."""
+
+
 class KeyKind(abc.ABC):
     """One type of keys. It has no state; each task makes its own."""
 
@@ -124,7 +134,7 @@ class KeyKind(abc.ABC):
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]: ...
 
     @abc.abstractmethod
-    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
         """The shard of each key in a spread table, as `pytube.model.shard_of` gives it."""
 
     @abc.abstractmethod
@@ -142,8 +152,9 @@ class Bigint(KeyKind):
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
         yield slice(None), numbers(column).astype(np.int64, copy=False)
 
-    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
         """By the remainder."""
+        del place
         return shard + np.mod(keys, shards)
 
     def shown(self, key: Any) -> str:
@@ -185,9 +196,12 @@ class Text(KeyKind):
                 yield np.flatnonzero(here), _padded(lengths[here], data[np.repeat(here, lengths)], width)
             below = width
 
-    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
-        """By the md5."""
-        return _shards_of_texts(keys.tolist(), shard, shards)
+    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
+        """By the md5; see `Spread.place`."""
+        texts = keys.tolist()
+        if place >= 0:
+            texts = [part_of(text.decode(), place).encode() for text in texts]
+        return _shards_of_texts(texts, shard, shards)
 
     def shown(self, key: Any) -> str:
         """Quoted, and shortened if it is long."""
@@ -278,8 +292,9 @@ class Uuid(KeyKind):
             )
         yield slice(None), np.frombuffer(found, f"S{UUID_WIDTH}")
 
-    def shards(self, keys: Keys, shard: int, shards: int) -> Ints:
+    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
         """By the md5 of the text that Postgres writes."""
+        del place
         return _shards_of_texts(uuid_texts(keys).tolist(), shard, shards)
 
     def shown(self, key: Any) -> str:

@@ -15,7 +15,7 @@ import psycopg
 
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
 from pytube.spark import queries
-from pytube.spark.arrays import KeyKind, kind_of
+from pytube.spark.arrays import KeyKind, Spread, kind_of
 from pytube.spark.hosts import Host, ShardMap
 from pytube.spark.queries import first_row, rows, value
 
@@ -165,9 +165,9 @@ def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKi
     return kind_of(types[names[0]])
 
 
-def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """`(shard, shards)` of the tables that are attached to tubes, in order."""
-    return tuple(sorted(rows(connection, queries.ATTACHED, tubes=list(tubes))))
+def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[Spread, ...]:
+    """Those of the tables that are attached to tubes, in order."""
+    return tuple(sorted(Spread(*row) for row in rows(connection, queries.ATTACHED, tubes=list(tubes))))
 
 
 # --- all databases of a job -------------------------------------------------------------------------
@@ -187,8 +187,8 @@ class Part:
     """The number of units, if the job had begun before."""
     done: frozenset[int] = frozenset()
     failure: str | None = None
-    spread: tuple[tuple[int, int], ...] = ()
-    """`(shard, shards)` of the tubes' tables."""
+    spread: tuple[Spread, ...] = ()
+    """Those of the tubes' tables."""
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pytube.errors import UsageError
 from pytube.spark import arrays
-from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, runs
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Spread, runs
 from pytube.spark.pods import check_keys
 
 REFUSED = "pytube refuses: "
@@ -43,10 +43,10 @@ class PackPlan:
     """Units that are written already."""
     shard: int | None
     """The shard of all keys; None: a column or `derived` gives it."""
-    derived: tuple[int, int] | None
-    """`(shard, shards)` of the table that the ids belong to."""
-    spread: tuple[tuple[int, int], ...]
-    """`(shard, shards)` of the spread tables of the tubes; empty if the shards are derived."""
+    derived: Spread | None
+    """That of the table that the ids belong to."""
+    spread: tuple[Spread, ...]
+    """Those of the spread tables of the tubes; empty if the shards are derived."""
     kind: KeyKind = BIGINT
 
 

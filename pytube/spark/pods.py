@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.errors import UsageError
-from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Strings, runs
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Spread, Strings, runs
 
 BLOCK = 1 << 20
 """Keys that are cut at a time."""
@@ -44,10 +44,8 @@ class Pods:
         return len(self.shards)
 
 
-def check_keys(
-    shards: Ints, ids: Keys, spread: tuple[tuple[int, int], ...] = (), kind: KeyKind = BIGINT
-) -> None:
-    """Refuse invalid keys; `spread` are `(shard, shards)` of tables whose ids determine the shard.
+def check_keys(shards: Ints, ids: Keys, spread: tuple[Spread, ...] = (), kind: KeyKind = BIGINT) -> None:
+    """Refuse invalid keys; `spread` are those of tables whose ids determine the shard.
 
     Raises:
         UsageError: a shard is negative, beyond integer, or not the shard of its id.
@@ -55,9 +53,9 @@ def check_keys(
     wrong = (shards < 0) | (shards > MAX_SHARD)
     if wrong.any():
         raise UsageError(f"there is no shard {shards[wrong][0]}: shards are 0 to {MAX_SHARD}")
-    for first, count in spread:
-        here = (shards >= first) & (shards < first + count)
-        right = kind.shards(ids, first, count)
+    for table in spread:
+        here = (shards >= table.shard) & (shards < table.shard + table.shards)
+        right = kind.shards(ids, *table)
         wrong = here & (shards != right)
         if wrong.any():
             key, shard, should = ids[wrong][0], shards[wrong][0], right[wrong][0]

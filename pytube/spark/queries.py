@@ -47,7 +47,8 @@ PODS_INSERT: Final = """
 # --- tubes --------------------------------------------------------------------------------------
 
 ATTACHED: Final = """
-    SELECT DISTINCT shard, shards FROM tube_list()
+    SELECT DISTINCT shard, shards, coalesce(pg_catalog.array_position(key_cols, shard_by) - 1, -1)
+    FROM tube_list()
     WHERE tube = ANY(%(tubes)s) AND tbl IS NOT NULL
 """
 

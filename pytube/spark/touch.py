@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pytube.errors import PytubeError, UsageError
 from pytube.spark import frame, job, queries
+from pytube.spark.arrays import Spread
 from pytube.spark.hosts import Where, shard_map
 from pytube.spark.job import Counts, JobSpec, Parts
 from pytube.spark.pack import PACKED, PackPlan, pack_keys
@@ -158,20 +159,20 @@ def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
         shard=shard if isinstance(shard, int) else None,
         derived=derived_shard(parts) if shard is None else None,
         # Derived shards need no check.
-        spread=tuple(one for one in spread if one[1] > 1 and shard is not None),
+        spread=tuple(one for one in spread if one.shards > 1 and shard is not None),
         kind=parts.kind,
     )
 
 
-def derived_shard(parts: Parts) -> tuple[int, int]:
-    """`(shard, shards)` of the tables that are attached to the tubes of a job.
+def derived_shard(parts: Parts) -> Spread:
+    """The shards of the tables that are attached to the tubes of a job.
 
     Raises:
         UsageError: there is none, or they differ.
     """
     spread = sorted({found for part in parts.parts for found in part.spread})
     if len(spread) != 1:
-        has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n in spread)
+        has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n, _ in spread)
         raise UsageError(
             "which shard? Give a column or a number: shard=…; it can be told only if the tables of the "
             f"tubes have the same shards (they have: {has or 'none, as no table is attached'})"

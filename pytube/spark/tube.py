@@ -183,7 +183,7 @@ class TubeWriter(DataSourceArrowWriter):
                 tables = job.shards_of_tables(connection, options.tubes)
         except psycopg.Error as error:  # a missing right
             raise UsageError(host.reason(error)) from error
-        self._spread = tuple((shard, shards) for shard, shards in tables if shards > 1)
+        self._spread = tuple(table for table in tables if table.shards > 1)
         self._stage = None if begun.state == "done" else begun.stage
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override] # as Spark has it

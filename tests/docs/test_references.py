@@ -171,7 +171,8 @@ def in_the_database(conn: psycopg.Connection) -> dict[str, tuple[str, str]]:
         r"SELECT DISTINCT ON (proname) proname, pg_get_function_arguments(oid), pg_get_function_result(oid)"
         r" FROM pg_proc"
         # Names that end in a hash, or have it before shards, are generated for owners of tables.
-        r" WHERE proname NOT LIKE 'tube\_private\_%' AND proname !~ '_[0-9a-f]{8,}(_[0-9]+_[0-9]+(_[0-9])?)?$'"
+        r" WHERE proname NOT LIKE 'tube\_private\_%'"
+        r" AND proname !~ '_[0-9a-f]{8,}(_[0-9]+_[0-9]+(_[0-9])?)?$'"
         r" AND prorettype <> 'trigger'::regtype AND pronamespace"
         r" IN ('tube'::regnamespace, 'public'::regnamespace) ORDER BY proname, oid"
     ).fetchall()

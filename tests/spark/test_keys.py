@@ -339,3 +339,23 @@ def test_a_sink_with_what_is_no_uuid(spark: SparkSession) -> None:
     assert reconcile(one, other, told=None).missing == 1
     with pytest.raises(UsageError, match="key_type='int' is none of bigint, uuid, text"):
         reconcile(one, other, key_type="int", told=None)
+
+
+def test_a_key_of_several_columns(spark: SparkSession, dsn: str) -> None:
+    """Touched by its text, and backfilled: both times where capture puts it."""
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t', key_type => 'text')")
+        conn.execute("CREATE TABLE public.docs (tenant int, id text, PRIMARY KEY (tenant, id))")
+        conn.execute(
+            "SELECT tube_table_ensure_attached('t', 'docs', 10, 8, key_cols => '{tenant,id}',"
+            " shard_by => 'tenant')"
+        )
+        conn.execute("INSERT INTO docs SELECT g % 7, 'k' || g FROM generate_series(0, %s) AS g", [N - 1])
+        captured = touched(conn)
+        conn.execute("DELETE FROM t")
+        df = spark.range(N).selectExpr("concat('[', id % 7, ', \"k', id, '\"]') AS id")
+        touch(df, tubes="t", dsn=dsn, shard=None, buckets=2)
+        assert touched(conn) == captured
+        conn.execute("DELETE FROM t")
+        backfill(spark, "t", "public.docs", dsn=dsn, ranges=3)
+        assert touched(conn) == captured

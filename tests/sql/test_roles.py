@@ -62,9 +62,8 @@ def db(any_dsn: str) -> Iterator[Conn]:
 
 def known(name: str) -> str:
     """The name of a function without the number that it was made with."""
-    return re.sub(
-        r"(?<=_touch_)[0-9a-f]{12}$|(?<=_)[0-9a-f]{8}(_[0-9a-f]{12}|_[0-9]+_[0-9]+(_[0-9])?)?$", "…", name
-    )
+    numbers = r"(?<=_touch_)[0-9a-f]{12}$|(?<=_)[0-9a-f]{8}(_[0-9a-f]{12}|_[0-9]+_[0-9]+(_[0-9])?)?$"
+    return re.sub(numbers, "…", name)
 
 
 def expected(name: str) -> set[str]:

@@ -19,11 +19,13 @@ from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
 from pytube.spark import arrays, pack
 from pytube.spark import pods as make
-from pytube.spark.arrays import KeyKind, Keys, kind_of
+from pytube.spark.arrays import KeyKind, Keys, Spread, kind_of
 from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
 from pytube.spark.pods import Cutters, Pods, check_keys, cut
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
+_FOLDER = Path(__file__).parents[1] / "vectors"
+VECTORS = json.loads((_FOLDER / "shards_of_keys.json").read_text())
+OF_COLUMNS = json.loads((_FOLDER / "keys.json").read_text())["keys"]
 UUID_KIND, TEXT_KIND = kind_of("uuid"), kind_of("text")
 BOTH = pytest.mark.parametrize("kind", [UUID_KIND, TEXT_KIND], ids=["uuid", "text"])
 
@@ -163,6 +165,18 @@ def test_the_shard_of_a_key(vector: dict[str, Any]) -> None:
         assert kind.shards(keys, vector["shard"], vector["shards"]).tolist() == [vector["expected"]]
 
 
+@pytest.mark.parametrize("vector", OF_COLUMNS, ids=lambda vector: str(vector["text"]))
+def test_the_shard_of_a_key_of_several_columns(vector: dict[str, Any]) -> None:
+    place = -1 if vector["place"] is None else vector["place"]
+    table = Spread(vector["shard"], vector["shards"], place)
+    for _, keys in TEXT_KIND.read(pa.array([vector["text"]])):
+        assert TEXT_KIND.shards(keys, *table).tolist() == [vector["expected"]]
+        check_keys(np.array([vector["expected"]]), keys, (table,), TEXT_KIND)
+        other = table.shard + (vector["expected"] - table.shard + 1) % table.shards
+        with pytest.raises(UsageError, match="is not in the shard"):
+            check_keys(np.array([other]), keys, (table,), TEXT_KIND)
+
+
 @BOTH
 @UNTIMED
 @given(data=st.data(), shards=st.integers(1, 1000))
@@ -176,10 +190,10 @@ def test_shards_are_those_of_all_others(kind: KeyKind, data: st.DataObject, shar
 def test_a_key_belongs_to_its_shard(kind: KeyKind) -> None:
     (keys,) = (keys for _, keys in kind.read(pa.array([GOOD])))
     right = kind.shards(keys, 10, 64)
-    check_keys(right, keys, ((10, 64),), kind)
+    check_keys(right, keys, (Spread(10, 64),), kind)
     shown = GOOD if kind is UUID_KIND else f"'{GOOD}'"
     with pytest.raises(UsageError, match=f"the id {shown} is not in the shard 10, but in {right[0]}"):
-        check_keys(np.array([10]), keys, ((10, 64),), kind)
+        check_keys(np.array([10]), keys, (Spread(10, 64),), kind)
 
 
 @BOTH
@@ -238,7 +252,7 @@ def test_every_key_is_in_its_unit(kind: KeyKind, data: st.DataObject) -> None:
 @BOTH
 def test_shards_that_are_derived(kind: KeyKind) -> None:
     keys = [str(UUID(int=number * 7**40)) for number in range(300)]
-    plan = PackPlan(4, ((0, 99, 0),), frozenset(), None, (10, 16), (), kind)
+    plan = PackPlan(4, ((0, 99, 0),), frozenset(), None, Spread(10, 16), (), kind)
     batch = pa.RecordBatch.from_arrays([pa.array(keys)], names=["id"])
     found = [
         pair

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.spark import pack
+from pytube.spark.arrays import Spread
 from pytube.spark.pack import Packer, PackPlan, bucket_of, units_of, unpack
 
 PLAN = PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, ())
@@ -81,7 +82,7 @@ def test_a_shard_that_nobody_has() -> None:
 
 
 def test_shards_that_are_derived_or_the_same() -> None:
-    derived = Packer(replace(PLAN, derived=(10, 4)))
+    derived = Packer(replace(PLAN, derived=Spread(10, 4)))
     list(derived.add(None, np.arange(-8, 8)))
     rows = list(derived.rest())
     found = sorted(key for keys in unpacked(rows).values() for key in keys)

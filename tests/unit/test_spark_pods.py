@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
+from pytube.spark.arrays import Spread
 from pytube.spark.pods import Cutter, Pods, check_keys, cut, remainders
 
 KEYS = st.lists(st.tuples(st.integers(0, 70_000) | st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
@@ -73,7 +74,7 @@ def test_keys_that_cant_be() -> None:
 def test_an_id_belongs_to_its_shard() -> None:
     ids = np.array([-7, 0, 5, 12])
     right = np.array([shard_of(int(key), 10, 4) for key in ids])
-    check_keys(right, ids, ((10, 4),))
-    check_keys(np.full(4, 3), ids, ((10, 4),))  # a shard of another table
+    check_keys(right, ids, (Spread(10, 4),))
+    check_keys(np.full(4, 3), ids, (Spread(10, 4),))  # a shard of another table
     with pytest.raises(UsageError, match="the id 5 is not in the shard 13, but in 11"):
-        check_keys(np.array([13]), np.array([5]), ((10, 4),))
+        check_keys(np.array([13]), np.array([5]), (Spread(10, 4),))
