@@ -1447,7 +1447,7 @@ BEGIN
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root), reg.key_type, root.shards)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root, of_row => false), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
@@ -1932,7 +1932,7 @@ COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists the Kafka clusters t
 
 CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE("substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || place) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)), key);
+    RETURN COALESCE("substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || (place)::text) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)), key);
 
 COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns what stands for a column in a key of several columns.';
 
@@ -6948,7 +6948,7 @@ BEGIN
                         format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', att.shard, key_type)
                     ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                         ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                        tube_private_shard_expression('t.id', att), key_type)
+                        tube_private_shard_expression('t.id', att, of_row => false), key_type)
                 END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;
@@ -7726,14 +7726,14 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment) RETURNS text
+CREATE FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment, of_row boolean DEFAULT true) RETURNS text
     LANGUAGE sql STABLE
-    AS $_$
+    AS $$
     SELECT CASE WHEN att.shards = 1 THEN att.shard::text
-        WHEN att.shard_place IS NULL THEN format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, att.shard, att.shards)
-        ELSE format('%1$I.tube_shard_of(%1$I.tube_key_part(%2$s, %3$s), %4$s, %5$s)', tube_private_schema(), id, att.shard_place,
-            att.shard, att.shards) END
-$_$;
+        ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), CASE WHEN att.shard_place IS NULL THEN id
+            WHEN of_row THEN format('(%s::pg_catalog.json OPERATOR(pg_catalog.->) %s)::pg_catalog.text', id, att.shard_place)
+            ELSE format('%I.tube_key_part(%s, %s)', tube_private_schema(), id, att.shard_place) END, att.shard, att.shards) END
+$$;
 
 CREATE FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -8158,7 +8158,7 @@ CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtyp
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a))), '' ORDER BY a.tube) || E'\nEND\n'
+            'shard_of', tube_private_shard_expression('t.id', a, of_row => false))), '' ORDER BY a.tube) || E'\nEND\n'
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $_$;
 
@@ -8701,7 +8701,7 @@ CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RET
 COMMENT ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
 
 CREATE FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (shard + ((((('x'::text || "left"(md5(convert_to(id, 'UTF8'::name)), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
 
 COMMENT ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
@@ -10851,7 +10851,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment, of_row boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_slices(tube text, partitions integer, partition integer, OUT pods text, OUT slices text[]) FROM PUBLIC;
 

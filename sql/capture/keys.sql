@@ -1,7 +1,8 @@
 -- tube_shard_of: the shard of an id in a table that is spread over several.
 --
 -- The remainder is never negative, so that negative ids have a shard too. Inlined wherever it is
--- used, so it has no settings of its own; its operators were bound when it was made.
+-- used, so it has no settings of its own; its operators were bound when it was made. That of texts would not be inlined,
+-- and take four times as long, were it called immutable: convert_to is stable.
 --
 -- Arguments: id; shard: the first one; shards: how many, at least 1.
 -- Result: shard + the remainder of id by shards; NULL for a NULL.
@@ -14,7 +15,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id uuid, shard integer, shard
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(id::text), 8))::bit(32)::bigint % shards::bigint)::integer;
 CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shards integer) RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
 
 -- tube_key_part: what stands for a column in a key of several, as JSON: 7 or "acme".
@@ -24,7 +25,7 @@ RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint %
 CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(substring(key COLLATE "C" FROM
-    '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'), key);
+    '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place::text || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'), key);
 COMMENT ON FUNCTION :"schema".tube_key_part IS 'Returns what stands for a column in a key of several columns.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) IS
     'Returns the shard of an id in a table that is spread over several.';
@@ -105,12 +106,17 @@ $$;
 
 -- tube_private_shard_expression: the shard of a key of an attached table, as SQL text with constants and all names in full; id is
 -- the text of an expression. It is told from the key alone, so that all who have a key tell the same.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(id text, att :"schema".tube_attachment) RETURNS text
+--
+-- of_row: the id was made of a row (tube_private_id_sql). Then the part is found by the parser of JSON, in a third of the time;
+-- it would fail on a text that somebody has touched by hand.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(
+    id text, att :"schema".tube_attachment, of_row boolean = true
+) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN att.shards = 1 THEN att.shard::text
-        WHEN att.shard_place IS NULL THEN format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), id, att.shard, att.shards)
-        ELSE format('%1$I.tube_shard_of(%1$I.tube_key_part(%2$s, %3$s), %4$s, %5$s)', tube_private_schema(), id, att.shard_place,
-            att.shard, att.shards) END
+        ELSE format('%I.tube_shard_of(%s, %s, %s)', tube_private_schema(), CASE WHEN att.shard_place IS NULL THEN id
+            WHEN of_row THEN format('(%s::pg_catalog.json OPERATOR(pg_catalog.->) %s)::pg_catalog.text', id, att.shard_place)
+            ELSE format('%I.tube_key_part(%s, %s)', tube_private_schema(), id, att.shard_place) END, att.shard, att.shards) END
 $$;
 
 -- tube_private_key_names: the columns of an attached table's key, in order.

@@ -78,7 +78,7 @@ LANGUAGE sql STABLE AS $$
             'touch', tube_private_qualify(tube_private_name(a.tube, '_touch')),
             'shard', a.shard,
             'last', a.shards - 1,
-            'shard_of', tube_private_shard_expression('t.id', a))), '' ORDER BY a.tube) || E'\nEND\n'
+            'shard_of', tube_private_shard_expression('t.id', a, of_row => false))), '' ORDER BY a.tube) || E'\nEND\n'
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $$;
 

@@ -91,7 +91,7 @@ BEGIN
                         format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', att.shard, key_type)
                     ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
                         ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                        tube_private_shard_expression('t.id', att), key_type)
+                        tube_private_shard_expression('t.id', att, of_row => false), key_type)
                 END) USING put_op, ids, put_chunk;
             GET DIAGNOSTICS made = ROW_COUNT;
             pods := pods + made;

@@ -193,7 +193,7 @@ BEGIN
                 LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
             RETURNING shard, ids)
         SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root), reg.key_type, root.shards)
+        tube_private_qualify(tube), tube_private_shard_expression('t.id', root, of_row => false), reg.key_type, root.shards)
     INTO result, touched USING op, ids;
     -- After the INSERT, as in tube_private_put_body.
     IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
