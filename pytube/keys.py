@@ -41,6 +41,14 @@ class PartType(enum.StrEnum):
         return "text[]" if self is PartType.ENUM else f"{self.value}[]"
 
 
+def part_parameter(place: int) -> str:
+    """The parameter of a statement that has the values of a column of the key, counted from 0.
+
+    Those by the names of columns are for queries of one's own: a column may have another parameter's name.
+    """
+    return f"part {place}"
+
+
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
     """A column of a key."""

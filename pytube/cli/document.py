@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pytube.documents.model import Document, Link
 from pytube.documents.plan import Action, Plan, State, Step
 from pytube.documents.survey import Refused, compiled, survey
 from pytube.errors import ConfigError, UsageError
+from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
@@ -130,7 +133,11 @@ def from_pgsync(schema: Path) -> None:
 
 @document.command()
 @click.argument("name")
-@click.option("--key", metavar="ID", help="Show the document of this row as it would be sent now.")
+@click.option(
+    "--key",
+    metavar="ID",
+    help="Show the document of this row as it would be sent now; a key of several columns as '[7, 12]'.",
+)
 @click.option("--query", is_flag=True, help="Show only the query.")
 @database_options(configured=True)
 def show(database: Database, name: str, key: str | None, query: bool) -> None:
@@ -151,8 +158,7 @@ def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
     with connection.cursor() as cursor:
         for kind in ("json", "jsonb"):
             cursor.adapters.register_loader(kind, TextLoader)  # to the digit as it is sent
-        arguments = {"ids": [parsed(document.key_type, key)]}
-        row = cursor.execute(document.query.encode(), arguments).fetchone()
+        row = cursor.execute(document.query.encode(), _arguments(document, key)).fetchone()
     if row is None:
         raise UsageError(
             f"document {document.name} has no key {key}: {document.root.table} has no such row, or `where` "
@@ -161,13 +167,37 @@ def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
     return str(row[1])
 
 
+def _arguments(document: Document, key: str) -> dict[str, Any]:
+    """Of the document's query."""
+    if document.key is None:
+        return {"ids": [parsed(document.key_type, key)]}
+    values = None
+    with suppress(ValueError, TypeError, RecursionError):
+        values = document.key.values(document.key.text(json.loads(key)))
+    if values is None:
+        columns = ", ".join(f"{column.name} ({column.type})" for column in document.key_columns)
+        raise UsageError(
+            f"{key!r} is no key of document {document.name}: write a JSON array of {columns}, as '[7, 12]'"
+        )
+    return {part_parameter(place): [value] for place, value in enumerate(values)}
+
+
 def _statements(document: Document) -> Iterator[str]:
     """The query and the paths, as SQL with comments."""
-    yield f"-- document {document.name}: the documents of the keys %(ids)s"
+    yield f"-- document {document.name}: the documents of the keys {_placeholders(document)}"
     yield f"{document.query};"
     for link in document.relations:
         yield f"\n-- {link.table} by {link.column}: keys of documents that the values %(keys)s lead to"
         yield f"{link.path};"
+
+
+def _placeholders(document: Document) -> str:
+    if not document.key_columns:
+        return "%(ids)s"
+    columns = [
+        f"%({part_parameter(place)})s ({column.name})" for place, column in enumerate(document.key_columns)
+    ]
+    return f"whose columns are {', '.join(columns)}"
 
 
 # --- a plan for people ----------------------------------------------------------------------------
@@ -265,7 +295,11 @@ def _rows(
 ) -> Iterator[tuple[str, str, str, str]]:
     for number, link in enumerate(tree[""] or [None]):
         start = f"{first}{label}" if number == 0 else others
-        yield (start, "", "", "") if link is None else (start, str(link.table), link.column, _touches(link))
+        yield (
+            (start, "", "", "")
+            if link is None
+            else (start, str(link.table), ", ".join(link.by), _touches(link))
+        )
     children = [name for name in tree if name]
     for name in children:
         is_last = name == children[-1]

@@ -212,6 +212,9 @@ class DocumentSection(PartSection):
     shards: int = Field(default=16, ge=1)
     """That the keys are spread over."""
 
+    shard_by: str | None = Field(default=None, min_length=1)
+    """The only column of a key of several that a document's shard depends on."""
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if not self.fields and not self.children:
@@ -302,4 +305,4 @@ def is_without_table(message: str) -> bool:
 
 def without_layout(section: DocumentSection) -> Mapping[str, Any]:
     """The declaration of what is sent, in a form that depends on nothing else: for digests."""
-    return shown_section(section.model_dump(by_alias=True, exclude={"partitions", "shards"}))
+    return shown_section(section.model_dump(by_alias=True, exclude={"partitions", "shards", "shard_by"}))

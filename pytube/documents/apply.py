@@ -59,7 +59,8 @@ _ATTACH: Final = """
     SELECT {s}.tube_table_ensure_attached(
         %(tube)s, %(oid)s::oid::regclass, %(shard)s, %(shards)s, %(column)s, %(columns)s::pg_catalog.name[],
         coalesce((
-            SELECT l.replica FROM {s}.tube_list(%(oid)s::oid::regclass) AS l WHERE l.tube = %(tube)s), false))
+            SELECT l.replica FROM {s}.tube_list(%(oid)s::oid::regclass) AS l WHERE l.tube = %(tube)s), false),
+        key_cols => %(key_cols)s::pg_catalog.name[], shard_by => %(shard_by)s)
 """
 _DROP: Final = "SELECT {s}.tube_ensure_absent(%(tube)s)"
 # Tables that the role can't attach: it is not their owner, or may not create in their schema.
@@ -260,8 +261,10 @@ class Documents:
             oid=self._oid(step.table),
             shard=step.shard,
             shards=step.shards,
-            column=step.column,
+            column=None if step.key_cols else step.column,
             columns=list(step.columns),
+            key_cols=list(step.key_cols) or None,
+            shard_by=step.shard_by,
         )
         self._connection.execute(_SAY, {"level": "warning"})
 

@@ -10,6 +10,7 @@ import psycopg
 
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
+from pytube.keys import PartType
 from pytube.model import KeyType
 
 _TABLE = """
@@ -40,7 +41,10 @@ _COLUMNS = """
              AND e.amoplefttype = k.opcintype AND e.amoprighttype = k.opcintype
          JOIN pg_catalog.pg_operator AS o ON o.oid = e.amopopr AND o.oprname = '='
          JOIN pg_catalog.pg_namespace AS s ON s.oid = o.oprnamespace
-         WHERE k.opcintype = b.oid AND k.opcdefault)
+         WHERE k.opcintype = b.oid AND k.opcdefault),
+        (SELECT pg_catalog.quote_ident(s.nspname) || '.' || pg_catalog.quote_ident(t.typname)
+         FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS s ON s.oid = t.typnamespace
+         WHERE t.oid = a.atttypid AND t.typtype = 'e')
     FROM pg_catalog.pg_attribute AS a
     LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
@@ -56,7 +60,7 @@ _COLUMNS = """
     ORDER BY a.attnum
 """
 """Names, types, the types below domains, collations, whether equal texts are the same bytes, of which others
-a virtual one is computed, and where the = is by which the type's indexes compare."""
+a virtual one is computed, where the = is by which the type's indexes compare, and the name of an enum."""
 
 _INDEXES = """
     SELECT i.indisprimary, i.indisunique AND i.indimmediate,
@@ -134,11 +138,18 @@ class Column:
     equality: str
     """The schema of the = by which indexes of its type compare, as in SQL; of types that have none of their
     own, which are compared as another one is, that of Postgres."""
+    enum: str | None = None
+    """The name in SQL of the enum whose labels it holds; None: it is of another type, be it a domain."""
 
     @property
     def key_type(self) -> KeyType | None:
         """Of a tube that holds its values as keys; None: no tube does."""
         return _KEY_TYPES.get(self.base)
+
+    @property
+    def part(self) -> PartType | None:
+        """What its values are in a key of several columns; None: they can't be there."""
+        return PartType.ENUM if self.enum else _PARTS.get(self.base)
 
 
 _KEY_TYPES = {
@@ -149,6 +160,17 @@ _KEY_TYPES = {
     "text": KeyType.TEXT,
     "character varying": KeyType.TEXT,
 }
+_PARTS = {
+    "smallint": PartType.BIGINT,
+    "integer": PartType.BIGINT,
+    "bigint": PartType.BIGINT,
+    "uuid": PartType.UUID,
+    "text": PartType.TEXT,
+    "character varying": PartType.TEXT,
+    "boolean": PartType.BOOLEAN,
+    "date": PartType.DATE,
+}
+"""Numbers of another scale, padded texts and times of another zone are equal, and have other texts."""
 
 
 def comparison(read: str, column: Column, value: str, source: Column) -> str:
@@ -269,8 +291,10 @@ class Catalogue:
                 "by one, or make it a partitioned table"
             )
         columns = {
-            column: Column(column, kind, base, collation, is_exact, tuple(computed_of), equality or POSTGRES)
-            for column, kind, base, collation, is_exact, computed_of, equality in self._rows(
+            column: Column(
+                column, kind, base, collation, is_exact, tuple(computed_of), equality or POSTGRES, enum
+            )
+            for column, kind, base, collation, is_exact, computed_of, equality, enum in self._rows(
                 _COLUMNS, {"oid": oid}
             )
         }

@@ -22,7 +22,8 @@ from pytube.model import KeyType
 
 _TUBES = """
     SELECT d.tube, d.companion_of, d.declared, d.key_type::text, d.partitions,
-        n.nspname, c.relname, d.id_col::text, d.shard, d.shards, d.columns::text[]
+        n.nspname, c.relname, d.id_col::text, d.shard, d.shards, d.columns::text[],
+        d.key_cols::text[], d.shard_by::text
     FROM {s}.tube_documents() AS d
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -35,10 +36,20 @@ class Followed:
 
     table: TableName
     column: str
+    """The first one."""
     shard: int
     shards: int
     columns: tuple[str, ...] | None
     """None: each UPDATE counts."""
+    key_cols: tuple[str, ...] = ()
+    """Those that are the key, in order; empty: `column` alone."""
+    shard_by: str | None = None
+    """The only one of them that a key's shard depends on; None: all count."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns by which the table is followed."""
+        return self.key_cols or (self.column,)
 
 
 @dataclass(slots=True)
@@ -61,10 +72,11 @@ def read_tubes(connection: psycopg.Connection[Any], schema: str) -> dict[str, Tu
         name, companion_of, declared, keys, partitions, *table = row
         tube = found.setdefault(name, TubeState(name, companion_of, declared, KeyType(keys), partitions))
         if table[0] is not None:
-            schema_name, table_name, column, shard, shards, columns = table
+            schema_name, table_name, column, shard, shards, columns, key_cols, shard_by = table
+            counting = None if columns is None else tuple(columns)
             place = TableName(schema_name, table_name)
             tube.tables.append(
-                Followed(place, column, shard, shards, None if columns is None else tuple(columns))
+                Followed(place, column, shard, shards, counting, tuple(key_cols or ()), shard_by)
             )
     return found
 

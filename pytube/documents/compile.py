@@ -10,10 +10,11 @@ from pytube.config.documents import DocumentSection, without_layout
 from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.expressions import Expressions
+from pytube.documents.keys import parts_of, type_of
 from pytube.documents.links import Group, groups_of, link_of, missing_indexes
 from pytube.documents.model import Document, Link
-from pytube.documents.query import PARAMETER, document_query, with_placeholder
-from pytube.documents.tree import Node, build_tree, nodes_of, root_key_type
+from pytube.documents.query import document_query, with_placeholder, without_placeholders
+from pytube.documents.tree import Node, build_tree, nodes_of
 
 
 def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) -> Document:
@@ -24,24 +25,25 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
     """
     path = key_path(("document", name))
     root = build_tree(path, section, catalogue)
-    key_type = root_key_type(root)
-    query = document_query(root, key_type.value)
+    query = document_query(root)
     groups = groups_of(root)
-    links = tuple(link_of(group, root, catalogue) for group in groups)
+    shard_place = None if section.shard_by is None else root.table.key.index(section.shard_by)
+    links = tuple(link_of(group, root, catalogue, shard_place) for group in groups)
     check = Expressions(catalogue.connection).check_query
-    check(query.replace(PARAMETER, "NULL"), path)
+    check(without_placeholders(query), path)
     for link in links:
         if link.path is not None:
             check(link.path.replace("%(keys)s", "NULL").replace("%%", "%"), link.sections[0])
     return Document(
         name,
-        key_type,
+        type_of(root.table),
         section.partitions,
         section.shards,
         with_placeholder(query, "ids"),
         links,
-        missing_indexes(root),
+        missing_indexes(root, groups),
         _digest(section, root, groups, links),
+        parts_of(root.table),
     )
 
 
@@ -62,8 +64,9 @@ def _digest(section: DocumentSection, root: Node, groups: Sequence[Group], links
             )
             for node in nodes_of(root)
         ],
+        "key": [(one.name, one.type.value) for one in parts_of(root.table)],
         "links": [
-            (str(link.table), link.column, link.key_type.value, link.columns, group.is_relation, group.steps)
+            (str(link.table), link.by, link.key_type.value, link.columns, group.is_relation, group.steps)
             for link, group in zip(links, groups, strict=True)
         ],
     }

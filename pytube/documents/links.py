@@ -9,23 +9,21 @@ be there any more. It goes up one table at a time, each in a subquery of its own
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytube.documents.catalogue import Catalogue, Column, Table, comparison, equals, needed_collation, quoted
+from pytube.documents.keys import are_parts, columns_of, is_same, key_sql
 from pytube.documents.model import Link, TableName
 from pytube.documents.query import PARAMETER, with_placeholder
-from pytube.documents.tree import Node, Shape, nodes_of, root_key_type
+from pytube.documents.tree import Node, Shape, nodes_of
+from pytube.errors import ConfigError
 from pytube.model import KeyType
 
 _ARRAYS = {
     KeyType.BIGINT: "pg_catalog.int8[]",
     KeyType.UUID: "pg_catalog.uuid[]",
     KeyType.TEXT: "pg_catalog.text[]",
-}
-_KEYS = {
-    KeyType.BIGINT: "{}::pg_catalog.int8",
-    KeyType.UUID: "{}::pg_catalog.uuid",
-    KeyType.TEXT: '{}::pg_catalog.text COLLATE "C"',  # texts are told apart byte by byte
 }
 
 
@@ -51,16 +49,16 @@ class Path:
 
 @dataclass(slots=True)
 class Group:
-    """All nodes that one link serves: those of one table, joined by one column."""
+    """All nodes that one link serves: those of one table, joined by one column, or by those of the key."""
 
     nodes: list[Node] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
     is_relation: bool = False
     """Whether its values go through paths, be they keys of documents or not."""
 
-    def takes(self, column: str) -> bool:
-        """Whether it can be followed by this column."""
-        return not self.nodes or self.nodes[0].link_column.name == column
+    def takes(self, node: Node) -> bool:
+        """Whether it can be followed by the node's own link."""
+        return not self.nodes or _own_link(self.nodes[0]) == _own_link(node)
 
     @property
     def steps(self) -> list[list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]]:
@@ -73,19 +71,20 @@ class Group:
 def groups_of(root: Node) -> list[Group]:
     """What is followed: the root first, then each table and column in the order of the file.
 
-    A tube follows a table by one column: values that are keys of documents touch them at once where the table
-    is free, and go by a path, which leads nowhere else, where it is not.
+    A tube follows a table in one way: values that are keys of documents touch them at once where the table is
+    free. Where it is not, they go by a path, which leads nowhere else; of several columns the link does.
     """
     own: dict[TableName, Group] = {}
     relations: dict[tuple[TableName, str], Group] = {}
     order = []
     for node in nodes_of(root):
-        path = Path(None) if node is root else path_of(node)
-        name, column = node.table.name, node.link_column.name
-        if path.sql is None and own.setdefault(name, Group()).takes(column):
+        name = node.table.name
+        path = Path(None) if node is root or node.key_cols else path_of(node)
+        if path.sql is None and own.setdefault(name, Group()).takes(node):
             group = own[name]
         else:
-            group = relations.setdefault((name, column), Group(is_relation=True))
+            path = _path_by_link(node) if node.key_cols else path
+            group = relations.setdefault((name, node.link_column.name), Group(is_relation=True))
         if not group.nodes:
             order.append(group)
         group.nodes.append(node)
@@ -93,18 +92,33 @@ def groups_of(root: Node) -> list[Group]:
     return order
 
 
-def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
-    """The link of a group, with SQL and statistics."""
+def _own_link(node: Node) -> tuple[str, ...]:
+    """The columns by which a row has the document's key."""
+    return node.key_cols or (node.link_column.name,)
+
+
+def _path_by_link(node: Node) -> Path:
+    """The path by one column of those that hold the key."""
+    if node.link_column.key_type is None:
+        raise ConfigError(
+            f"{node.path}: {node.table.name} holds keys of documents by {', '.join(node.key_cols)} and in "
+            "another way, and is followed by one column in one of them, an integer, uuid or text (text, "
+            "varchar); it has none there"
+        )
+    return path_of(node)
+
+
+def link_of(group: Group, root: Node, catalogue: Catalogue, shard_place: int | None) -> Link:
+    """The link of a group, with SQL and statistics; documents' shards depend on that column of the key."""
     node = group.nodes[0]
-    column = node.link_column
-    key_type = column.key_type
+    key_cols = () if group.is_relation else node.key_cols
+    column = node.table.columns[key_cols[0]] if key_cols else node.link_column
+    key_type = KeyType.TEXT if key_cols else column.key_type
     assert key_type is not None
     used = {stored for one in group.nodes for name in one.used for stored in _stored(one.table, name)}
     path = None
     if group.is_relation:
-        keys = _KEYS[root_key_type(root)].format(f"pg_catalog.unnest({PARAMETER}::{_ARRAYS[key_type]})")
-        at_once = f"SELECT DISTINCT {keys} AS key"
-        texts = dict.fromkeys(at_once if one.sql is None else one.sql for one in group.paths)
+        texts = dict.fromkeys(_at_once(root, key_type) if one.sql is None else one.sql for one in group.paths)
         path = with_placeholder(" UNION ".join(texts), "keys")
     fan_outs = [_fan_out(one, catalogue) for one in {one.sql: one for one in group.paths}.values()]
     return Link(
@@ -115,7 +129,15 @@ def link_of(group: Group, root: Node, catalogue: Catalogue) -> Link:
         path,
         tuple(dict.fromkeys(one.path for one in group.nodes)),
         (sum(mean for mean, _ in fan_outs), sum(worst for _, worst in fan_outs)),
+        key_cols,
+        key_cols[shard_place] if key_cols and shard_place is not None else None,
     )
+
+
+def _at_once(root: Node, key_type: KeyType) -> str:
+    """The path of values that are keys of documents."""
+    keys = key_sql(root.table, [f"pg_catalog.unnest({PARAMETER}::{_ARRAYS[key_type]})"])
+    return f"SELECT DISTINCT {keys} AS key"
 
 
 def _stored(table: Table, name: str) -> tuple[str, ...]:
@@ -123,12 +145,13 @@ def _stored(table: Table, name: str) -> tuple[str, ...]:
     return table.columns[name].computed_of or (name,)
 
 
-def missing_indexes(root: Node) -> tuple[str, ...]:
+def missing_indexes(root: Node, groups: Sequence[Group]) -> tuple[str, ...]:
     """What a read, or a path, would search whole tables for; a statement each, with the reason behind it."""
+    paths = {node: path for group in groups for node, path in zip(group.nodes, group.paths, strict=True)}
     needed: dict[tuple[TableName, tuple[str, ...]], tuple[Table, str]] = {}
     for node in list(nodes_of(root))[1:]:
         needed.setdefault((node.table.name, node.columns), (node.table, f"to read {node.path}"))
-        for step in path_of(node).steps:
+        for step in paths[node].steps:
             reason = f"to find the documents that a change of {node.table.name} touches"
             needed.setdefault((step.table.name, step.by), (step.table, reason))
     return tuple(
@@ -158,24 +181,27 @@ def path_of(node: Node) -> Path:
         values = _read(parent, by, values, parent.columns)
         steps.append(Step(parent.path, parent.table, by, parent.columns))
         parent, by = parent.above, parent.parent_columns
-    key = parent.table.key
-    place = by.index(key[0]) if key[0] in by else None
-    if place is None or not _is_key(values.columns[place], parent.table.columns[key[0]]):
-        values = _read(parent, by, values, key)
-        steps.append(Step(parent.path, parent.table, by, key))
-        place = 0
+    root = parent.table
+    places = [by.index(name) for name in root.key if name in by]
+    if not _are_key([values.columns[place] for place in places], columns_of(root)):
+        values = _read(parent, by, values, root.key)
+        steps.append(Step(parent.path, root, by, root.key))
+        places = list(range(len(root.key)))
     if not steps:
         return Path(None)
-    name = f"v.c{place + 1}"
-    key_sql = _KEYS[root_key_type(parent)].format(name)
+    names = [f"v.c{place + 1}" for place in places]
+    are_there = " AND ".join(f"{name} IS NOT NULL" for name in names)
     return Path(
-        f"SELECT DISTINCT {key_sql} AS key FROM ({values.sql}) AS v WHERE {name} IS NOT NULL", tuple(steps)
+        f"SELECT DISTINCT {key_sql(root, names)} AS key FROM ({values.sql}) AS v WHERE {are_there}",
+        tuple(steps),
     )
 
 
-def _is_key(column: Column, key: Column) -> bool:
-    """Whether values of a column that equal a document's key are that key, to the byte."""
-    return column.key_type is key.key_type and column.is_exact and key.is_exact
+def _are_key(columns: Sequence[Column], key: Sequence[Column]) -> bool:
+    """Whether values of columns that equal those of a document's key are that key, to the byte."""
+    if len(columns) < len(key):
+        return False
+    return is_same(columns[0], key[0]) if len(key) == 1 else are_parts(columns, key)
 
 
 @dataclass(frozen=True, slots=True)

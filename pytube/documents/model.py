@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytube.keys import CompositeKey, KeyColumn
 from pytube.model import KeyType
 
 
@@ -27,14 +28,16 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One table, followed by one column."""
+    """One table, followed by one column; or by several, which hold the key of the document."""
 
     table: TableName
     column: str
+    """The first one."""
     key_type: KeyType
-    """Of the column's values."""
+    """Of the column's values; of several columns, text."""
     columns: tuple[str, ...]
-    """An UPDATE that changes none of these changes no document. Sorted; has `column` and the primary key."""
+    """An UPDATE that changes none of these changes no document. Sorted; has those by which the table is
+    followed, and the primary key."""
     path: str | None
     """A SELECT of the keys of documents, in one column and each once, that rows lead to whose link has one of
     the values `%(keys)s`, an array of `key_type`. None: the values are keys of documents."""
@@ -42,6 +45,15 @@ class Link:
     """Where the file names the table, e.g. `document.orders.items`."""
     documents: tuple[float, float] = (1.0, 1.0)
     """How many documents a changed row touches, by Postgres' statistics: the mean, and the worst."""
+    key_cols: tuple[str, ...] = ()
+    """Those that hold the document's key, in the order of the root's; empty: `column` alone."""
+    shard_by: str | None = None
+    """The only one of them that a document's shard depends on; None: all count."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns by which the table is followed."""
+        return self.key_cols or (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +69,18 @@ class Document:
     """Gives id and JSON text of the documents with the ids `%(ids)s`; as `[tube.NAME.enrich] query`."""
     links: tuple[Link, ...]
     """The first is the root table by its primary key. No table is there twice without a path, nor twice by
-    one column with a path; by one column it may be there without one and with one."""
+    one column with a path; it may be there without one and with one."""
     missing_indexes: tuple[str, ...]
     """`CREATE INDEX CONCURRENTLY …`, each with why as a comment behind it."""
     digest: str
     """Changes whenever a worker would read or follow something else."""
+    key_columns: tuple[KeyColumn, ...] = ()
+    """Of the root table, where its primary key has several; empty: it has one."""
+
+    @property
+    def key(self) -> CompositeKey | None:
+        """The key of several columns; None: it has one."""
+        return CompositeKey(self.key_columns) if self.key_columns else None
 
     @property
     def root(self) -> Link:

@@ -58,14 +58,14 @@ def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mappi
 
 def _refuse_other_tables(document: Document, tube: TubeState) -> None:
     """Of a tube that was made by hand."""
-    own = {(link.table, link.column) for link in document.own}
+    own = {(link.table, link.by) for link in document.own}
     for one in tube.tables:
-        if (one.table, one.column) not in own:
+        if (one.table, one.by) not in own:
             words = f"pytube tube detach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
             raise UsageError(
                 f"document.{tube.name}: somebody made tube {tube.name} by hand, and attached {one.table} by "
-                f"{one.column}, which the document does not follow so; give the document another name, or "
-                f"run `{words}`"
+                f"{', '.join(one.by)}, which the document does not follow so; give the document another "
+                f"name, or run `{words}`"
             )
 
 
@@ -77,11 +77,18 @@ def _refuse_other_keys(document: Document, tube: TubeState) -> None:
     was = there.get(root.table)
     if was is None or tube.tables[0].table != root.table:
         _refuse_another_root(document, tube)
-    elif was.column != root.column:
+    elif was.by != root.by:
         raise KeysWouldChange(
-            f"document.{name}: the keys of its documents are {was.column} of {root.table}, and are to be "
-            f"{root.column}; {_start_again(name)}. If the column was only renamed, let a worker run, or run "
-            "`SELECT tube.tube_sync()`, and apply again"
+            f"document.{name}: the keys of its documents are {', '.join(was.by)} of {root.table}, and are to "
+            f"be {', '.join(root.by)}; {_start_again(name)}. If a column was only renamed, let a worker run, "
+            "or run `SELECT tube.tube_sync()`, and apply again"
+        )
+    elif was.shard_by != root.shard_by:
+        as_it_was = "take shard_by out" if was.shard_by is None else f'set shard_by = "{was.shard_by}"'
+        raise KeysWouldChange(
+            f"document.{name}: shards are told by {was.shard_by or 'the whole key'}, and are to be told by "
+            f"{root.shard_by or 'the whole key'}, which gives each document another key; {as_it_was}, or "
+            f"{_start_again(name)}"
         )
     for link in document.own:
         one = there.get(link.table)

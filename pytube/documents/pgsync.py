@@ -109,7 +109,10 @@ def _differences(documents: Iterable[Section]) -> Iterator[str]:
         yield "an array without rows is [] here; PGSync sends null"
         yield "arrays are in the order of the primary key here, or of order_by; PGSync's have no certain one"
     yield "there is no field _meta, in which PGSync keeps keys of the rows of a document"
-    yield "a document is named by its key; PGSync joins the columns of a key of several ones by |"
+    yield (
+        "a document is named by its key, one of several columns by a JSON array of them; PGSync joins these "
+        'by |, as key = "{tenant_id}|{id}" in the section of the sink does'
+    )
 
 
 def _all_sections(section: Section) -> Iterator[Section]:

@@ -53,10 +53,13 @@ class Step:
     shards: int = 1
     columns: tuple[str, ...] = ()
     """An UPDATE that changes none of these makes no touch."""
+    key_cols: tuple[str, ...] = ()
+    """Those that are the key, where it has several; `column` is the first one then."""
+    shard_by: str | None = None
     was: tuple[str, ...] | None = None
     """Of a change: the columns before; None: each UPDATE counted."""
-    was_column: str | None = None
-    """Of a change: the column by which the table was followed."""
+    was_by: tuple[str, ...] | None = None
+    """Of a change: the columns by which the table was followed."""
     digest: str | None = None
     switches: tuple[Step, ...] = ()
     """Of a declaration: tables that are followed by another column from then on, in the same transaction."""
@@ -73,20 +76,27 @@ class Step:
         """Whether it follows what was not followed before."""
         if self.action is Action.CHANGE:
             widens = self.was is not None and not set(self.columns) <= set(self.was)
-            return widens or self.column != self.was_column
+            return widens or self.by != self.was_by
         return self.action is Action.ATTACH
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns by which the table is followed."""
+        return self.key_cols or (() if self.column is None else (self.column,))
 
     @property
     def text(self) -> str:
         """For people."""
         counting = f"columns that count: {', '.join(self.columns)}"
-        switched = "".join(f"; {one.table} is followed by {one.column} from then on" for one in self.switches)
+        switched = "".join(
+            f"; {one.table} is followed by {', '.join(one.by)} from then on" for one in self.switches
+        )
         dropped = "".join(f", drop {one}" for one in self.companions)
         return {
             Action.MAKE: f"make tube {self.tube}: {self.key_type} keys, partitions {self.partitions}",
             Action.PARTITIONS: f"give tube {self.tube} partitions {self.partitions}",
             Action.COMPANION: f"make tube {self.tube}, its companion: {self.key_type} links",
-            Action.ATTACH: f"attach {self.table} to {self.tube} by {self.column}; {counting}",
+            Action.ATTACH: f"attach {self.table} to {self.tube} by {', '.join(self.by)}; {counting}",
             Action.CHANGE: f"change {self.table} in {self.tube}: {self._change()}",
             Action.DECLARE: f"declare the document{switched}",
             Action.DETACH: f"detach {self.table} from {self.tube}",
@@ -111,7 +121,8 @@ class Step:
             "action": self.action.value,
             "tube": self.tube,
             "table": None if self.table is None else str(self.table),
-            "column": self.column,
+            "column": None if self.key_cols else self.column,
+            "by": list(self.by),
             "columns": list(self.columns),
             "loses": self.loses,
             "text": self.text,
@@ -176,7 +187,8 @@ class Plan:
             "tables": [
                 {
                     "table": str(link.table),
-                    "column": link.column,
+                    "column": None if link.key_cols else link.column,
+                    "by": list(link.by),
                     "tube": tube,
                     "sections": list(link.sections),
                     "columns": list(link.columns),
@@ -332,7 +344,7 @@ def _before(wanted: Sequence[_Wanted], tubes: Mapping[str, TubeState]) -> Iterat
         link, now = one[1], _attached(one, tubes)
         if now is None:
             yield _attach(one)
-        elif now.column == link.column and now.columns is not None and set(link.columns) - set(now.columns):
+        elif now.by == link.by and now.columns is not None and set(link.columns) - set(now.columns):
             yield _attach(one, now, tuple(sorted({*now.columns, *link.columns})))
 
 
@@ -340,7 +352,7 @@ def _switches(wanted: Sequence[_Wanted], tubes: Mapping[str, TubeState]) -> Iter
     """Tables that the tube follows by another column: they change with the declaration."""
     for one in wanted:
         now = _attached(one, tubes)
-        if now is not None and now.column != one[1].column:
+        if now is not None and now.by != one[1].by:
             yield _attach(one, now)
 
 
@@ -352,7 +364,7 @@ def _afterwards(
         link, now = one[1], _attached(one, tubes)
         if now is None:
             yield _attach(one)
-        elif now.column != link.column or now.columns is None or set(now.columns) != set(link.columns):
+        elif now.by != link.by or now.columns is None or set(now.columns) != set(link.columns):
             yield _attach(one, now)
     places = {(where, link.table) for where, link, _, _ in wanted}
     for tube in _tubes_of(document.name, tubes):
@@ -384,8 +396,10 @@ def _attach(one: _Wanted, now: Followed | None = None, columns: tuple[str, ...] 
         shard=shard,
         shards=shards,
         columns=link.columns if columns is None else columns,
+        key_cols=link.key_cols,
+        shard_by=link.shard_by,
         was=None if now is None else now.columns,
-        was_column=None if now is None else now.column,
+        was_by=None if now is None else now.by,
     )
 
 
@@ -429,7 +443,9 @@ def after(step: Step, tubes: Mapping[str, TubeState], document: str) -> dict[str
 def _with(tube: TubeState, step: Step) -> TubeState:
     assert step.table is not None
     assert step.column is not None
-    new = Followed(step.table, step.column, step.shard, step.shards, step.columns)
+    new = Followed(
+        step.table, step.column, step.shard, step.shards, step.columns, step.key_cols, step.shard_by
+    )
     if any(one.table == step.table for one in tube.tables):
         tables = [new if one.table == step.table else one for one in tube.tables]
     else:

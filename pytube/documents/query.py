@@ -10,32 +10,79 @@ reading all of it.
 
 from __future__ import annotations
 
+import re
+
 from pytube.documents.catalogue import POSTGRES, comparison, quoted
+from pytube.documents.keys import SQL_TYPES, enum_value, key_sql, parts_of, type_of
 from pytube.documents.tree import Node, Shape
+from pytube.keys import part_parameter
+from pytube.model import KeyType
 
 PARAMETER = "\0"
-"""Stands for the placeholder while SQL is put together: it is in no text of Postgres."""
+"""Begins what stands for a placeholder while SQL is put together: it is in no text of Postgres."""
+
+
+_NTH = re.compile(f"{PARAMETER}([0-9]+){PARAMETER}")
+
+
+def _nth_parameter(place: int) -> str:
+    """Stands for the placeholder of a column of the key; the first one has place 0."""
+    return f"{PARAMETER}{place}{PARAMETER}"
 
 
 def with_placeholder(text: str, name: str) -> str:
     """The finished SQL for psycopg, whose own sign is the %."""
-    return text.replace("%", "%%").replace(PARAMETER, f"%({name})s")
+    text = _NTH.sub(lambda found: f"%({part_parameter(int(found[1]))})s", text.replace("%", "%%"))
+    return text.replace(PARAMETER, f"%({name})s")
 
 
-def document_query(root: Node, key_type: str) -> str:
-    """Id and document of each of the documents with the ids `PARAMETER`."""
+def without_placeholders(text: str) -> str:
+    """The SQL as Postgres can parse it."""
+    return _NTH.sub("NULL", text).replace(PARAMETER, "NULL")
+
+
+def document_query(root: Node) -> str:
+    """Id and document of each of the documents with the ids `%(ids)s`."""
+    if root.key_cols:
+        return _query_by_columns(root)
     items, joins = _select_list(root)
     key = f"{root.alias}.{quoted(root.table.key[0])}"
     condition = f" AND {root.condition}" if root.condition else ""
-    row = f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
+    ids = f"{PARAMETER}::pg_catalog.{_SQL_TYPES[type_of(root.table)]}[]"
     return (
-        f"SELECT {key} AS id, {row} AS document FROM {root.table.sql} AS {root.alias}{joins} "
-        f"WHERE {key} OPERATOR({POSTGRES}.=) ANY ({PARAMETER}::pg_catalog.{_SQL_TYPES[key_type]}[])"
-        f"{condition}"
+        f"SELECT {key} AS id, {_row_of(items)} AS document FROM {root.table.sql} AS {root.alias}{joins} "
+        f"WHERE {key} OPERATOR({POSTGRES}.=) ANY ({ids}){condition}"
     )
 
 
-_SQL_TYPES = {"bigint": "int8", "uuid": "uuid", "text": "text"}
+def _query_by_columns(root: Node) -> str:
+    """As `document_query`, of keys of several columns, each of which is an array in the order of the ids.
+
+    The rows are found apart, one by one: joined to the arrays, the whole table might be read.
+    """
+    items, joins = _select_list(root)
+    alias, table = root.alias, root.table
+    arrays, conditions = [], [root.condition] if root.condition else []
+    for place, part in enumerate(parts_of(table)):
+        column = table.columns[part.name]
+        arrays.append(f"{_nth_parameter(place)}::{SQL_TYPES[part.type]}[]")
+        value = enum_value(column, f"k.c{place}") if column.enum else f"k.c{place}"
+        conditions.append(f"{alias}.{quoted(column.name)} OPERATOR({POSTGRES}.=) {value}")
+    names = ", ".join(f"{alias}.{quoted(name)}" for name in sorted(root.used))
+    key = key_sql(table, [f"{alias}.{quoted(name)}" for name in table.key])
+    places = ", ".join(f"c{place}" for place in range(len(arrays)))
+    return (
+        f"SELECT {key} AS id, {_row_of(items)} AS document FROM unnest({', '.join(arrays)}) AS k ({places}), "
+        f"LATERAL (SELECT {names} FROM {table.sql} AS {alias} WHERE {' AND '.join(conditions)} OFFSET 0) "
+        f"AS {alias}{joins}"
+    )
+
+
+def _row_of(items: list[str]) -> str:
+    return f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
+
+
+_SQL_TYPES = {KeyType.BIGINT: "int8", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
 
 
 def join_condition(node: Node, parent: Node) -> str:

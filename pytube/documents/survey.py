@@ -10,6 +10,7 @@ import psycopg
 from psycopg import errors
 
 from pytube.config import Config
+from pytube.config.section import key_path
 from pytube.db.errors import describe
 from pytube.documents.apply import Documents
 from pytube.documents.catalogue import Catalogue
@@ -17,8 +18,13 @@ from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
 from pytube.documents.plan import Plan, gone
 from pytube.errors import ConfigError, UsageError
+from pytube.sinks.registry import KeyTemplate
 
 _COMPANION = re.compile(r"(?P<document>.+)_relations(_[0-9]+)?")
+
+
+_TEMPLATED = ("kafka", "opensearch", "redis")
+"""The sinks whose option `key` is a template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,32 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
             f"document.{name}: companions of document {other['document']} have such names; "
             "give it another one"
         )
-    return compile_document(name, config.documents[name], Catalogue(connection))
+    document = compile_document(name, config.documents[name], Catalogue(connection))
+    _refuse_names(config, document)
+    return document
+
+
+def _refuse_names(config: Config, document: Document) -> None:
+    """Refuse a template for the names of documents at the sink that names other columns than their key has.
+
+    Two documents would have one name, or none would have any.
+    """
+    sink = config.tube(document.name).sink
+    text = sink.options.get("key")
+    if sink.type not in _TEMPLATED or not isinstance(text, str):
+        return
+    try:
+        columns = KeyTemplate(text).columns
+    except ValueError:
+        return  # whoever opens the sink says so
+    key = ", ".join(document.root.by)
+    if columns and columns != {column.name for column in document.key_columns}:
+        where = key_path(("tube", document.name, "sink", "key"))
+        remedy = f"name all of them, or {{id}} alone, which is {key} as one text"
+        raise ConfigError(
+            f"key {where}: {text} has {', '.join(sorted(columns))}, and a document of {document.root.table} "
+            f"is named by {key}; {remedy if document.key_columns else 'write {id}'}"
+        )
 
 
 def survey(

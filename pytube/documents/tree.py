@@ -15,9 +15,9 @@ from pytube.config.names import table_name
 from pytube.config.section import key_path
 from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
 from pytube.documents.expressions import Expressions
+from pytube.documents.keys import are_parts, columns_of, refuse_key, refuse_shard_by
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
-from pytube.model import KeyType
 
 _MOST_NODES = 500
 """Tables in one document, each level of a tree counted: more are likely an accident."""
@@ -58,6 +58,8 @@ class Node:
     """Those by which it joins its parent, in the order of the parent's."""
     link: int = 0
     """Which of them is the link: by which alone the table is followed."""
+    key_cols: tuple[str, ...] = ()
+    """Those that hold a key of the document which has several columns, in its order; empty: they don't."""
     fields: list[tuple[str, str]] = field(default_factory=list)
     """Names and expressions. One without a name that matters for a list or a value."""
     condition: str = ""
@@ -126,24 +128,11 @@ class _Builder:
     def root(self, path: str, section: DocumentSection) -> Node:
         table = self._table(section.table, path)
         node = self._node(path, table, Shape.ROOT)
-        if len(table.key) != 1:
-            what = (
-                "no primary key"
-                if not table.key
-                else f"a primary key of several columns, {', '.join(table.key)}"
-            )
-            raise ConfigError(
-                f"{path}: {table.name} has {what}, and a document is named by one column; write a query in "
-                '[tube.NAME.enrich] with mode = "query", and attach the table by a column of its own'
-            )
-        key = table.columns[table.key[0]]
-        if key.key_type is None:
-            raise ConfigError(
-                f"{path}: the primary key {key.name} of {table.name} is of type {key.type}, and documents "
-                "are named by integers, uuids and texts (text, varchar); give the table such a key"
-            )
+        refuse_key(path, table)
+        refuse_shard_by(path, table, section.shard_by)
         node.link = 0
         node.columns = table.key
+        node.key_cols = table.key if len(table.key) > 1 else ()
         self._fill(node, section)
         return node
 
@@ -278,6 +267,7 @@ class _Builder:
                     f"{node.path}: {parent.table.name}.{here} and {node.table.name}.{there} have different "
                     "collations, by one of which different texts are equal; give them the same one"
                 )
+        node.key_cols = _key_cols(node)
         node.link = _link_of(node)
 
     # --- what is read of a node ---------------------------------------------------------------------------
@@ -358,6 +348,23 @@ def _shape_of(section: ChildSection) -> Shape:
     return Shape.OBJECT if section.one is not None else Shape.ARRAY
 
 
+def _key_cols(node: Node) -> tuple[str, ...]:
+    """The columns by which a row holds all of its document's key of several columns; none: it doesn't.
+
+    A row between that is joined by the columns by which it joins its own parent adds nothing.
+    """
+    parent, held = node.above, dict(zip(node.parent_columns, node.columns, strict=True))
+    while parent.shape is not Shape.ROOT and held.keys() >= set(parent.columns) and not parent.condition:
+        pairs = zip(parent.parent_columns, parent.columns, strict=True)
+        parent, held = parent.above, {above: held[below] for above, below in pairs}
+    root = parent.table
+    if parent.shape is not Shape.ROOT or len(root.key) == 1 or not held.keys() >= set(root.key):
+        return ()
+    names = tuple(held[name] for name in root.key)
+    columns = [node.table.columns[name] for name in names]
+    return names if are_parts(columns, columns_of(root)) else ()
+
+
 def _link_of(node: Node) -> int:
     """The place of the link: the root's key if it is there, else the last column of a type that keys have.
 
@@ -369,6 +376,8 @@ def _link_of(node: Node) -> int:
     allowed = [
         place for place, name in enumerate(node.columns) if of[name].key_type and not of[name].computed_of
     ]
+    if not allowed and node.key_cols:
+        return 0  # it is followed by all of them
     if not allowed:
         types = ", ".join(f"{name} ({node.table.columns[name].type})" for name in node.columns)
         raise ConfigError(
@@ -427,10 +436,3 @@ def _not_one_key(
         return f"the foreign key is in {parent.name}, so there is at most one row of {table.name}; write one"
     on = "on = { column of " + str(parent.name) + " = column of " + str(table.name) + " }"
     return f"there is no foreign key {between}; say {on}"
-
-
-def root_key_type(root: Node) -> KeyType:
-    """Of the document's keys."""
-    key_type = root.table.columns[root.table.key[0]].key_type
-    assert key_type is not None
-    return key_type

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from pytube.config import DocumentConfig, EnrichConfig
+from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.documents.declared import digest_of, why_not_applied
 from pytube.enrich.rows import arguments_of, load_roots
@@ -146,7 +146,7 @@ def _faults_of_parameters(
     tube: str, section: DocumentConfig, table: str | None, readers: Sequence[Root]
 ) -> Iterator[Fault]:
     """What psycopg would lack, or would make each read a read of everything."""
-    if section.query is None:
+    if section.query is None or isinstance(section, DeclaredEnrich):  # it is ours
         return
     where = f"the query of {section_path(tube, table)}"
     named = parameters_of(section.query)

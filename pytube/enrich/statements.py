@@ -15,7 +15,7 @@ from psycopg import sql
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.config.names import table_name
 from pytube.config.section import key_path
-from pytube.keys import CompositeKey, PartType
+from pytube.keys import CompositeKey, PartType, part_parameter
 from pytube.model import Id, KeyType, ids_in, shard_of
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
@@ -234,12 +234,12 @@ def _found_id(roots: Roots, root: Root) -> sql.Composable:
 
 def _part(place: int) -> sql.Composable:
     """The parameter that has the values of a column of the key; a column's name could be another one's."""
-    return raw(f"%(part {place})s")
+    return raw(f"%({part_parameter(place)})s")
 
 
 def part_arguments(columns: Sequence[object]) -> dict[str, object]:
     """The arguments for the columns of a key in the statements made here."""
-    return {f"part {place}": column for place, column in enumerate(columns)}
+    return {part_parameter(place): column for place, column in enumerate(columns)}
 
 
 def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.Composable:

@@ -100,7 +100,7 @@ _IN_WRITER = """
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $f$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        PERFORM tube.tube_document_touch('{tube}', 'U', ARRAY(SELECT id FROM {root}));
+        PERFORM tube.tube_document_touch('{tube}', 'U', ARRAY(SELECT {key} FROM {root}));
         RETURN NULL;
     END IF;
     PERFORM tube.tube_document_touch('{tube}', 'U', ARRAY({path}));
@@ -128,10 +128,16 @@ def _resolve_in_writers(session: Conn, documents: Sequence[Document]) -> None:
             number=number,
             tube=document.name,
             root=document.root.table,
+            key=_key(document.root),
             table=link.table,
             path=link.path.replace("%(keys)s", links).replace("%%", "%"),
         )
         session.execute(statement.encode())
+
+
+def _key(root: Link) -> str:
+    """A document's key by the columns of the root table."""
+    return f"json_build_array({', '.join(root.key_cols)})::text" if root.key_cols else root.column
 
 
 # --- the worker ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pytube.config import parse
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document, Link
+from pytube.keys import part_parameter
 
 Conn = psycopg.Connection[tuple[Any, ...]]
 
@@ -326,7 +327,11 @@ def compiled(connection: Conn, text: str) -> Document:
 
 def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[Any, Any]:
     """What the query gives for the ids, by id."""
-    rows = connection.execute(document.query.encode(), {"ids": ids}).fetchall()
+    arguments = {"ids": ids}
+    if document.key is not None:
+        _, columns = document.key.columns_of(ids)
+        arguments = {part_parameter(place): list(values) for place, values in enumerate(columns)}
+    rows = connection.execute(document.query.encode(), arguments).fetchall()
     found = {key: json.loads(json.dumps(body), parse_float=str) for key, body in rows}
     assert len(found) == len(rows)
     return found
@@ -334,11 +339,12 @@ def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[A
 
 def touched(connection: Conn, link: Link, row: Row) -> set[Any]:
     """The keys of documents that a change of the row touches."""
-    value = row[link.column]
-    if value is None:
+    values = [row[name] for name in link.by]
+    if None in values:
         return set()
+    value = values[0]
     if link.path is None:
-        return {value}
+        return {json.dumps(values, ensure_ascii=False) if link.key_cols else value}
     rows = connection.execute(link.path.encode(), {"keys": [value]}).fetchall()
     found = {key for (key,) in rows}
     assert None not in found

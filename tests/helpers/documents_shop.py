@@ -185,8 +185,34 @@ fields = ["quantity"]
 [document.warehouses.items.product]
 one = "shop.products"
 fields = ["name"]
+
+[document.sellers]
+table = "shop.sellers"
+partitions = 2
+shard_by = "tenant_id"
+fields = ["*"]
+
+[document.sellers.products]
+many = "shop.products"
+fields = ["name"]
+
+[document.sellers.products.categories]
+many = "shop.categories"
+through = "shop.product_categories"
+list = "name"
+order_by = "name"
+
+[document.sellers.products.sold]
+many = "shop.order_items"
+where = "NOT cancelled"
+fields = ["quantity"]
+
+[document.sellers.products.sold.order]
+one = "shop.orders"
+where = "deleted_at IS NULL"
+fields = ["status"]
 """
-NAMES = ("orders", "products", "warehouses")
+NAMES = ("orders", "products", "warehouses", "sellers")
 
 
 # --- documents by hand -----------------------------------------------------------------------------
@@ -213,7 +239,12 @@ def documents_by_hand(connection: Conn) -> Documents:
         "orders": {row["id"]: shop.order(row) for row in tables["orders"] if not row["is_deleted"]},
         "products": {row["id"]: shop.product(row) for row in tables["products"]},
         "warehouses": {str(row["id"]): shop.warehouse(row) for row in tables["warehouses"]},
+        "sellers": {_key_of(row): shop.seller(row) for row in tables["sellers"]},
     }
+
+
+def _key_of(row: _Row) -> str:
+    return json.dumps([row["tenant_id"], row["id"]], ensure_ascii=False)
 
 
 def from_json(text: str | bytes) -> Any:
@@ -327,6 +358,27 @@ class _Shop:
         customer = self.one("customers", id=order["customer_id"])
         return {**order.pick("status"), "customer": customer and customer.pick("name")}
 
+    def seller(self, row: _Row) -> dict[str, Any]:
+        products = self.many("products", tenant_id=row["tenant_id"], seller_id=row["id"])
+        return {
+            **row,
+            "products": [
+                {
+                    "name": product["name"],
+                    "categories": [category["name"] for category in self._categories(product)],
+                    "sold": [
+                        {"quantity": item["quantity"], "order": self._status_of(item)}
+                        for item in self.many("order_items", product_id=product["id"], cancelled=False)
+                    ],
+                }
+                for product in products
+            ],
+        }
+
+    def _status_of(self, item: _Row) -> dict[str, Any] | None:
+        order = self.one("orders", id=item["order_id"], is_deleted=False)
+        return order and order.pick("status")
+
     def warehouse(self, row: _Row) -> dict[str, Any]:
         items = self.many("order_items", warehouse_id=row["id"], cancelled=False)
         return {
@@ -382,6 +434,7 @@ _STATEMENTS = [
     (3, "INSERT INTO shop.sellers VALUES ({tenant}, {seller}, {word}) ON CONFLICT DO NOTHING"),
     (2, "UPDATE shop.sellers SET name = {word} WHERE (tenant_id, id) = ({tenant}, {seller})"),
     (1, "UPDATE shop.sellers SET tenant_id = {tenant} WHERE (tenant_id, id) = ({tenant}, {seller})"),
+    (1, "UPDATE shop.sellers SET id = {seller} WHERE (tenant_id, id) = ({tenant}, {seller})"),
     (1, "DELETE FROM shop.sellers WHERE (tenant_id, id) = ({tenant}, {seller})"),
     # warehouses
     (3, "INSERT INTO shop.warehouses VALUES ({warehouse}, {word}) ON CONFLICT DO NOTHING"),
@@ -430,7 +483,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "word": tuple(f"'{letter}{letter}'" for letter in "abcdefgh"),
     "money": ("1.0", "1.00", "2"),
     "deleted": ("now()", "NULL"),
-    "seller": ("'x'", "'y'"),
+    "seller": ("'x'", "'ü\"'"),
     "owner": ("'order'", "'product'", "'other'"),
     "truncated": (
         "shop.product_categories", "shop.notes", "shop.order_items", "shop.attachments",

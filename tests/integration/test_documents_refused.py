@@ -23,7 +23,19 @@ CREATE TABLE shop.items (id int PRIMARY KEY, "order" int REFERENCES shop.orders,
 CREATE TABLE shop.tags (item int, tag text);
 CREATE TABLE shop.moments (at timestamptz PRIMARY KEY, name text);
 CREATE TABLE shop.keyless (id int);
+CREATE TABLE shop.amounts (a int, b numeric, PRIMARY KEY (a, b));
+CREATE TABLE shop.shares (a int, b real, PRIMARY KEY (a, b));
+CREATE TABLE shop.padded (a char(3), b int, PRIMARY KEY (a, b));
+CREATE TABLE shop.times (a int, b timestamp, PRIMARY KEY (a, b));
 CREATE TABLE shop.wide (a int, b int, PRIMARY KEY (a, b));
+CREATE TABLE shop.widest (a int, b int, c int, d int, e int, f int, g int, h int, i int,
+    PRIMARY KEY (a, b, c, d, e, f, g, h, i));
+CREATE TYPE shop.kind AS ENUM ('one', 'two');
+CREATE DOMAIN shop.some_kind AS shop.kind;
+CREATE TABLE shop.kinds (a int, b shop.some_kind, PRIMARY KEY (a, b));
+CREATE TABLE shop.days (day date, flag bool, PRIMARY KEY (day, flag));
+CREATE TABLE shop.day_notes (id int PRIMARY KEY, day date, flag bool, other_day date, other_flag bool,
+    FOREIGN KEY (day, flag) REFERENCES shop.days, FOREIGN KEY (other_day, other_flag) REFERENCES shop.days);
 CREATE VIEW shop.seen AS SELECT id FROM shop.orders;
 CREATE MATERIALIZED VIEW shop.kept AS SELECT id FROM shop.orders;
 CREATE TABLE shop.above (id int PRIMARY KEY);
@@ -78,9 +90,45 @@ REFUSED = {
         '[document.d]\ntable = "shop.keyless"\nfields = ["*"]',
         r"^document\.d: shop\.keyless has no primary key.*write a query",
     ),
-    "a primary key of two columns": (
-        '[document.d]\ntable = "shop.wide"\nfields = ["*"]',
-        r"^document\.d: shop\.wide has a primary key of several columns, a, b,",
+    "a key of numerics": (
+        '[document.d]\ntable = "shop.amounts"\nfields = ["*"]',
+        r"^document\.d: b of the primary key of shop\.amounts is of type numeric, and a key of several",
+    ),
+    "a key of floats": (
+        '[document.d]\ntable = "shop.shares"\nfields = ["*"]',
+        r"^document\.d: b of the primary key of shop\.shares is of type real, and",
+    ),
+    "a key of padded texts": (
+        '[document.d]\ntable = "shop.padded"\nfields = ["*"]',
+        r"^document\.d: a of the primary key of shop\.padded is of type character\(3\), and",
+    ),
+    "a key of times": (
+        '[document.d]\ntable = "shop.times"\nfields = ["*"]',
+        r"^document\.d: b of the primary key of shop\.times is of type timestamp without time zone, and",
+    ),
+    "a key of a domain over an enum": (
+        '[document.d]\ntable = "shop.kinds"\nfields = ["*"]',
+        r"^document\.d: b of the primary key of shop\.kinds is of type shop\.some_kind, .*no domains over",
+    ),
+    "a key of nine columns": (
+        '[document.d]\ntable = "shop.widest"\nfields = ["*"]',
+        r"^document\.d: the primary key of shop\.widest has 9 columns, and 8 are the most",
+    ),
+    "shard_by is no column of the key": (
+        '[document.d]\ntable = "shop.wide"\nshard_by = "c"\nfields = ["*"]',
+        r"^document\.d\.shard_by: 'c' is no column of the primary key of shop\.wide.*write one of: a, b$",
+    ),
+    "shard_by of a key of one column": (
+        '[document.d]\ntable = "shop.orders"\nshard_by = "id"\nfields = ["id"]',
+        r"^document\.d\.shard_by: the primary key of shop\.orders has one column, id, .*take it out",
+    ),
+    "a second way to the key without a column that can be followed alone": (
+        (
+            '[document.d]\ntable = "shop.days"\nfields = ["*"]\n'
+            '[document.d.notes]\nmany = "shop.day_notes"\nby = ["day", "flag"]\nlist = "id"\n'
+            '[document.d.others]\nmany = "shop.day_notes"\nby = ["other_day", "other_flag"]\nlist = "id"'
+        ),
+        r"^document\.d\.others: shop\.day_notes holds keys of documents by other_day, other_flag and in a",
     ),
     "a key of another type": (
         '[document.d]\ntable = "shop.moments"\nfields = ["*"]',

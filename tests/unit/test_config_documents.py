@@ -107,7 +107,10 @@ def test_no_text_has_the_character_that_stands_for_placeholders(text: str) -> No
         (_ORDERS + 'feilds = ["x"]', "key document.orders.feilds: is unknown; did you mean fields?"),
         (
             _ORDERS + "limit = 3",
-            "key document.orders.limit: is unknown; expected one of fields, partitions, shards, table, where",
+            (
+                "key document.orders.limit: is unknown; expected one of fields, partitions, shard_by, "
+                "shards, table, where"
+            ),
         ),
         (
             _ORDERS + _ITEMS + 'feilds = ["x"]',

@@ -133,6 +133,61 @@ def test_other_partitions() -> None:
     assert after(found.steps[0], applied(document()), "orders")["orders"].partitions == 4
 
 
+def by_tenant(*names: str, shard_by: str | None = None) -> Document:
+    """A document whose root has a key of these columns, with items that hold it."""
+    root = replace(ROOT, column=names[0], key_cols=names, key_type=KeyType.TEXT, shard_by=shard_by)
+    held = tuple("order_id" if name == "id" else name for name in names)
+    items = replace(ITEMS, column=held[0], key_cols=held, key_type=KeyType.TEXT, shard_by=shard_by)
+    return replace(document(root, items, CUSTOMERS), key_type=KeyType.TEXT, digest=f"{names} {shard_by}")
+
+
+def test_a_key_of_several_columns() -> None:
+    declared = by_tenant("tenant_id", "id", shard_by="tenant_id")
+    found = plan(declared, "orders", {})
+    steps = [step for step in found.steps if step.action is Action.ATTACH]
+    assert [(step.by, step.shard_by) for step in steps] == [
+        (("tenant_id", "id"), "tenant_id"),
+        (("tenant_id", "order_id"), "tenant_id"),
+        (("id",), None),
+    ]
+    assert steps[0].text.startswith("attach shop.orders to orders by tenant_id, id; columns that count: ")
+    shown = [(step["column"], step["by"]) for step in (one.as_json() for one in steps)]
+    assert shown == [(None, ["tenant_id", "id"]), (None, ["tenant_id", "order_id"]), ("id", ["id"])]
+    assert plan(declared, "orders", applied(declared)).state is State.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            by_tenant("id", "tenant_id", shard_by="tenant_id"),
+            "the keys of its documents are tenant_id, id of shop.orders, and are to be id, tenant_id",
+        ),
+        (
+            by_tenant("tenant_id", "id"),
+            'told by tenant_id, and are to be told by the whole key, .*; set shard_by = "tenant_id", or',
+        ),
+        (
+            by_tenant("tenant_id", "id", shard_by="id"),
+            "shards are told by tenant_id, and are to be told by id, which gives each document another key",
+        ),
+        (document(), "the keys of tube orders are text, and those of shop.orders are bigint"),
+    ],
+)
+def test_another_key_of_several_columns_is_refused(other: Document, message: str) -> None:
+    with pytest.raises(KeysWouldChange, match=message):
+        plan(other, "orders", applied(by_tenant("tenant_id", "id", shard_by="tenant_id")))
+
+
+def test_items_that_come_to_hold_the_key_otherwise_change_with_the_declaration() -> None:
+    old = by_tenant("tenant_id", "id")
+    other = replace(old.links[1], key_cols=("tenant_id", "parent_id"))
+    new = replace(old, links=(old.root, other, *old.links[2:]), digest="other")
+    (step,) = plan(new, "orders", applied(old)).steps
+    assert [one.by for one in step.switches] == [("tenant_id", "parent_id")]
+    assert "shop.order_items is followed by tenant_id, parent_id from then on" in step.text
+
+
 OLD = document()
 NEW = document(
     ROOT,
@@ -358,6 +413,7 @@ def test_json_of_a_plan() -> None:
         {
             "table": str(one.table),
             "column": one.column,
+            "by": [one.column],
             "tube": "orders" if one.path is None else "orders_relations",
             "sections": list(one.sections),
             "columns": list(one.columns),
