@@ -268,7 +268,11 @@ class _Run:
         target, name = self._plan.target, step.name
         if step.action is Action.PARTITIONS and isinstance(target, DeclaredTube):
             Tubes(self._at.connection, self._at.schema).create(name, target.partitions)
-        elif isinstance(target, DeclaredOutbox) and step.action in (Action.PARTITIONS, Action.MAKE):
+        elif isinstance(target, DeclaredOutbox) and step.action in (
+            Action.PARTITIONS,
+            Action.MAKE,
+            Action.DECLARE,  # it may have been cut before
+        ):
             admin = Outboxes(self._at.connection, self._at.schema)
             if target.table is None:
                 admin.create(name, target.partitions)
