@@ -130,7 +130,7 @@ def _check_shards(new: Attachment, found: list[Attachment], written: str) -> Non
         name = f"{other.schema}.{other.table}"
         if new.range != other.range:
             raise ValueError(
-                f"the {_shards(new)} of {written} are partly those of {name}, which has {_shards(other)}; "
+                f"{written} has {_shards(new)}, partly those of {name}, which has {_shards(other)}; "
                 "give it as many if it holds ids of that table, else shards of its own"
             )
         if new.key is None:

@@ -111,10 +111,8 @@ class Declarations:
             if any(count not in (None, "0") for count in counts):
                 raise UsageError(
                     f"nothing was changed: {one.subject} is to be dropped, and records are in it; let "
-                    f"workers "
-                    f"deliver them, and retry or discard what is parked, or run `pytube outbox drop "
-                    f"{one.name} "
-                    "--force`"
+                    "workers deliver them, and retry or discard what is parked, or run `pytube outbox drop "
+                    f"{one.name} --force`"
                 )
 
     def _owned(self, plans: Sequence[Plan]) -> set[TableName]:
@@ -213,9 +211,8 @@ class _Run:
         now = self._now()
         if now is not None and now.applied not in self._expected:
             raise UsageError(
-                f"{plan.subject}: somebody has applied another declaration of it meanwhile; see that "
-                f"all have the "
-                "same file, and look at `pytube plan` again"
+                f"{plan.subject}: somebody has applied another declaration of it meanwhile; see that all "
+                "have the same file, and look at `pytube plan` again"
             )
         if target is None:
             self._left = () if now is None or now.applied is None else self._still(now)
@@ -230,9 +227,8 @@ class _Run:
         step = next(iter(self._left), None)
         if step is not None and step.loses and (step.action, step.table) not in self._agreed:
             raise UsageError(
-                f"{plan.subject}: somebody has changed it meanwhile, so that apply would now "
-                f"{step.text}; look at "
-                "`pytube plan` again"
+                f"{plan.subject}: somebody has changed it meanwhile, so that apply would now {step.text}; "
+                "look at `pytube plan` again"
             )
         return step
 

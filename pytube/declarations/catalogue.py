@@ -57,16 +57,14 @@ def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schem
     ).fetchone()
     if row is None:
         raise ConfigError(
-            f"{where}: {table.name} has no column id, and no primary key of one column; name by key "
-            f"the column "
-            "of its ids"
+            f"{where}: {table.name} has no column id, and no primary key of one column; name by key the "
+            "column of its ids"
         )
     found, is_key, reason = row
     if not is_key:
         raise ConfigError(
-            f"{where}: nothing proves which column names the rows of {table.name} ({found}: {reason}); "
-            f"name it by "
-            f'key, as key = "{found}" if no two rows can have one {found}'
+            f"{where}: nothing proves which column names the rows of {table.name} ({found}: {reason}); name "
+            f'it by key, as key = "{found}" if no two rows can have one {found}'
         )
     return str(found)
 
@@ -79,18 +77,16 @@ def _check_columns(tube: str, table: KnownTable, one: Attachment, column: str, k
             raise ConfigError(f"{where}.{key}: {table.name} has no column {name}; it has {there}")
         if table.columns[name].computed_of:
             raise ConfigError(
-                f"{where}.{key}: {name} of {table.name} is a virtual generated column, and has no "
-                f"value when a row "
-                f"is written; name what it is computed of "
-                f"({', '.join(table.columns[name].computed_of)}), or make "
-                "it STORED"
+                f"{where}.{key}: {name} of {table.name} is a virtual generated column, and has no value when "
+                "a row is written; name what it is computed of "
+                f"({', '.join(table.columns[name].computed_of)}), or make it STORED"
             )
     kind = table.columns[column]
     if kind.key_type is not key_type:
         said = f'; set key_type = "{kind.key_type}" in [{key_path(("tube", tube))}]' if kind.key_type else ""
         raise ConfigError(
-            f"{where}.key: {column} of {table.name} is {kind.type}, and the keys of the tube are {key_type}"
-            f"{said or '; name another column'}"
+            f"{where}.key: {column} of {table.name} is {kind.type}, and the keys of the tube are "
+            f"{key_type}{said or '; name another column'}"
         )
 
 

@@ -23,11 +23,9 @@ def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
     _refuse_another_kind(tube, now)
     if now.key_type is not tube.key_type:
         raise KeysWouldChange(
-            f"tube.{tube.name}.key_type: the keys of tube {tube.name} are {now.key_type}, for good; "
-            f"declare a tube "
-            f"of another name, or drop it with its queue (`pytube tube drop {shlex.quote(tube.name)} "
-            f"--force`), "
-            "empty its sink, and apply with --backfill"
+            f"tube.{tube.name}.key_type: the keys of tube {tube.name} are {now.key_type}, for good; declare "
+            f"a tube of another name, or drop it with its queue (`pytube tube drop {shlex.quote(tube.name)} "
+            "--force`), empty its sink, and apply with --backfill"
         )
     if now.applied is None and tube.predicate != now.predicate:
         said = (
@@ -36,8 +34,7 @@ def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
         raise UsageError(
             f"tube.{tube.name}: somebody made tube {tube.name} by hand, with the predicate "
             f"{now.predicate or 'none'}; {said}, or run `pytube tube create {shlex.quote(tube.name)} "
-            f"--predicate "
-            f"{shlex.quote(tube.predicate or '')}`"
+            f"--predicate {shlex.quote(tube.predicate or '')}`"
         )
     for one in tube.tables:
         was = next((each for each in now.tables if each.table == one.table), None)
@@ -50,17 +47,14 @@ def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
 def _refuse_another_kind(tube: DeclaredTube, now: Tube) -> None:
     if now.companion_of is not None:
         raise UsageError(
-            f"tube.{tube.name}: {tube.name} is a tube that belongs to the document {now.companion_of}; "
-            f"give the "
-            "new tube another name"
+            f"tube.{tube.name}: {tube.name} is a tube that belongs to the document {now.companion_of}; give "
+            "the new tube another name"
         )
     if now.document is not None:
         raise UsageError(
-            f"tube.{tube.name}: tube {tube.name} is that of a document which the file does not declare "
-            f"any more; "
-            "leave out for now what the section declares of the database, run `pytube apply --prune`, "
-            "and put "
-            "it back"
+            f"tube.{tube.name}: tube {tube.name} is that of a document which the file does not declare any "
+            "more; leave out for now what the section declares of the database, run `pytube apply --prune`, "
+            "and put it back"
         )
 
 
@@ -71,15 +65,13 @@ def _refuse_shards(tube: DeclaredTube, one: Attached, now: Tube) -> None:
         if other.table != one.table and one.overlaps(other) and not one.same_shards(other):
             raise InvalidShard(
                 f"{where}: its {shards_of(one)} would be partly those of {other.table}, which has "
-                f"{shards_of(other)} of tube {tube.name}; give it as many if it holds ids of that "
-                f"table, else "
-                "shards of its own"
+                f"{shards_of(other)} of tube {tube.name}; give it as many if it holds ids of that table, "
+                "else shards of its own"
             )
     root = now.root_of(one)
     if root is not None and root.table != tube.root_of(one):
         raise KeysWouldChange(
-            f"{where}: the {shards_of(one)} of tube {tube.name} are those of {root.table}, whose ids "
-            f"name the "
+            f"{where}: {root.table} has {shards_of(one)} of tube {tube.name}, and its ids name the "
             f'documents; put [tube.{tube.name}.tables."{root.table}"] before it, and say by key which of its '
             f"columns holds ids of {root.table}; or give it a shard of its own"
         )
@@ -94,9 +86,9 @@ def _refuse_change(tube: DeclaredTube, one: Attached, was: Attached, *, by_hand:
     if not was.same_shards(one) or (was.root and was.column != one.column):
         raise KeysWouldChange(
             f"{where}: each row of {one.table} would have a document under another key "
-            f"({', '.join(changed)}); "
-            f"put it back in the file; or run `{words}{_options(one, was)} --force`, and then "
-            f"`pytube backfill start --tube {shlex.quote(tube.name)} --table {shlex.quote(str(one.table))}`"
+            f"({', '.join(changed)}); put it back in the file; or run `{words}{_options(one, was)} --force`, "
+            f"and then `pytube backfill start --tube {shlex.quote(tube.name)} --table "
+            f"{shlex.quote(str(one.table))}`"
         )
     if by_hand:
         raise UsageError(
@@ -136,10 +128,9 @@ def _refuse_heirs(tube: DeclaredTube, now: Tube) -> None:
                 f"`pytube tube detach {shlex.quote(tube.name)} {shlex.quote(one)}`" for one in stay
             )
             raise RelatedTables(
-                f"tube.{tube.name}: the file does not name {root.table} any more, and {stay[0]}, "
-                f"related to it, "
-                f"would become the root table, whose rows are the documents; put {root.table} back, or take "
-                f"{', '.join(stay)} out of the file, too (what was attached by hand: {commands})"
+                f"tube.{tube.name}: the file does not name {root.table} any more, and {stay[0]}, related to "
+                f"it, would become the root table, whose rows are the documents; put {root.table} back, or "
+                f"take {', '.join(stay)} out of the file, too (what was attached by hand: {commands})"
             )
 
 

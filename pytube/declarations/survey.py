@@ -74,8 +74,7 @@ def _tube(declarations: Declarations, name: str, section: TubeConfig) -> Plan:
     if not (renamed := declarations.renamed(name)):
         return found
     note = (
-        f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that yet: "
-        f"apply does "
-        "so first (tube_sync), so its steps may be others"
+        f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that yet: apply "
+        "does so first (tube_sync), so its steps may be others"
     )
     return replace(found, notes=(*found.notes, note))

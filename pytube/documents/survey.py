@@ -55,8 +55,8 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
     other = _COMPANION.fullmatch(name)
     if other is not None and other["document"] in config.documents:
         raise ConfigError(
-            f"document.{name}: companions of document {other['document']} have such names; "
-            "give it another one"
+            f"document.{name}: companions of document {other['document']} have such names; give it another "
+            "one"
         )
     return compile_document(name, config.documents[name], Catalogue(connection))
 
@@ -86,9 +86,8 @@ def survey(
     if unknown := sorted(set(names) - {*there, *also}):
         known = ", ".join([*there, *also]) or "none"
         raise UsageError(
-            f"there is no document {unknown[0]!r}, nor a tube or outbox that is declared, in the file "
-            f"or applied; "
-            f"there are: {known}"
+            f"there is no document {unknown[0]!r}, nor a tube or outbox that is declared, in the file or "
+            f"applied; there are: {known}"
         )
     return [_one(config, connection, documents, name) for name in there if not names or name in names]
 
