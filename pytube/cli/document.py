@@ -42,7 +42,7 @@ Found = Plan | Refused | declared.Plan | declared.Refused
 @json_option
 @database_options(configured=True)
 def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
-    """Show what apply would do about the documents, tubes and outboxes of the file, or about some of them.
+    """Show what apply would do about documents, tubes and outboxes of the file, or about some of them.
 
     It changes nothing.
     """

@@ -32,9 +32,12 @@ COMMANDS = {
     "tube": ("tube", "Make, attach, list and drop tubes."),
     "plan": (
         "document",
-        "Show what apply would do about the documents of the file, or about some of them.",
+        "Show what apply would do about documents, tubes and outboxes of the file, or about some of them.",
     ),
-    "apply": ("document", "Have the database follow the documents of the file, or some of them."),
+    "apply": (
+        "document",
+        "Have the database be as the documents, tubes and outboxes of the file declare it, or some of them.",
+    ),
     "document": ("document", "Documents that the file declares."),
     "outbox": ("outbox", "Make, adopt, list and drop outboxes; retry what they have parked."),
     "worker": (
