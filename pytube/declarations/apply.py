@@ -307,6 +307,9 @@ class _Run:
                 self._attach(tube, wanted)
                 if step.action is Action.ATTACH:
                     self._at.run(_ATTACHED, name=tube.name, table=self._oid(wanted.table))
+                    now = self._at.tubes()[tube.name]
+                    if now.applied is None:  # made by hand; cut from here on, this table is the file's
+                        self._note(UNFINISHED)
             case Action.DECLARE:
                 self._note(tube.digest)
             case Action.DETACH:

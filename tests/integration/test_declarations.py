@@ -266,6 +266,14 @@ def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn, before: str | None
     assert apply(dsn, CHANGED) == []
 
 
+def test_of_several_hosts_one_after_the_other(dsn: str, conn: Conn, file: Path) -> None:
+    hosts = f'[postgres.hosts.eu]\ndsn = "{dsn}"\n[postgres.hosts.us]\ndsn = "dbname=none"\n'
+    file.write_text(hosts + BASE.partition("[kafka]")[2].join(["[kafka]", ""]) + TUBE)
+    assert "which host?" in run("apply", folder=file.parent, code=2).stderr
+    assert "stock: applied" in run("apply", "--host", "eu", folder=file.parent).stdout
+    assert there(conn)["tubes"] == [PRODUCTS, ITEMS]
+
+
 # --- what is left alone ----------------------------------------------------------------------------
 
 
@@ -291,6 +299,22 @@ def test_what_is_made_by_hand_is_never_pruned(dsn: str, conn: Conn) -> None:
     assert there(conn)["tubes"] == [PRODUCTS, ITEMS]
     assert len(there(conn)["outboxes"]) == 1
     assert plans(dsn, BASE) == {}
+
+
+def test_a_cut_while_it_takes_over_what_was_made_by_hand(dsn: str, conn: Conn) -> None:
+    """What apply has attached is the file's at once, and may be changed there."""
+    conn.execute("SELECT tube.tube_ensure_exists('stock', 2, 'id > 0')")
+
+    def cut(step: Step) -> None:
+        if "order_items" in step.text:
+            raise Cut
+
+    with session(dsn) as declarations, pytest.raises(Cut):
+        declarations.apply(plans(dsn, FILE)["stock"], told=cut)
+    one = plans(dsn, FILE.replace('"product_id", "quantity"]', '"quantity"]'))["stock"]
+    assert [step.action.value for step in one.steps] == ["change", "declare"]
+    (step,) = plans(dsn, BASE)["stock"].steps
+    assert step.text == "let tube stock be, as one that is made by hand"
 
 
 def test_a_table_that_is_attached_by_hand_stays(dsn: str, conn: Conn) -> None:
