@@ -120,7 +120,8 @@ class Queue(ABC):
         """Raise `UnknownTube` if the queue did not exist when its partition count was last read."""
         if not self.partitions:
             raise UnknownTube(
-                f"there is no tube {self.name!r}; create it with `pytube tube create`, or declare it and run `pytube apply`"
+                f"there is no tube {self.name!r}; create it with `pytube tube create`, or declare it, and "
+                "run `pytube apply`"
             )
 
 
