@@ -97,12 +97,14 @@ class Declarations:
         return outboxes.plan(outbox, now)
 
     def check(self, plans: Sequence[Plan]) -> None:
-        """Refuse to begin what can't be ended: rights of owners are missing, or records would be lost.
+        """Refuse to begin what can't be ended: what our SQL refuses, or without rights, or with records.
 
         Raises:
             UsageError: the reason.
         """
         check_owners(self.connection, self._owned(plans))
+        for one in plans:
+            self._try_to_make(one)
         for one in plans:
             if one.kind is not Kind.OUTBOX or not one.losses or self.outboxes()[one.name].adopted:
                 continue
@@ -114,6 +116,17 @@ class Declarations:
                     "workers deliver them, and retry or discard what is parked, or run `pytube outbox drop "
                     f"{one.name} --force`"
                 )
+
+    def _try_to_make(self, plan: Plan) -> None:
+        """Make what is missing, and take it back: only our SQL knows all that it refuses."""
+        for step in plan.steps:
+            if step.action is not Action.MAKE:
+                continue
+            try:
+                with explained(), translated(), self.connection.transaction(force_rollback=True):
+                    _Run(self, plan, backfill=False).do(step)
+            except UsageError as error:
+                raise UsageError(f"nothing was changed: {plan.subject}: {error}") from error
 
     def _owned(self, plans: Sequence[Plan]) -> set[TableName]:
         """The tables whose owner has to do this."""
@@ -157,7 +170,7 @@ class Declarations:
         run = _Run(self, plan, backfill=backfill)
         with explained(), translated():
             if plan.target is not None and plan.kind is Kind.TUBE:
-                self._run("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
+                self.run("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
             done = do_all(
                 self.connection,
                 plan.subject,
@@ -182,10 +195,7 @@ class Declarations:
         return {oid for (oid,) in self._rows(_BACKFILLED, name=tube)}
 
     def run(self, query: LiteralString, **arguments: Any) -> None:
-        """A statement."""
-        self._run(query, **arguments)
-
-    def _run(self, query: LiteralString, **arguments: Any) -> None:
+        """A statement of ours."""
         self.connection.execute(within(query, self.schema), arguments)
 
     def _rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:

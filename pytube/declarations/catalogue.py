@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Final
 
 import psycopg
 
@@ -20,6 +21,11 @@ from pytube.documents.model import TableName
 from pytube.errors import ConfigError
 from pytube.model import KeyType
 from pytube.tubes import queries
+
+_WHOLE: Final = """
+    SELECT pg_catalog.pg_partition_root(c.oid)::text FROM pg_catalog.pg_class AS c
+    WHERE c.oid = %(table)s AND c.relispartition
+"""
 
 
 def declared_tube(
@@ -39,6 +45,8 @@ def declared_tube(
         place = TableName(one.schema, one.table)
         where = key_path(("tube", name, "tables", str(place)))
         table = catalogue.table(place, where)
+        if (whole := connection.execute(_WHOLE, {"table": table.oid}).fetchone()) is not None:
+            raise ConfigError(f"{where}: {place} is a partition of {whole[0]}; name that table")
         was = None if now is None else next((each for each in now.tables if each.table == place), None)
         column = one.key or (None if was is None else was.column)
         if column is None:

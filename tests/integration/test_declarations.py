@@ -414,6 +414,13 @@ REFUSED = {
         STOCK + '[tube.stock.tables."shop.notes"]\nkey = "no"\n',
         "has no column no; it has id, order_id",
     ),
+    "a partition": (STOCK + '[tube.stock.tables."shop.part"]\n', "is a partition of shop.whole; name that"),
+    "no key": (STOCK + '[tube.stock.tables."shop.heap"]\n', "shop.heap has no column id, and no primary key"),
+    "no proof": (STOCK + '[tube.stock.tables."shop.bag"]\n', 'name it by key, as key = "id" if no two rows'),
+    "a view": (
+        STOCK + '[tube.stock.tables."shop.seen"]\n',
+        "shop.seen is a view, whose changes no trigger sees",
+    ),
     "another type of key": (
         STOCK + '[tube.stock.tables."shop.notes"]\nkey = "code"\n',
         (
@@ -427,8 +434,38 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn, what: str) -> None:
     text, words = REFUSED[what]
+    conn.execute(
+        "CREATE TABLE shop.whole (id bigint PRIMARY KEY) PARTITION BY RANGE (id);"
+        "CREATE TABLE shop.part PARTITION OF shop.whole DEFAULT; CREATE TABLE shop.heap (a int);"
+        "CREATE TABLE shop.bag (id bigint); CREATE VIEW shop.seen AS SELECT 1 AS id"
+    )
     assert words in problem(dsn, text)
     assert there(conn)["tubes"] == []
+
+
+UNFIT = {
+    "a name": (
+        '[tube."a,b"]\npartitions = 1\n[tube."a,b".sink]\ntype = "jsonl"\npath = "x"\n',
+        "it has a comma",
+    ),
+    "a predicate": ('[tube.z]\npredicate = "id >"\n[tube.z.sink]\ntype = "jsonl"\npath = "x"\n', "tube.z: "),
+    "a table": (
+        '[outbox.z]\nadopt = "shop.orders"\n',
+        "it has no column create_time of the type timestamptz",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_what_only_the_server_knows_is_refused_before_anything_is_changed(
+    dsn: str, conn: Conn, file: Path, what: str
+) -> None:
+    text, words = UNFIT[what]
+    file.write_text(FILE + text)
+    said = run("apply", dsn=dsn, folder=file.parent, code=2).stderr
+    assert said.startswith("pytube: nothing was changed: ")
+    assert words in said
+    assert there(conn) == {"tubes": [], "outboxes": []}
 
 
 BY_HAND = {
