@@ -110,11 +110,6 @@ class Plan:
         return f"{self.kind}.{self.name}"
 
     @property
-    def is_gone(self) -> bool:
-        """Whether nothing is done about it without --prune."""
-        return self.state is State.GONE
-
-    @property
     def wants_backfill(self) -> bool:
         """Whether documents at the sink are not as they are to be from now on."""
         return any(step.roots for step in self.steps)

@@ -17,6 +17,7 @@ from pytube.db.database import Database
 from pytube.declarations.apply import Declarations
 from pytube.declarations.model import Kind, Plan, Refused, Step
 from pytube.declarations.survey import survey
+from pytube.documents.plan import State
 from pytube.errors import UsageError
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
@@ -110,7 +111,7 @@ def apply(dsn: str, text: str, *, backfill: bool = False) -> list[str]:
     """Do all that is not asked for by --prune; the steps."""
     done: list[str] = []
     for one in plans(dsn, text).values():
-        if not one.is_gone:
+        if one.state is not State.GONE:
             with session(dsn) as declarations:
                 done += [step.text for step in declarations.apply(one, backfill=backfill).steps]
     return done
