@@ -31,6 +31,10 @@ from pytube.tubes.queries import within
 # What Postgres says of an attachment by hand, the plan has said of this one.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _APPLIED: Final = "SELECT {s}.tube_applied_set(%(name)s, %(digest)s, %(made)s)"
+_ATTACH: Final = """
+    SELECT {s}.tube_table_ensure_attached(
+        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
+"""
 _ATTACHED: Final = "SELECT {s}.tube_applied_attached(%(name)s, %(table)s)"
 _DROP: Final = "SELECT {s}.tube_ensure_absent(%(name)s)"
 _HAS_RECORDS: Final = "SELECT s.count FROM {s}.outbox_stats() AS s WHERE s.outbox = %(name)s"
@@ -329,7 +333,7 @@ class _Run:
     def _attach(self, tube: DeclaredTube, one: Attached) -> None:
         self._at.run(_SAY, level="error")
         self._at.run(
-            queries.ATTACH,
+            _ATTACH,
             tube=tube.name,
             table=self._oid(one.table),
             shard=one.shard,
