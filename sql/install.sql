@@ -52,6 +52,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir tubes/stats.sql
 \ir tubes/sinks.sql
 \ir tubes/documents.sql
+\ir tubes/applied.sql
 \ir leader/terms.sql
 \ir leader/failing.sql
 \ir leader/hindered.sql

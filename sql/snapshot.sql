@@ -545,6 +545,50 @@ $$;
 
 COMMENT ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) IS 'Records which topics rest under a term, and returns those whose records an operator wants parked.';
 
+CREATE FUNCTION tube.tube_applied() RETURNS TABLE(tube text, kind text, declared text, applied text, made boolean, tbl regclass, attached boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT r.tube, r.kind, r.declared, r.applied, r.made, a.tbl, a.made
+    FROM tube_registry AS r
+    LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
+    ORDER BY r.tube, a.position
+$$;
+
+COMMENT ON FUNCTION tube.tube_applied() IS 'Lists what of tubes, outboxes and attached tables was made as a configuration declares it.';
+
+CREATE FUNCTION tube.tube_applied_attached(tube text, tbl regclass) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    UPDATE tube_attachment AS a SET made = true
+    WHERE a.tube = tube_applied_attached.tube AND a.tbl = tube_applied_attached.tbl;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_applied_attached(tube text, tbl regclass) IS 'Notes that a table was attached as a configuration declares it.';
+
+CREATE FUNCTION tube.tube_applied_set(tube text, digest text, made boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    IF (tube_private_require_any(tube)).companion_of IS NOT NULL THEN
+        PERFORM tube_private_require_main(tube); -- says whose
+    END IF;
+    UPDATE tube_registry AS r
+    SET applied = digest, made = digest IS NOT NULL AND (r.made OR tube_applied_set.made IS TRUE)
+    WHERE r.tube = tube_applied_set.tube;
+    UPDATE tube_attachment AS a SET made = false WHERE a.tube = tube_applied_set.tube AND a.made AND digest IS NULL;
+END
+$$;
+
+COMMENT ON FUNCTION tube.tube_applied_set(tube text, digest text, made boolean) IS 'Notes that a tube or an outbox is as a configuration declares it; NULL: none declares it any longer.';
+
 CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1402,6 +1446,11 @@ CREATE FUNCTION tube.tube_document_declare(tube text, digest text) RETURNS void
     AS $$
 BEGIN
     PERFORM tube_private_require_main(tube);
+    IF digest IS NOT NULL THEN
+        -- The section of the document says it all from now on.
+        PERFORM tube_applied_set(r.tube, NULL) FROM tube_registry AS r
+        WHERE r.tube = tube_document_declare.tube AND r.applied IS NOT NULL;
+    END IF;
     UPDATE tube_registry AS r SET declared = digest, version = r.version + 1
     WHERE r.tube = tube_document_declare.tube AND r.declared IS DISTINCT FROM digest;
 END
@@ -3232,6 +3281,7 @@ CREATE TABLE tube.tube_attachment (
     captured_by oid,
     key_cols name[],
     shard_place smallint,
+    made boolean DEFAULT false NOT NULL,
     CONSTRAINT tube_attachment_key_cols_check CHECK (((cardinality(key_cols) >= 2) AND (cardinality(key_cols) <= 8))),
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
@@ -4257,6 +4307,8 @@ CREATE TABLE tube.tube_registry (
     kind text DEFAULT 'tube'::text NOT NULL,
     companion_of text,
     declared text,
+    applied text,
+    made boolean DEFAULT false NOT NULL,
     CONSTRAINT tube_registry_key_type_check CHECK (((key_type)::oid = ANY ((ARRAY['bigint'::regtype, 'uuid'::regtype, 'text'::regtype])::oid[]))),
     CONSTRAINT tube_registry_kind_check CHECK ((kind = ANY (ARRAY['tube'::text, 'outbox'::text]))),
     CONSTRAINT tube_registry_partitions_check CHECK (((partitions >= 1) AND (partitions <= 1024)))
@@ -9940,6 +9992,17 @@ GRANT ALL ON FUNCTION tube.outbox_topic_park(outbox text, topic text) TO tube_ad
 REVOKE ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_applied() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_applied() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_applied() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_applied() TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_applied_attached(tube text, tbl regclass) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_applied_attached(tube text, tbl regclass) TO tube_admin;
+
+REVOKE ALL ON FUNCTION tube.tube_applied_set(tube text, digest text, made boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_applied_set(tube text, digest text, made boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) TO tube_admin;

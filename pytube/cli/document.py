@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ import psycopg
 from psycopg.types.string import TextLoader
 
 from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
+from pytube.cli.declarations import aligned, result
+from pytube.cli.declarations import planned as planned_declared
 from pytube.cli.output import print_json
+from pytube.config import Config
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
+from pytube.declarations import model as declared
+from pytube.declarations.apply import Declarations
+from pytube.declarations.model import Kind
+from pytube.declarations.survey import names_of
+from pytube.declarations.survey import survey as survey_declared
 from pytube.documents.apply import Applied, Documents
 from pytube.documents.model import Document, Link
 from pytube.documents.plan import Action, Plan, State, Step
@@ -26,6 +34,10 @@ from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
+_NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
+
+Found = Plan | Refused | declared.Plan | declared.Refused
+"""What is said of one section."""
 
 
 @click.command()
@@ -36,19 +48,39 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
     """Show what apply would change, without changing anything."""
     config = unresolved_of(database)
     with database.connect() as connection:
-        found = survey(config, connection, Documents(connection, database.schema), names)
+        found = _surveyed(config, connection, database.schema, names)
     if as_json:
-        print_json({"documents": [one.as_json() for one in found]})
+        print_json(
+            {
+                "documents": [one.as_json() for one in found if isinstance(one, Plan | Refused)],
+                **{f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": _json_of(kind, found) for kind in Kind},
+            }
+        )
     else:
         click.echo("\n".join(shown(found)))
-    if refused := [one for one in found if isinstance(one, Refused)]:
-        raise ConfigError(f"{say_count(len(refused), 'document')} can't be applied: see above")
+    if refused := [one for one in found if not isinstance(one, Plan | declared.Plan)]:
+        what = "document" if all(isinstance(one, Refused) for one in refused) else "section"
+        raise ConfigError(f"{say_count(len(refused), what)} can't be applied: see above")
+
+
+def _json_of(kind: Kind, found: Sequence[Found]) -> list[dict[str, object]]:
+    return [one.as_json() for one in found if not isinstance(one, Plan | Refused) and one.kind is kind]
+
+
+def _surveyed(
+    config: Config, connection: psycopg.Connection, schema: str, names: Collection[str]
+) -> Sequence[Found]:
+    """Documents, tubes and outboxes, or some of them."""
+    declarations = Declarations(connection, schema)
+    others = [name for found in names_of(config, declarations).values() for name in found]
+    documents = survey(config, connection, Documents(connection, schema), names, also=others)
+    return [*documents, *survey_declared(config, declarations, names)]
 
 
 @click.command()
 @_NAMES
 @yes_option
-@click.option("--prune", is_flag=True, help="Also drop documents that the file no longer declares.")
+@click.option("--prune", is_flag=True, help="Also drop what the file no longer declares.")
 @click.option(
     "--backfill",
     is_flag=True,
@@ -66,26 +98,32 @@ def apply(
     """
     config = unresolved_of(database)
     with database.connect() as connection:
-        documents = Documents(connection, database.schema)
-        found = survey(config, connection, documents, names)
-        if refused := [one.problem for one in found if isinstance(one, Refused)]:
+        found = _surveyed(config, connection, database.schema, names)
+        if refused := [one.problem for one in found if isinstance(one, Refused | declared.Refused)]:
             raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
-        planned = [one for one in found if isinstance(one, Plan)]
+        planned = [one for one in found if isinstance(one, Plan | declared.Plan)]
         plans = [one for one in planned if prune or one.state is not State.GONE]
-        documents.check_rights(plans)
+        documents = Documents(connection, database.schema)
+        declarations = Declarations(connection, database.schema)
+        documents.check_rights([one for one in plans if isinstance(one, Plan)])
+        declarations.check([one for one in plans if isinstance(one, declared.Plan)])
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: go on?", yes=yes)
         for one in plans:
-            applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
-            click.echo(_result(one, applied, backfill=backfill))
+            if isinstance(one, Plan):
+                applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
+                click.echo(_result(one, applied, backfill=backfill))
+            else:
+                done = declarations.apply(one, backfill=backfill, limit=wait, told=_tell)
+                click.echo(result(one, done, backfill=backfill))
         for one in planned:
             if one not in plans:
                 click.echo(f"{one.name}: {one.notes[0]}")
     if not found:
-        click.echo("the file declares no documents, and none was applied")
+        click.echo(_NOTHING)
 
 
-def _tell(step: Step) -> None:
+def _tell(step: Step | declared.Step) -> None:
     click.echo(f"{_sign(step)} {printable(step.text)}")
 
 
@@ -203,18 +241,27 @@ def _placeholders(document: Document) -> str:
 # --- a plan for people ----------------------------------------------------------------------------
 
 
-def shown(found: Sequence[Plan | Refused]) -> list[str]:
-    """What is to be done about each document, and of what it is made."""
+def shown(found: Sequence[Found]) -> list[str]:
+    """What is to be done about each document, tube and outbox, and of what it is made."""
     if not found:
-        return ["the file declares no documents, and none was applied"]
+        return [_NOTHING]
     lines: list[str] = []
     for one in found:
         lines += [""] if lines else []
-        lines += _refused(one) if isinstance(one, Refused) else _planned(one)
-    return [*map(printable, lines), "", _end([one for one in found if isinstance(one, Plan)])]
+        match one:
+            case Refused():
+                lines += _refused(one)
+            case Plan():
+                lines += _planned(one)
+            case declared.Refused():
+                lines += planned_declared(one, ())
+            case declared.Plan():
+                lines += planned_declared(one, [_sign(step) for step in one.steps])
+    plans = [one for one in found if isinstance(one, Plan | declared.Plan)]
+    return [*map(printable, lines), "", _end(plans)]
 
 
-def _end(plans: Sequence[Plan]) -> str:
+def _end(plans: Sequence[Plan | declared.Plan]) -> str:
     """What the command is that does it."""
     steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
     if any(one.state is State.GONE for one in plans):
@@ -261,10 +308,10 @@ def _planned(one: Plan) -> Iterator[str]:
         yield f"  ! {said}: pytube apply --backfill has workers send all of them"
 
 
-def _sign(step: Step) -> str:
+def _sign(step: Step | declared.Step) -> str:
     if step.loses:
         return "-"
-    return "~" if step.action in (Action.CHANGE, Action.DECLARE, Action.PARTITIONS) else "+"
+    return "+" if step.action in (Action.MAKE, Action.COMPANION, Action.ATTACH) else "~"
 
 
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
@@ -273,9 +320,7 @@ _HEADINGS = ("field", "table", "followed by", "a changed row touches")
 
 def _tree(document: Document) -> list[str]:
     """A line for each section: what it is in the document, its table, its link, what a change touches."""
-    rows = [_HEADINGS, *_rows(_nested(document), document.name)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return aligned([_HEADINGS, *_rows(_nested(document), document.name)])
 
 
 def _nested(document: Document) -> dict[str, Any]:

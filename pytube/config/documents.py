@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from pytube.config.names import table_name
+from pytube.config.attachments import Table
 from pytube.config.section import Section
 
 CHILDREN = "child sections"
@@ -19,15 +19,6 @@ _DEEPEST = 20
 """Levels of a tree at most."""
 
 
-def _table(value: Any) -> Any:
-    """A table as `schema.table`."""
-    if not isinstance(value, str):
-        raise ValueError("expected the name of a table, a string")  # noqa: TRY004 # pydantic's way
-    table_name(value)
-    return value
-
-
-Table = Annotated[str, BeforeValidator(_table)]
 Sql = Annotated[str, Field(min_length=1)]
 """An expression over the columns of the section's table."""
 

@@ -176,6 +176,8 @@ def masked(config: Config) -> dict[str, Any]:
         tube["enrich"] |= tube["enrich"].pop("schema.table")
         if tube["verify"] is None:
             del tube["verify"]
+        if not tube["tables"]:
+            del tube["tables"]
     if not shown["outbox"]:
         del shown["outbox"]
     for outbox in shown.get("outbox", {}).values():

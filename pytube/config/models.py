@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from pytube.config.attachments import MOST_PARTITIONS, DeclaringSection, Table
 from pytube.config.documents import DocumentSection
 from pytube.config.names import leader_name
 from pytube.config.section import OR_OFF, Section, key_path
@@ -178,8 +179,25 @@ class WorkerConfig(Section):
         return value
 
 
-class OutboxConfig(Section):
-    """`[outbox.NAME]`: how a worker brings the records of one outbox to Kafka. Times are in seconds."""
+class OutboxConfig(DeclaringSection):
+    """`[outbox.NAME]`: how a worker brings the records of one outbox to Kafka. Times are in seconds.
+
+    And what the database is to have of it.
+    """
+
+    DECLARING: ClassVar[tuple[str, ...]] = ("partitions", "value_type", "adopt", "wake")
+
+    partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
+    """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
+
+    value_type: Literal["text", "bytea"] | None = None
+    """Of its values, for good; None: what it has, and text for a new one."""
+
+    adopt: Table | None = None
+    """The table of goharvest's that it takes its records from; None: it has one of its own."""
+
+    wake: bool = False
+    """Whether writers of an adopted table wake sleeping workers, by a trigger; those of our own do."""
 
     mode: Literal["windowed", "strict"] = "windowed"
     """`strict`: one record of a key is under way; `windowed`: up to `window`."""
@@ -228,6 +246,14 @@ class OutboxConfig(Section):
 
     leader_topic: str | None = Field(default=None, min_length=1)
     leader_group: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _adopted_or_own(self) -> Self:
+        if self.adopt is None and self.wake:
+            raise ValueError("wake goes with adopt: writers of a table of our own wake workers in any case")
+        if self.adopt is not None and self.value_type is not None:
+            raise ValueError("value_type can't stand beside adopt: the table has its type; take it out")
+        return self
 
     @property
     def request_timeout(self) -> float:
@@ -374,6 +400,11 @@ class Config(Section):
                 raise ConfigError(
                     f"key {key_path(('tube', name, 'enrich'))}: stands beside [{section}], which says what "
                     "is sent; take one of them out"
+                )
+            if tube.declared:
+                raise ConfigError(
+                    f"key {key_path(('tube', name, tube.declared[0]))}: stands beside [{section}], which "
+                    "says all that the database has of the tube; take it out, and say partitions there"
                 )
             if self.postgres.hosts:
                 raise ConfigError(

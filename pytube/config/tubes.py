@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from pytube.config.attachments import MOST_PARTITIONS, AttachmentConfig, DeclaringSection, Table, attachments
 from pytube.config.names import table_name
 from pytube.config.section import OR_OFF, FromEnvironment, Section
 from pytube.targets import TARGET
@@ -202,8 +203,22 @@ def _target(value: str) -> str:
     return value
 
 
-class TubeConfig(Section):
-    """`[tube.NAME]`: how a worker serves one tube."""
+class TubeConfig(DeclaringSection):
+    """`[tube.NAME]`: how a worker serves one tube, and what the database is to have of it."""
+
+    DECLARING: ClassVar[tuple[str, ...]] = ("partitions", "key_type", "predicate", "tables")
+
+    partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
+    """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
+
+    key_type: Literal["bigint", "uuid", "text"] | None = None
+    """Of its ids, for good; None: what it has, and bigint for a new one."""
+
+    predicate: str | None = Field(default=None, min_length=1)
+    """Which rows of its tables belong to it; None: all."""
+
+    tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
+    """What it follows, by name, in the order in which they are attached."""
 
     sink: SinkConfig
     enrich: EnrichConfig = EnrichConfig()
@@ -245,3 +260,8 @@ class TubeConfig(Section):
 
     topic: str | None = Field(default=None, min_length=1)
     group: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _tables_that_fit(self) -> Self:
+        attachments(self.tables)
+        return self

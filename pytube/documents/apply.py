@@ -1,8 +1,4 @@
-"""Does what a plan says, over one session: a transaction for each step, so that no table is locked for long.
-
-Each transaction looks anew at what is there and does the first thing that is missing. Applies of one document
-do so one at a time, by a lock until the end of the transaction: two at once do the steps together.
-"""
+"""Does what the plan of a document says, over one session: a transaction for each step (see `do_all`)."""
 
 from __future__ import annotations
 
@@ -20,27 +16,19 @@ from pytube.documents.companions import TubeState, read_tubes
 from pytube.documents.model import Document, TableName
 from pytube.documents.obstacles import refuse
 from pytube.documents.plan import UNFINISHED, Action, Plan, Step, after, next_step, plan, steps_left
-from pytube.errors import StatementFailed, UsageError
-from pytube.logs import Logger
+from pytube.documents.steps import check_owners, do_all, oid_of
+from pytube.errors import UsageError
 from pytube.tubes import queries
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
-from pytube.tubes.tables import LockBusy, with_retries
 
-_log = Logger("pytube.documents")
-
-_LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
 # What Postgres says of an attachment by hand, the plan has said of this one, or a relation is made so.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
 )
 _OUTBOX: Final = "SELECT o.outbox FROM {s}.outbox_list() AS o WHERE o.outbox = %(name)s"
-_OID: Final = """
-    SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
-"""
 # tube_sync() looks for these columns under the names that they have by now.
 _RENAMED: Final = """
     SELECT DISTINCT d.tbl::text FROM {s}.tube_documents() AS d
@@ -63,15 +51,6 @@ _ATTACH: Final = """
         key_cols => %(key_cols)s::pg_catalog.name[], shard_by => %(shard_by)s)
 """
 _DROP: Final = "SELECT {s}.tube_ensure_absent(%(tube)s)"
-# Tables that the role can't attach: it is not their owner, or may not create in their schema.
-_OTHERS: Final = """
-    SELECT n.nspname || '.' || c.relname, pg_catalog.pg_get_userbyid(c.relowner)::text, current_user::text
-    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS t (schema, name)
-    JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schema
-    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.name
-    WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
-    ORDER BY 1
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +106,7 @@ class Documents:
             for one in (step, *step.switches)
             if one.table is not None and one.action in (Action.ATTACH, Action.CHANGE)
         }
-        names = {"schemas": [one.schema for one in tables], "tables": [one.table for one in tables]}
-        with translated():
-            rows = self._connection.execute(_OTHERS, names).fetchall()
-        if rows:
-            owned = ", ".join(f"{table} of {owner}" for table, owner, _ in rows)
-            owners = " and ".join(sorted({owner for _, owner, _ in rows}))
-            raise UsageError(
-                f"nothing was changed: the role {rows[0][2]} does not own {owned}, and only its owner can "
-                f"have a table followed; run it as a role that is a member of {owners} and of tube_admin"
-            )
+        check_owners(self._connection, tables)
 
     def apply(
         self,
@@ -162,57 +132,36 @@ class Documents:
                 document.
         """
         run = _Run(plan, backfill=backfill)
-        done: list[Step] = []
         with explained(), translated():
             if plan.document is not None:
                 self._value("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
-            try:
-                while (step := self._one(run, limit)) is not None:
-                    if step in done[-1:]:
-                        raise StatementFailed(
-                            f"document.{plan.name}: still to be done, though done: {step.text}"
-                        )
-                    done.append(step)
-                    told(step)
-            except LockBusy as error:
-                if not done:
-                    raise
-                raise LockBusy(
-                    f"{error}; what was done before stays, and apply goes on from there"
-                ) from error
+            done = do_all(
+                self._connection,
+                f"document.{plan.name}",
+                lock=f"{self._schema} document {plan.name}",
+                upcoming=lambda: run.next(self.tubes(), self._predicates()),
+                do=lambda step: self._do(step, run),
+                afterwards=self._fit_index,
+                limit=limit,
+                told=told,
+            )
         if backfill and plan.document is not None and run.backfill is None:
             run.backfill = self._first_backfill(plan.document)
         return Applied(plan.name, done, run.backfill)
 
-    def _one(self, run: _Run, limit: float) -> Step | None:
-        """The next step, done; None: there is none."""
-        upcoming = run.next(self.tubes(), self._predicates())
-        table = None if upcoming is None else upcoming.table
-        step = with_retries(
-            self._connection,
-            lambda: self._transaction(run),
-            table=0 if table is None else self._oid(table),
-            name=run.plan.name if table is None else str(table),
-            limit=limit,
-            on_wait=lambda text: _log.warning("lock_awaited", reason=text),
-        )
-        if step is not None and step.action is Action.PARTITIONS:
+    def _fit_index(self, step: Step) -> None:
+        if step.action is Action.PARTITIONS:
             # Its index is built CONCURRENTLY, so not in a transaction; again is no harm.
             Tubes(self._connection, self._schema).create(step.tube, step.partitions)
-        return step
-
-    def _transaction(self, run: _Run) -> Step | None:
-        with self._connection.transaction():
-            self._connection.execute(_LOCK, {"text": f"{self._schema} document {run.plan.name}"})
-            tubes = read_tubes(self._connection, self._schema)
-            step = run.next(tubes, self._predicates())
-            if step is not None:
-                self._do(step, run)
-                if run.plan.document is not None and _is_last_to_regain(step, run.plan.document, tubes):
-                    run.backfill = self._backfill(run.plan.document)
-        return step
 
     def _do(self, step: Step, run: _Run) -> None:
+        document = run.plan.document
+        is_last = document is not None and _is_last_to_regain(step, document, self.tubes())
+        self._change(step, run)
+        if document is not None and is_last:
+            run.backfill = self._backfill(document)
+
+    def _change(self, step: Step, run: _Run) -> None:
         match step.action:
             case Action.MAKE:
                 self._value(
@@ -289,10 +238,7 @@ class Documents:
             return self._backfill(document)
 
     def _oid(self, table: TableName) -> int:
-        row = self._connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
-        if row is None:
-            raise UsageError(f"there is no table {table} any more; look at `pytube plan` again")
-        return int(row[0])
+        return oid_of(self._connection, table)
 
     def _predicates(self) -> dict[str, str]:
         return dict(self._rows(_PREDICATES))

@@ -27,9 +27,11 @@ class Action(enum.StrEnum):
 
     MAKE = "make"
     PARTITIONS = "partitions"
+    PREDICATE = "predicate"
     COMPANION = "companion"
     ATTACH = "attach"
     CHANGE = "change"
+    WAKE = "wake"
     DECLARE = "declare"
     DETACH = "detach"
     RELEASE = "release"

@@ -61,8 +61,8 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
     other = _COMPANION.fullmatch(name)
     if other is not None and other["document"] in config.documents:
         raise ConfigError(
-            f"document.{name}: companions of document {other['document']} have such names; "
-            "give it another one"
+            f"document.{name}: companions of document {other['document']} have such names; give it another "
+            "one"
         )
     document = compile_document(name, config.documents[name], Catalogue(connection))
     _refuse_names(config, document)
@@ -93,7 +93,12 @@ def _refuse_names(config: Config, document: Document) -> None:
 
 
 def survey(
-    config: Config, connection: psycopg.Connection, documents: Documents, names: Collection[str] = ()
+    config: Config,
+    connection: psycopg.Connection,
+    documents: Documents,
+    names: Collection[str] = (),
+    *,
+    also: Collection[str] = (),
 ) -> Sequence[Plan | Refused]:
     """What `apply` would do about each document, in the order of the file; last, those that are gone.
 
@@ -102,15 +107,19 @@ def survey(
         connection: of a role that may read the tables.
         documents: over the same session.
         names: of some; none: all.
+        also: names that are no document's, and are known all the same.
 
     Raises:
-        UsageError: no document has one of the names.
+        UsageError: nothing has one of the names.
     """
     left = gone(config.documents, documents.tubes())
     there = [*config.documents, *left]
-    if unknown := sorted(set(names) - set(there)):
-        known = ", ".join(there) or "none"
-        raise UsageError(f"there is no document {unknown[0]!r}, in the file or applied; there are: {known}")
+    if unknown := sorted(set(names) - {*there, *also}):
+        known = ", ".join([*there, *also]) or "none"
+        raise UsageError(
+            f"there is no document {unknown[0]!r}, nor a tube or outbox that is declared, in the file or "
+            f"applied; there are: {known}"
+        )
     return [_one(config, connection, documents, name) for name in there if not names or name in names]
 
 

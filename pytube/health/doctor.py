@@ -18,6 +18,7 @@ from pytube.db.errors import describe, translated
 from pytube.documents.declared import unresolved
 from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
+from pytube.health.declarations import check_declarations
 from pytube.health.documents import DOCUMENT, check_documents
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.fleet import place
@@ -155,6 +156,7 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
                 yield from check_reach(connection, schema, config)
                 yield from check_outboxes(connection, schema, config)
                 yield from check_documents(connection, schema, config)
+                yield from check_declarations(connection, schema, config)
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)

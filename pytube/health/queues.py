@@ -81,7 +81,8 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
         if name in partitions:
             yield ok(f"tube {name}", say_count(partitions[name], "partition"))
         else:
-            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
+            command = "pytube apply" if config.tubes[name].declared else f"pytube tube create {name}"
+            yield fail(f"tube {name}", "is not in the database", command)
     for name, number in partitions.items():
         if not is_expected(config, name):
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
@@ -355,7 +356,8 @@ def check_outboxes(connection: psycopg.Connection, schema: str, config: Config) 
     there = {row[0] for row in rows}
     for name in config.outboxes:
         if name not in there:
-            yield fail(f"outbox {name}", "is not in the database", f"pytube outbox create {name}")
+            command = "pytube apply" if config.outboxes[name].declared else f"pytube outbox create {name}"
+            yield fail(f"outbox {name}", "is not in the database", command)
 
 
 def _check(

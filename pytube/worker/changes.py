@@ -146,7 +146,9 @@ class Replacement:
 
 
 def _section(config: Config, name: str) -> Section:
-    return config.outboxes[name] if name in config.outboxes else config.tube(name)
+    if name in config.outboxes:
+        return config.outboxes[name].as_served()
+    return config.tube(name).as_served()
 
 
 def refuse_process_keys(old: Config, new: Config) -> None:

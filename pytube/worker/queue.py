@@ -119,7 +119,10 @@ class Queue(ABC):
     def check_exists(self) -> None:
         """Raise `UnknownTube` if the queue did not exist when its partition count was last read."""
         if not self.partitions:
-            raise UnknownTube(f"there is no tube {self.name!r}; create it with `pytube tube create`")
+            raise UnknownTube(
+                f"there is no tube {self.name!r}; create it with `pytube tube create`, or declare it, and "
+                "run `pytube apply`"
+            )
 
 
 # --- limits --------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ CREATE TABLE :"schema".tube_registry (
     -- Outboxes share names, terms, leases and wake-up with tubes.
     kind       text        NOT NULL DEFAULT 'tube' CHECK (kind IN ('tube', 'outbox')),
     companion_of text      REFERENCES :"schema".tube_registry, -- holds the touches of relations of that tube's documents
-    declared   text        -- the digest of the document that the tube is; NULL: no declared one
+    declared   text,       -- the digest of the document that the tube is; NULL: no declared one
+    applied    text,       -- the digest of the section of a file that declares the tube or outbox; NULL: none, or a document
+    made       boolean     NOT NULL DEFAULT false -- it was made because of that, and not by hand
 );
 
 -- The names in what is generated are those that the columns of these numbers had then. The numbers
@@ -57,6 +59,7 @@ CREATE TABLE :"schema".tube_attachment (
     captured_by  oid,        -- the trigger function that an owner had agreed to last
     key_cols     name[]     CHECK (cardinality(key_cols) BETWEEN 2 AND 8), -- of a key of several columns; id_col is the first of them
     shard_place  smallint,   -- which of them alone tells a key's shard, from 0; NULL: all
+    made         boolean NOT NULL DEFAULT false, -- it was attached because a file declares it, and not by hand
     PRIMARY KEY (tube, tbl)
 );
 -- By these digits all objects of an attachment are found, and dropped: see tube_private_capture_name.

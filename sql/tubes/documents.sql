@@ -19,6 +19,11 @@ CREATE OR REPLACE FUNCTION :"schema".tube_document_declare(tube text, digest tex
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
     PERFORM tube_private_require_main(tube);
+    IF digest IS NOT NULL THEN
+        -- The section of the document says it all from now on.
+        PERFORM tube_applied_set(r.tube, NULL) FROM tube_registry AS r
+        WHERE r.tube = tube_document_declare.tube AND r.applied IS NOT NULL;
+    END IF;
     UPDATE tube_registry AS r SET declared = digest, version = r.version + 1
     WHERE r.tube = tube_document_declare.tube AND r.declared IS DISTINCT FROM digest;
 END

@@ -138,6 +138,19 @@ def test_the_plans_of_documents(shell: Shell) -> None:
     assert "document listings: new" in run("plan", dsn=shell.dsn, folder=shell.folder).stdout
 
 
+def test_one_file_says_it_all(shell: Shell) -> None:
+    """What `plan` prints of the example, and that `apply` leaves nothing to do."""
+    page = BY_NAME["docs/configuration.md"]
+    (block,) = page.blocks("sh")
+    run("install", dsn=shell.dsn)
+    first = block.text.partition("<<'END'\n")[2].partition("\nEND\n")[0]
+    (shell.folder / "pytube.toml").write_text(first)
+    (printed,) = page.blocks("text")
+    assert run("plan", dsn=shell.dsn, folder=shell.folder).stdout == printed.text
+    _run(shell, block)
+    assert run("plan", dsn=shell.dsn, folder=shell.folder).stdout.splitlines()[-1] == "nothing to do"
+
+
 def _run(shell: Shell, block: Block) -> None:
     if block.language == "sh":
         shell.run(block)

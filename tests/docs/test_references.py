@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from pytube import admin, events
 from pytube.cli.program import EXIT_CODES, Later, cli
+from pytube.config.attachments import AttachmentConfig
 from pytube.config.documents import CHILDREN, ChildSection, DocumentSection
 from pytube.config.models import Config, OutboxConfig, PostgresConfig
 from pytube.config.tubes import TubeConfig
@@ -127,6 +128,7 @@ def sections() -> dict[str, type[BaseModel]]:
     found["`[document.NAME]`"] = DocumentSection
     found["`[document.NAME.CHILD]`"] = ChildSection
     found["`[outbox.NAME]`"] = OutboxConfig
+    found['`[tube.NAME.tables."schema.table"]`'] = AttachmentConfig
     found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
     found["`[tube.NAME.backfill]`"] = section_of(TubeConfig.model_fields["backfill"].annotation)
     found["`[tube.NAME.enrich]`"] = section_of(TubeConfig.model_fields["enrich"].annotation)

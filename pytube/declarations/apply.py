@@ -1,0 +1,405 @@
+"""Does what the plan of a tube or an outbox says, over one session: a transaction for each (see `do_all`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+import psycopg
+
+from pytube.backfill import queries as backfills
+from pytube.config.section import key_path
+from pytube.db.errors import translated
+from pytube.db.version import check
+from pytube.declarations import outboxes, tubes
+from pytube.declarations.model import DeclaredOutbox, DeclaredTube, Kind, Plan, Step
+from pytube.declarations.obstacles import refuse_outbox, refuse_tube
+from pytube.declarations.state import Attached, Outbox, Tube, read_outboxes, read_tubes
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.model import TableName
+from pytube.documents.plan import UNFINISHED, Action, State
+from pytube.documents.steps import check_owners, do_all, oid_of
+from pytube.errors import UsageError
+from pytube.outbox import queries as outbox_queries
+from pytube.outbox.admin import Outboxes
+from pytube.tubes import queries
+from pytube.tubes.admin import Tubes
+from pytube.tubes.calls import explained
+from pytube.tubes.queries import within
+
+# What Postgres says of an attachment by hand, the plan has said of this one.
+_SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
+_APPLIED: Final = "SELECT {s}.tube_applied_set(%(name)s, %(digest)s, %(made)s)"
+_ATTACH: Final = """
+    SELECT {s}.tube_table_ensure_attached(
+        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
+"""
+_ATTACHED: Final = "SELECT {s}.tube_applied_attached(%(name)s, %(table)s)"
+_DROP: Final = "SELECT {s}.tube_ensure_absent(%(name)s)"
+_HAS_RECORDS: Final = "SELECT s.count FROM {s}.outbox_stats() AS s WHERE s.outbox = %(name)s"
+_BACKFILLED: Final = "SELECT DISTINCT l.relation::oid FROM {s}.tube_backfill_list(%(name)s) AS l"
+# tube_sync() looks for these columns under the names that they have by now.
+_RENAMED: Final = """
+    SELECT DISTINCT l.tbl::text FROM {s}.tube_list() AS l
+    WHERE l.tube = %(name)s AND l.tbl IS NOT NULL AND EXISTS (
+        SELECT FROM unnest(l.columns || l.id_col) AS u (name) WHERE NOT EXISTS (
+            SELECT FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid = l.tbl AND a.attname = u.name AND NOT a.attisdropped))
+    ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What has been done about one tube or outbox."""
+
+    steps: Sequence[Step]
+    backfills: Sequence[int]
+    """The numbers of those that were asked for."""
+
+
+class Declarations:
+    """The tubes and outboxes of one installation that files declare. Errors as for `Tubes`."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
+        """`connection` is autocommit, with our schema in its path. Raises `SchemaMismatch`."""
+        check(connection, schema)
+        self.connection = connection
+        self.schema = schema
+
+    def tubes(self) -> Mapping[str, Tube]:
+        """All tubes."""
+        with explained(), translated():
+            return read_tubes(self.connection, self.schema)
+
+    def outboxes(self) -> Mapping[str, Outbox]:
+        """All outboxes."""
+        with explained(), translated():
+            return read_outboxes(self.connection, self.schema)
+
+    def plan_tube(self, tube: DeclaredTube) -> Plan:
+        """What has to be done about a tube.
+
+        Raises:
+            UsageError: what is there can't become what the file declares.
+        """
+        if tube.name in self.outboxes():
+            raise UsageError(f"tube.{tube.name}: {tube.name} is an outbox; give the tube another name")
+        now = self.tubes().get(tube.name)
+        refuse_tube(tube, now)
+        return tubes.plan(tube, now)
+
+    def plan_outbox(self, outbox: DeclaredOutbox) -> Plan:
+        """As `plan_tube`."""
+        if outbox.name in self.tubes():
+            raise UsageError(f"outbox.{outbox.name}: {outbox.name} is a tube; give the outbox another name")
+        now = self.outboxes().get(outbox.name)
+        refuse_outbox(outbox, now)
+        if outbox.table is not None:
+            Catalogue(self.connection).table(outbox.table, key_path(("outbox", outbox.name, "adopt")))
+        return outboxes.plan(outbox, now)
+
+    def check(self, plans: Sequence[Plan]) -> None:
+        """Refuse to begin what can't be ended: what our SQL refuses, or without rights, or with records.
+
+        Raises:
+            UsageError: the reason.
+        """
+        check_owners(self.connection, self._owned(plans))
+        for one in plans:
+            self._try_to_make(one)
+        for one in plans:
+            if one.kind is not Kind.OUTBOX or not one.losses or self.outboxes()[one.name].adopted:
+                continue
+            with translated():
+                counts = [count for (count,) in self._rows(_HAS_RECORDS, name=one.name)]
+            if any(count not in (None, "0") for count in counts):
+                raise UsageError(
+                    f"nothing was changed: {one.subject} is to be dropped, and records are in it; let "
+                    "workers deliver them, and retry or discard what is parked, or run `pytube outbox drop "
+                    f"{one.name} --force`"
+                )
+
+    def _try_to_make(self, plan: Plan) -> None:
+        """Make what is missing, and take it back: only our SQL knows all that it refuses."""
+        for step in plan.steps:
+            if step.action is not Action.MAKE:
+                continue
+            try:
+                with explained(), translated(), self.connection.transaction(force_rollback=True):
+                    _Run(self, plan, backfill=False).do(step)
+            except UsageError as error:
+                raise UsageError(f"nothing was changed: {plan.subject}: {error}") from error
+
+    def _owned(self, plans: Sequence[Plan]) -> set[TableName]:
+        """The tables whose owner has to do this."""
+        found: set[TableName] = set()
+        there = self.tubes()
+        for one in plans:
+            for step in one.steps:
+                if step.table is not None and step.action in (
+                    Action.ATTACH,
+                    Action.CHANGE,
+                    Action.WAKE,
+                    Action.MAKE,
+                ):
+                    found.add(step.table)
+                elif step.action is Action.PREDICATE:
+                    found |= {each.table for each in there[one.name].tables}
+        return found
+
+    def apply(
+        self,
+        plan: Plan,
+        *,
+        backfill: bool = False,
+        limit: float = 60.0,
+        told: Callable[[Step], None] = lambda _: None,
+    ) -> Applied:
+        """Do what is left of a plan.
+
+        Args:
+            plan: as it was shown.
+            backfill: ask for backfills of root tables that are followed from then on, or otherwise than
+                before, or that have never had one. Where what was declared was not followed, they are asked
+                for all the same.
+            limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
+            told: called with each step when it is done.
+
+        Raises:
+            LockBusy: a table stayed locked; what was done stays, and is passed over when called again.
+            UsageError: somebody has applied another declaration meanwhile, or what is there can't become it.
+        """
+        run = _Run(self, plan, backfill=backfill)
+        with explained(), translated():
+            if plan.target is not None and plan.kind is Kind.TUBE:
+                self.run("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
+            done = do_all(
+                self.connection,
+                plan.subject,
+                lock=f"{self.schema} {plan.kind} {plan.name}",
+                upcoming=run.next,
+                do=run.do,
+                afterwards=run.afterwards,
+                limit=limit,
+                told=told,
+            )
+            if backfill and isinstance(plan.target, DeclaredTube):
+                run.begin_first(plan.target)
+        return Applied(done, run.backfills)
+
+    def renamed(self, name: str) -> Sequence[str]:
+        """Tables of a tube whose columns were renamed or dropped, and nothing has followed that yet."""
+        with explained(), translated():
+            return [table for (table,) in self._rows(_RENAMED, name=name)]
+
+    def backfilled(self, tube: str) -> Collection[int]:
+        """The oids of its tables that have had a backfill."""
+        return {oid for (oid,) in self._rows(_BACKFILLED, name=tube)}
+
+    def run(self, query: LiteralString, **arguments: Any) -> None:
+        """A statement of ours."""
+        self.connection.execute(within(query, self.schema), arguments)
+
+    def _rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:
+        return self.connection.execute(within(query, self.schema), arguments).fetchall()
+
+
+class _Run:
+    """One apply of one tube or outbox: what was agreed to, and what others may have done since."""
+
+    def __init__(self, declarations: Declarations, plan: Plan, *, backfill: bool) -> None:
+        self._at = declarations
+        self._plan = plan
+        self._backfill = backfill or plan.state is State.DRIFTED
+        digest = None if plan.target is None else plan.target.digest
+        self._expected: Collection[str | None] = {plan.applied, UNFINISHED, digest}
+        self._agreed = {(step.action, step.table) for step in plan.losses}
+        self._left: Sequence[Step] = ()
+        self.backfills: list[int] = []
+
+    def next(self) -> Step | None:
+        """What is to be done first; `UsageError` where it is not what was agreed to."""
+        plan, target = self._plan, self._plan.target
+        now = self._now()
+        if now is not None and now.applied not in self._expected:
+            raise UsageError(
+                f"{plan.subject}: somebody has applied another declaration of it meanwhile; see that all "
+                "have the same file, and look at `pytube plan` again"
+            )
+        if target is None:
+            self._left = () if now is None or now.applied is None else self._still(now)
+        elif isinstance(target, DeclaredTube):
+            assert now is None or isinstance(now, Tube)
+            refuse_tube(target, now)
+            self._left = tubes.steps_left(target, now)
+        else:
+            assert now is None or isinstance(now, Outbox)
+            refuse_outbox(target, now)
+            self._left = outboxes.steps_left(target, now)
+        step = next(iter(self._left), None)
+        if step is not None and step.loses and (step.action, step.table) not in self._agreed:
+            raise UsageError(
+                f"{plan.subject}: somebody has changed it meanwhile, so that apply would now {step.text}; "
+                "look at `pytube plan` again"
+            )
+        return step
+
+    def _now(self) -> Tube | Outbox | None:
+        if self._plan.kind is Kind.TUBE:
+            return self._at.tubes().get(self._plan.name)
+        return self._at.outboxes().get(self._plan.name)
+
+    def _still(self, now: Tube | Outbox) -> Sequence[Step]:
+        """What was planned for one that is declared no more, if nobody made a part of it by hand since."""
+        steps = self._plan.steps
+        by_hand = isinstance(now, Tube) and not all(one.made for one in now.tables)
+        return tubes.farewell(now, stays=True).steps if isinstance(now, Tube) and by_hand else steps
+
+    # --- one step ----------------------------------------------------------------------------------
+
+    def do(self, step: Step) -> None:
+        """One step, within its transaction."""
+        match self._plan.target:
+            case DeclaredTube() as tube:
+                self._do_tube(step, tube)
+            case DeclaredOutbox() as outbox:
+                self._do_outbox(step, outbox)
+            case None:
+                self._end(step)
+        for root in step.roots:
+            # It has to read after the last table is followed that its documents are made of.
+            if self._backfill and not any(root in other.roots for other in self._left[1:]):
+                self.backfills.append(self._begin(root))
+
+    def afterwards(self, step: Step) -> None:
+        """Indexes, which are built CONCURRENTLY; again is no harm."""
+        target, name = self._plan.target, step.name
+        if step.action is Action.PARTITIONS and isinstance(target, DeclaredTube):
+            Tubes(self._at.connection, self._at.schema).create(name, target.partitions)
+        elif isinstance(target, DeclaredOutbox) and step.action in (
+            Action.PARTITIONS,
+            Action.MAKE,
+            Action.DECLARE,  # it may have been cut before
+        ):
+            admin = Outboxes(self._at.connection, self._at.schema)
+            if target.table is None:
+                admin.create(name, target.partitions)
+            else:
+                admin.adopt(name, _quoted(target.table), target.partitions, wake=target.wakes)
+
+    def begin_first(self, tube: DeclaredTube) -> None:
+        """Ask for a backfill of each root table that has never had one."""
+        known = self._at.backfilled(tube.name)
+        for one in tube.tables:
+            if one.root and self._oid(one.table) not in known:
+                self.backfills.append(self._begin(one.table))
+
+    def _do_tube(self, step: Step, tube: DeclaredTube) -> None:
+        match step.action:
+            case Action.MAKE:
+                self._at.run(
+                    queries.ENSURE_EXISTS,
+                    tube=tube.name,
+                    partitions=tube.partitions or 1,
+                    predicate=tube.predicate or "",
+                    key_type=tube.key_type.value,
+                )
+                self._note(UNFINISHED, made=True)
+            case Action.PREDICATE:
+                now = self._at.tubes()[tube.name]
+                self._at.run(
+                    queries.ENSURE_EXISTS,
+                    tube=tube.name,
+                    partitions=now.partitions,
+                    predicate=tube.predicate or "",
+                    key_type=None,
+                )
+            case Action.ATTACH | Action.CHANGE:
+                wanted = next(one for one in tube.tables if one.table == step.table)
+                self._attach(tube, wanted)
+                if step.action is Action.ATTACH:
+                    self._at.run(_ATTACHED, name=tube.name, table=self._oid(wanted.table))
+                    now = self._at.tubes()[tube.name]
+                    if now.applied is None:  # made by hand; cut from here on, this table is the file's
+                        self._note(UNFINISHED)
+            case Action.DECLARE:
+                self._note(tube.digest)
+            case Action.DETACH:
+                assert step.table is not None
+                self._at.run(queries.DETACH, tube=tube.name, table=self._oid(step.table))
+
+    def _attach(self, tube: DeclaredTube, one: Attached) -> None:
+        self._at.run(_SAY, level="error")
+        self._at.run(
+            _ATTACH,
+            tube=tube.name,
+            table=self._oid(one.table),
+            shard=one.shard,
+            shards=one.shards,
+            id_col=one.column,
+            columns=sorted(one.columns),
+            replica=one.replica,
+        )
+        self._at.run(_SAY, level="warning")
+
+    def _do_outbox(self, step: Step, outbox: DeclaredOutbox) -> None:
+        match step.action:
+            case Action.MAKE | Action.WAKE:
+                now = self._at.outboxes().get(outbox.name)
+                partitions = (outbox.partitions or 1) if now is None else now.partitions
+                if outbox.table is None:
+                    self._at.run(
+                        outbox_queries.ENSURE_EXISTS,
+                        outbox=outbox.name,
+                        partitions=partitions,
+                        value_type=outbox.value_type,
+                    )
+                else:
+                    self._at.run(
+                        outbox_queries.ADOPT,
+                        outbox=outbox.name,
+                        table=self._oid(outbox.table),
+                        partitions=partitions,
+                        wake=outbox.wakes,
+                    )
+                if now is None:
+                    self._note(UNFINISHED, made=True)
+            case Action.DECLARE:
+                self._note(outbox.digest)
+
+    def _end(self, step: Step) -> None:
+        if step.action is Action.RELEASE:
+            self._note(None)
+        elif step.kind is Kind.TUBE:
+            self._at.run(_DROP, name=step.name)
+        else:
+            self._at.run(outbox_queries.DROP, outbox=step.name, force=False)
+
+    def _note(self, digest: str | None, *, made: bool = False) -> None:
+        self._at.run(_APPLIED, name=self._plan.name, digest=digest, made=made)
+
+    def _begin(self, root: TableName) -> int:
+        """Ask workers for a backfill of a root table; one that is under way began before this."""
+        row = self._at.connection.execute(
+            backfills.CREATE,
+            {
+                "tube": self._plan.name,
+                "table": self._oid(root),
+                "order_col": None,
+                "supersede": True,
+                "by_worker": True,
+            },
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _oid(self, table: TableName) -> int:
+        return oid_of(self._at.connection, table)
+
+
+def _quoted(table: TableName) -> str:
+    """As SQL writes it."""
+    parts = (part.replace('"', '""') for part in (table.schema, table.table))
+    return ".".join(f'"{part}"' for part in parts)

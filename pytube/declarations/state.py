@@ -1,0 +1,129 @@
+"""Tubes and outboxes as they are in the database, and what of them was made because a file declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+
+from pytube.documents.model import TableName
+from pytube.model import KeyType
+from pytube.tubes.queries import within
+
+_TUBES: Final = """
+    SELECT l.tube, l.partitions, l.predicate, l.key_type::text, l.companion_of, a.declared, a.applied, a.made,
+        n.nspname, c.relname, l.id_col::text, l.shard, l.shards, coalesce(l.columns, '{{}}')::text[],
+        l.replica, l.root, a.attached
+    FROM {s}.tube_list() WITH ORDINALITY AS l
+    JOIN {s}.tube_applied() AS a ON a.tube = l.tube AND a.tbl IS NOT DISTINCT FROM l.tbl
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY l.ordinality
+"""
+_OUTBOXES: Final = """
+    SELECT o.outbox, o.partitions, o.value_type::text, o.adopted, o.wakes, a.applied, a.made,
+        n.nspname, c.relname
+    FROM {s}.outbox_list() AS o
+    JOIN {s}.tube_applied() AS a ON a.tube = o.outbox
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = o.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY o.outbox
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A table, and how a tube follows it."""
+
+    table: TableName
+    column: str
+    shard: int
+    shards: int
+    columns: frozenset[str]
+    """An UPDATE that changes none of these makes no touch; none: each one does."""
+    replica: bool
+    root: bool
+    """Whether its ids are those of the documents."""
+    made: bool = False
+    """Whether it was attached because a file declares it."""
+
+    @property
+    def end(self) -> int:
+        """The first shard behind its own."""
+        return self.shard + self.shards
+
+    def same_shards(self, other: Attached) -> bool:
+        """Whether one is related to the other."""
+        return (self.shard, self.shards) == (other.shard, other.shards)
+
+    def overlaps(self, other: Attached) -> bool:
+        """Whether the two have a shard in common."""
+        return self.shard < other.end and other.shard < self.end
+
+
+@dataclass(slots=True)
+class Tube:
+    """A tube that is there."""
+
+    name: str
+    partitions: int
+    predicate: str | None
+    key_type: KeyType
+    companion_of: str | None
+    document: str | None
+    """The digest of the document that it is."""
+    applied: str | None
+    """That of the section that was applied last; None: it is made by hand, or a document's."""
+    made: bool
+    """Whether it was made because of that."""
+    tables: list[Attached] = field(default_factory=list)
+    """By shard and order of attachment."""
+
+    def root_of(self, one: Attached) -> Attached | None:
+        """The table whose ids are the documents' in the shards of this one."""
+        return next((other for other in self.tables if other.root and other.same_shards(one)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """An outbox that is there."""
+
+    name: str
+    partitions: int
+    value_type: str
+    adopted: bool
+    wakes: bool
+    applied: str | None
+    made: bool
+    table: TableName | None
+    """None: an adopted one that was dropped."""
+
+
+def read_tubes(connection: psycopg.Connection, schema: str) -> Mapping[str, Tube]:
+    """All tubes, by name."""
+    found: dict[str, Tube] = {}
+    for name, partitions, predicate, keys, *rest in connection.execute(within(_TUBES, schema)):
+        companion_of, document, applied, made, schema_name, table, *how = rest
+        tube = found.setdefault(
+            name, Tube(name, partitions, predicate, KeyType(keys), companion_of, document, applied, made)
+        )
+        if table is not None:
+            column, shard, shards, columns, replica, root, attached = how
+            place = TableName(schema_name, table)
+            tube.tables.append(
+                Attached(place, column, shard, shards, frozenset(columns), replica, root, attached)
+            )
+    return found
+
+
+def read_outboxes(connection: psycopg.Connection, schema: str) -> Mapping[str, Outbox]:
+    """All outboxes, by name."""
+    found: dict[str, Outbox] = {}
+    for name, partitions, values, adopted, wakes, applied, made, schema_name, table in connection.execute(
+        within(_OUTBOXES, schema)
+    ):
+        place = None if table is None else TableName(schema_name, table)
+        found[name] = Outbox(name, partitions, values, adopted, wakes, applied, made, place)
+    return found
