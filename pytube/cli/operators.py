@@ -75,8 +75,9 @@ def pause(
 ) -> None:
     """Stop delivering a tube, or one partition: leaders keep leading, and mark and send nothing.
 
-    The pause stands in the database: workers that are restarted or take over keep to it. Writers go on, and
-    the tube fills. Exit code 1 when the wait ends before all leaders have come to rest.
+    The companions of a declared document's tube are paused with it. The pause stands in the database: workers
+    that are restarted or take over keep to it. Writers go on, and the tube fills. Exit code 1 when the wait
+    ends before all leaders have come to rest.
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
@@ -84,7 +85,7 @@ def pause(
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
-        click.echo(f"partition {one.partition}: its leader {one.leader} {why}", err=True)
+        click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
     if left and wait:
         click.get_current_context().exit(1)
 
@@ -94,14 +95,10 @@ def pause(
 @partition_option
 @database_options()
 def resume(database: Database, name: str, partition: int | None) -> None:
-    """End the pauses of a tube, also when a worker has stopped it; or those of one partition."""
+    """End the pauses of a tube and its companions, also when a worker has stopped it; or of one partition."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
-        left = [
-            one
-            for one in admin.pauses(connection, name, database.schema)
-            if partition in (None, one.partition)
-        ]
+        left = admin.pauses_of(connection, name, database.schema, partition=partition)
     click.echo(
         f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
     )

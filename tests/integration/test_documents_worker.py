@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from pytube.verify.explanation import Relation
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import order_documents
+from tests.helpers.cli import run
 from tests.helpers.database import preparing
 from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
 from tests.helpers.waiting import wait_until_async
@@ -404,6 +406,28 @@ async def test_a_pool_prefers_sessions_that_need_not_be_switched(dsn: str) -> No
                 assert session is plain
     finally:
         await pool.close()
+
+
+# --- pause -----------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_for_companions_too(shop: Shop) -> None:
+    names = [row[0] for row in shop.conn.execute("SELECT tube FROM tube_registry ORDER BY tube")]
+    assert len(names) > 2
+    sent.clear()
+    result = await asyncio.to_thread(run, "pause", "--tube", "orders", dsn=shop.dsn)
+    assert result.stdout == "tube orders is paused\n"
+    halted = shop.conn.execute("SELECT DISTINCT tube FROM tube_pause_list() WHERE halted_since IS NOT NULL")
+    assert sorted(name for (name,) in halted) == names, "the command has waited for all of them"
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 1")
+    status = await asyncio.to_thread(run, "status", dsn=shop.dsn)
+    for name in names:
+        assert any(name in line.split() and "paused" in line.split() for line in status.stdout.splitlines())
+    waiting = shop.conn.execute("SELECT leader_id FROM orders_relations").fetchall()
+    assert (waiting, sent) == ([(None,)], [])
+    await asyncio.to_thread(run, "resume", "--tube", "orders", dsn=shop.dsn)
+    await shop.settle()
+    assert sent
 
 
 # --- explain ---------------------------------------------------------------------------------------
