@@ -62,7 +62,7 @@ class Reloader:
         self._watched = watched
         self._asked = asyncio.Event()
         self._log = Logger("pytube.worker")
-        self._told: dict[object, str] = {**(refused or {})}
+        self._told: dict[object, str] = dict((refused or {}).items())
         """Why the file was refused, by None, and why a document was, by its name."""
 
     def ask(self) -> None:

@@ -178,9 +178,8 @@ class Delivery:
         """Have the copies of another time, and lines that know of nothing."""
         for tube, documents in held.items():
             self.stores[tube].held = dict(documents)
-        self.abandon(self.tubes)
         for line in self.lines:
-            line.late = []
+            line.held, line.control, line.under_way, line.late = InFlight(), [], [], []
 
     def _add(self, name: str, tube: TubeConfig) -> None:
         """The lines of a tube."""

@@ -46,11 +46,14 @@ NOT_BY_STEPS = {"purge of newer touches"}
 _SAVE = "CREATE SCHEMA saved; " + "; ".join(
     f"CREATE TABLE saved.{table} AS TABLE shop.{table}" for table in TABLES
 )
-_RESTORE = (
-    "SET session_replication_role = replica; TRUNCATE {tables}, {tubes} RESTART IDENTITY;"
-    + "; ".join(f"INSERT INTO shop.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table}" for table in TABLES)
-    + "; ALTER TABLE shop.product_categories ALTER COLUMN id RESTART WITH 1000;"
-    " RESET session_replication_role"
+_RESTORE = "; ".join(
+    [
+        "SET session_replication_role = replica",
+        *(f"DELETE FROM shop.{table}" for table in TABLES),  # of few rows: quicker than TRUNCATE
+        *(f"INSERT INTO shop.{table} OVERRIDING SYSTEM VALUE TABLE saved.{table}" for table in TABLES),
+        "ALTER TABLE shop.product_categories ALTER COLUMN id RESTART WITH 1000",
+        "RESET session_replication_role",
+    ]
 )
 
 
@@ -141,11 +144,8 @@ class Sessions(RuleBasedStateMachine):
         for connection in self.connections:
             connection.execute("ROLLBACK")
         self.writers = [Writer(number, one) for number, one in enumerate(self.connections)]
-        tables, tubes = (
-            (f"shop.{table}" for table in TABLES),
-            (f"tube.{tube}" for tube in self.delivery.tubes),
-        )
-        self.session.execute(_RESTORE.format(tables=", ".join(tables), tubes=", ".join(tubes)).encode())
+        emptied = "; ".join(f"DELETE FROM tube.{tube}" for tube in self.delivery.tubes)
+        self.session.execute(f"{_RESTORE}; {emptied}".encode())
         self.delivery.restore(self.copies)
         self.names = 0
 
