@@ -58,7 +58,10 @@ class ConfigRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class DocumentRefused(Event):
-    """A declared document can't be made, or is not the one that was applied: all but its tube is served."""
+    """A declared document can't be made, or is not the one that was applied: all but its tube is served.
+
+    Of a worker that runs: a tube that was served before goes on by its old section.
+    """
 
     tube: str
     reason: str

@@ -2579,11 +2579,14 @@ BEGIN
     PERFORM tube_private_forget_rest(tube);
     PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
         'reason', tube_private_masked(tube_pause.reason))));
+    IF in_partition IS NULL THEN
+        PERFORM tube_pause(r.tube, NULL, lasts, tube_pause.reason) FROM tube_registry AS r WHERE r.companion_of = tube_pause.tube;
+    END IF;
     RETURN number;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) IS 'Pauses the delivery of a tube, or of one of its partitions.';
+COMMENT ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) IS 'Pauses the delivery of a tube with its companions, or of one of its partitions.';
 
 CREATE FUNCTION tube.tube_pause_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partition integer, kind text, reason text, until timestamp with time zone, halted_since timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -8633,11 +8636,15 @@ BEGIN
         PERFORM tube_audit_add('resume', tube,
             jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'pauses', ended)));
     END IF;
+    IF in_partition IS NULL THEN
+        ended := ended + coalesce(
+            (SELECT sum(tube_resume(r.tube)) FROM tube_registry AS r WHERE r.companion_of = tube_resume.tube), 0);
+    END IF;
     RETURN ended;
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends the pauses of a tube, or of one of its partitions.';
+COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends the pauses of a tube and its companions, or of one of its partitions.';
 
 CREATE FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) RETURNS void
     LANGUAGE sql SECURITY DEFINER

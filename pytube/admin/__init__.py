@@ -15,7 +15,7 @@ from pytube.admin.park import (
     retry_parked,
     see_parked,
 )
-from pytube.admin.pausing import Pause, Stepped, pause, pauses, resume, step, wait_until_halted
+from pytube.admin.pausing import Pause, Stepped, pause, pauses, pauses_of, resume, step, wait_until_halted
 from pytube.admin.pods import (
     Pods,
     PodsCount,
@@ -51,6 +51,7 @@ __all__ = [
     "parked_document",
     "pause",
     "pauses",
+    "pauses_of",
     "reset_attempts",
     "resume",
     "retry_parked",

@@ -18,6 +18,10 @@ _LIST = """
     SELECT p.*, l.client_id AS leader, l.lost FROM {s}.tube_pause_list(%(tube)s) AS p
     LEFT JOIN {s}.tube_leaders(%(tube)s) AS l ON l.tube = p.tube AND l.partition = p.partition
 """
+_COMPANIONS = """
+    SELECT coalesce(array_agg(DISTINCT d.tube ORDER BY d.tube), '{{}}')
+    FROM {s}.tube_documents() AS d WHERE d.companion_of = %(tube)s
+"""
 _POLL_INTERVAL = 0.05
 
 
@@ -53,13 +57,13 @@ def pause(
     lasts: timedelta | None = None,
     reason: str | None = None,
 ) -> None:
-    """Pause a tube, or one of its partitions; its leaders come to rest within about a second.
+    """Pause a tube with its companions, or one of its partitions; leaders come to rest within about a second.
 
     Args:
         connection: autocommit.
         tube: its name.
         schema: of our SQL.
-        partition: None: all.
+        partition: None: all, and those of its companions.
         lasts: None: until it is resumed.
         reason: for people; `pytube status` shows it.
     """
@@ -69,7 +73,7 @@ def pause(
 def resume(
     connection: psycopg.Connection, tube: str, schema: str = "tube", *, partition: int | None = None
 ) -> int:
-    """End the pauses of a tube, and stops of workers; or those that were made for one partition.
+    """End the pauses of a tube and its companions, and stops of workers; or those made for one partition.
 
     Returns:
         How many were ended.
@@ -80,6 +84,16 @@ def resume(
 def pauses(connection: psycopg.Connection, tube: str | None = None, schema: str = "tube") -> list[Pause]:
     """The partitions that are paused."""
     return rows_of(Pause, connection, schema, _LIST, tube=tube)
+
+
+def pauses_of(
+    connection: psycopg.Connection, tube: str, schema: str = "tube", *, partition: int | None = None
+) -> list[Pause]:
+    """What of a tube and its companions is paused, or of one of its partitions."""
+    if partition is not None:
+        return [one for one in pauses(connection, tube, schema) if one.partition == partition]
+    companions = value_of(connection, schema, _COMPANIONS, tube=tube)
+    return [one for name in (tube, *companions) for one in pauses(connection, name, schema)]
 
 
 def wait_until_halted(
@@ -97,11 +111,7 @@ def wait_until_halted(
     """
     deadline = time.monotonic() + timeout
     while True:
-        left = [
-            one
-            for one in pauses(connection, tube, schema)
-            if not one.is_at_rest and partition in (None, one.partition)
-        ]
+        left = [one for one in pauses_of(connection, tube, schema, partition=partition) if not one.is_at_rest]
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(_POLL_INTERVAL)

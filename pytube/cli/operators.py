@@ -81,8 +81,8 @@ def pause(
 ) -> None:
     """Pause delivery of a tube or one partition.
 
-    The pause is stored in the database, so workers that restart or take over respect it. Writers continue,
-    and the backlog grows. Exits with 1 if something is still in flight after --drain seconds.
+    The companions of a declared document pause with its tube. The pause is stored in the database, so workers
+    that restart or take over respect it. Writers continue, and the backlog grows. Exits with 1 if something is still in flight after --drain seconds.
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
@@ -90,7 +90,7 @@ def pause(
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
-        click.echo(f"partition {one.partition}: its leader {one.leader} {why}", err=True)
+        click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
     if left and wait:
         click.get_current_context().exit(1)
 
@@ -103,11 +103,7 @@ def resume(database: Database, name: str, partition: int | None) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
-        left = [
-            one
-            for one in admin.pauses(connection, name, database.schema)
-            if partition in (None, one.partition)
-        ]
+        left = admin.pauses_of(connection, name, database.schema, partition=partition)
     click.echo(
         f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
     )

@@ -118,8 +118,8 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     "--key",
     "key_cols",
     metavar="COLUMN,…",
-    help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a related table, the "
-    "columns with the root table's key, in its order.",
+    help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a "
+    "related table, the columns with the root table's key, in its order.",
 )
 @click.option(
     "--shard-by",

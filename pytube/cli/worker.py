@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pytube.cli.context import Asked, databases_of, resolved
+from pytube.cli.context import Asked, databases_of
 from pytube.cli.program import Settings
 from pytube.config import Config
+from pytube.errors import PytubeError
 from pytube.events import DocumentRefused
 from pytube.logs import Logger, log_event
 
@@ -61,7 +63,8 @@ def worker(
     config = load()
     Asked.note(databases_of(settings))
     wanted = tubes if tubes or outboxes else None
-    config, served_tubes = _with_documents(config, tubes, outboxes)
+    config, refused = _resolved(config, wanted)
+    _tell(config, refused, tubes, outboxes)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
@@ -70,32 +73,33 @@ def worker(
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     # With neither option: all that is configured.
-    chosen = (served_tubes, outboxes) if tubes or outboxes else (None, None)
-    served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up)
-    served.run_until_signal(lambda: resolved(load(), wanted), watched=settings.path if watch else None)
+    chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
+    served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up, refused=refused)
+    served.run_until_signal(lambda: _resolved(load(), wanted), watched=settings.path if watch else None)
 
 
-def _with_documents(
-    config: Config, tubes: tuple[str, ...], outboxes: tuple[str, ...]
-) -> tuple[Config, tuple[str, ...]]:
-    """The configuration with its declared documents compiled, and the tubes that were asked for.
-
-    Without the documents that can't be: each stops alone, unless nothing else is left to serve.
-    """
+def _resolved(config: Config, wanted: Collection[str] | None) -> tuple[Config, Mapping[str, PytubeError]]:
+    """The configuration with its declared documents compiled, and why some of them are not in it."""
     if not config.documents:
-        return config, tubes
+        return config, {}
     # Imported late: who declares no document needs no compiler.
     from pytube.documents.resolve import resolve_each
 
-    are_chosen = bool(tubes or outboxes)
-    config, refused = resolve_each(config, tubes if are_chosen else None)
-    tubes = tuple(name for name in tubes if name not in refused)
-    is_any_left = bool(tubes or outboxes) if are_chosen else bool(config.tubes or config.outboxes)
+    return resolve_each(config, wanted)
+
+
+def _tell(
+    config: Config, refused: Mapping[str, PytubeError], tubes: Sequence[str], outboxes: Sequence[str]
+) -> None:
+    """Log the documents that are refused: each stops alone, unless nothing else is left to serve."""
+    if tubes or outboxes:
+        is_any_left = bool(outboxes) or any(name not in refused for name in tubes)
+    else:
+        is_any_left = bool(config.tubes or config.outboxes)
     for name, reason in refused.items():
         if not is_any_left:
             raise reason
         log_event(Logger("pytube.worker"), DocumentRefused(name, str(reason)))
-    return config, tubes
 
 
 @click.command()

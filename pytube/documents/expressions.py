@@ -75,6 +75,13 @@ _READ_AS_TIME = """
 """
 """The first type of times among some; arrays and ranges of times are such, too."""
 
+_FROM_TEXT = {
+    "date": "to_date(text, 'YYYY-MM-DD')",
+    "timestamp with time zone": "to_timestamp(text, 'YYYY-MM-DD HH24:MI:SS')",
+    "timestamp without time zone": "to_timestamp(text, 'YYYY-MM-DD HH24:MI:SS')::timestamp",
+    "time without time zone": "to_timestamp(text, 'HH24:MI:SS')::time",
+}
+"""What to write in place of a cast: with a format, 'now' is refused."""
 _FUNCTIONS = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _READ_FROM_TEXT = re.compile(r":resulttype (\d+) :resultcollid")
 """Of a value that is made of the text of another one; no other kind of expression has these two together."""
@@ -286,10 +293,11 @@ class Expressions:
             )
         types = [int(number) for number in _READ_FROM_TEXT.findall(tree)]
         for (name,) in self._rows(_READ_AS_TIME, {"types": types}):
-            yield (
-                f"a text as {name}, and texts as 'now' mean another time whenever they are read; write "
-                "to_timestamp(text, format), or to_date"
+            remedy = _FROM_TEXT.get(name)
+            write = (
+                "have a column hold it" if remedy is None else f"write {remedy}, by the format of your texts"
             )
+            yield f"a text as {name}, and texts as 'now' mean another time whenever they are read; {write}"
 
     def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(query, parameters, prepare=False).fetchall()

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import psycopg
 from psycopg import errors
 
 from pytube.config import Config
+from pytube.config.documents import PartSection
 from pytube.config.section import key_path
 from pytube.db.errors import describe
 from pytube.documents.apply import Documents
 from pytube.documents.catalogue import Catalogue
+from pytube.documents.companions import TubeState
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
-from pytube.documents.plan import Plan, gone
+from pytube.documents.plan import Plan, State, gone
 from pytube.errors import ConfigError, UsageError
 from pytube.sinks.registry import KeyTemplate
 
+_GUARDED = """
+    SELECT n.nspname || '.' || c.relname, current_user
+    FROM unnest(%s::text[], %s::text[]) AS t (nspname, relname)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.nspname
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.relname
+    WHERE c.relrowsecurity AND NOT pg_catalog.row_security_active(c.oid)
+    ORDER BY 1
+"""
 _COMPANION = re.compile(r"(?P<document>.+)_relations(_[0-9]+)?")
 
 
@@ -127,10 +137,47 @@ def _one(config: Config, connection: psycopg.Connection, documents: Documents, n
     if name not in config.documents:
         return documents.plan(None, name, stays=name in config.tubes)
     try:
-        return documents.plan(compiled(config, name, connection), name)
+        found = documents.plan(compiled(config, name, connection), name)
+        notes = (*_appeared(found, config.documents[name], documents.tubes()), *_guarded(found, connection))
+        return replace(found, notes=(*found.notes, *notes))
     except (ConfigError, UsageError) as error:
         return Refused(name, str(error))
     except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
         if isinstance(error, errors.InsufficientPrivilege):
             raise
         return Refused(name, f"document.{name}: Postgres refused: {describe(error)}; correct it")
+
+
+def _appeared(plan: Plan, section: PartSection, tubes: Mapping[str, TubeState]) -> Iterator[str]:
+    """What "*" takes in that the document which was applied last does not have."""
+    if plan.state is not State.CHANGED:
+        return
+    stars = set(_stars(key_path(("document", plan.name)), section))
+    for tube, link in plan.followed:
+        there = tubes[tube].tables if tube in tubes else []
+        was = next((one.columns for one in there if one.table == link.table), None)
+        places = [one for one in link.sections if one in stars]
+        if places and was is not None and (new := sorted(set(link.columns) - set(was))):
+            yield (
+                f'"*" of {" and ".join(places)} also means {", ".join(new)} of {link.table}, which the '
+                "document that was applied does not have"
+            )
+
+
+def _stars(path: str, section: PartSection) -> Iterator[str]:
+    """The sections that have all columns of their tables."""
+    if "*" in section.fields:
+        yield path
+    for name, child in section.children.items():
+        yield from _stars(f"{path}.{key_path((name,))}", child)
+
+
+def _guarded(plan: Plan, connection: psycopg.Connection) -> Iterator[str]:
+    """Tables whose row security lets this role see all rows, and perhaps not the role of a worker."""
+    names = sorted({(link.table.schema, link.table.table) for _, link in plan.followed})
+    schemas, tables = (list(column) for column in zip(*names, strict=True))
+    for table, role in connection.execute(_GUARDED, (schemas, tables)).fetchall():
+        yield (
+            f"row security of {table} hides no rows from {role}, but may do so from the role of a worker, "
+            "which refuses the document then; give that role BYPASSRLS"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString, TypeVar
@@ -11,6 +12,7 @@ from uuid import UUID
 from pytube.comparison import Difference, decode, equal
 from pytube.config import Config
 from pytube.db.session import SessionPool
+from pytube.documents.declared import RELATIONS
 from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of
@@ -24,6 +26,7 @@ from pytube.verify.explanation import (
     Leader,
     Parked,
     Pause,
+    Relation,
     Relations,
     Side,
     WaitingPod,
@@ -62,6 +65,23 @@ _RELATIONS = """
     SELECT companion, pods, links, extract(epoch FROM clock_timestamp() - since)::float8, parked
     FROM tube_relations_waiting(%(tube)s, %(most)s)
 """
+_LINKS = """
+    SELECT l.shard, pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col), array_agg(DISTINCT k.link)
+    FROM tube_pods_list(%(companion)s, in_limit => %(most)s, in_keys => %(most)s) AS l
+    CROSS JOIN LATERAL unnest(l.keys) AS k (link)
+    JOIN tube_attachment AS a ON a.tube = %(companion)s AND a.shard = l.shard
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    GROUP BY 1, 2 ORDER BY 2
+"""
+_LEADING = """
+    SELECT count(*) FROM unnest(%(keys)s::{links}[]) AS waiting_link (value)
+    WHERE (SELECT EXISTS (SELECT FROM ({path}
+        ) AS p (key) WHERE p.key = %(id)s::{keys}))
+    AND EXISTS (SELECT FROM ({path_of_one}
+        ) AS p (key) WHERE p.key = %(id)s::{keys})
+"""
+"""All at once first: mostly none leads to the key."""
 _LAST_EPOCH = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 
 
@@ -91,6 +111,8 @@ async def explain(
         _, (body, stored) = await asyncio.gather(
             _look_at_queue(source.pool, found), _look_at_both(source, found, opening)
         )
+        for relations in found.relations:
+            await _look_at_relations(source.pool, config, relations, found.id)
         await _compare(source.pool, found, body, stored)
     return found
 
@@ -141,6 +163,33 @@ async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:
     found.pause = await _one(pool, Pause, _PAUSE, partition)
     found.failure = await _one(pool, Failure, _FAILURE, where)
     found.parked = await _one(pool, Parked, _PARKED, where)
+
+
+async def _look_at_relations(pool: SessionPool, config: Config, found: Relations, id_: Id) -> None:
+    """Which of the links that wait in a companion lead to the key, by the paths of the configuration."""
+    companion = config.tubes.get(found.companion)
+    if not found.pods or companion is None or companion.sink.type != RELATIONS:
+        return
+    options = companion.sink.options
+    where = {"companion": found.companion, "most": MOST_RELATIONS}
+    each = []
+    try:
+        for shard, name, links in await pool.rows(_LINKS, where):
+            path = options["paths"].get(str(shard))
+            if path is not None:  # else its table is followed no more
+                statement = _leading(path, options["key_type"], options["document_key_type"])
+                leading = await pool.value(statement, {"keys": links, "id": str(id_)})
+                each.append(Relation(name, len(links), int(leading)))
+    except PytubeError as error:
+        found.unknown = str(error)
+        return
+    found.each = each
+
+
+def _leading(path: str, links: str, keys: str) -> Any:
+    """The statement that counts the links which lead to a key."""
+    one = re.sub(r"(?<!%)%\(keys\)s", f"ARRAY[waiting_link.value]::{links}[]", path)
+    return _LEADING.format(path=path, path_of_one=one, links=links, keys=keys)
 
 
 async def _one(

@@ -30,6 +30,18 @@ class WaitingPod:
 
 
 @dataclass(frozen=True, slots=True)
+class Relation:
+    """What waits of one relation in a companion."""
+
+    name: str
+    """As `schema.table.column`."""
+    links: int
+    """Its values that wait."""
+    leading: int
+    """Those of them that lead to the key, as rows are now."""
+
+
+@dataclass(slots=True)
 class Relations:
     """What is in a companion of the tube: it may lead to the key."""
 
@@ -42,6 +54,10 @@ class Relations:
     """Seconds since the insert of the oldest; None: none waits."""
     parked: int
     """Values that are parked there; 1000 at most."""
+    each: list[Relation] | None = None
+    """By relation what was counted; None: it is not known what leads to the key."""
+    unknown: str | None = None
+    """Why it is not, if it was tried to find that out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +212,7 @@ class Explanation:
                 least = "at least " if one.pods == MOST_RELATIONS else ""
                 said.append(
                     f"In {one.companion}, {least}{say_count(one.links, 'changed link')} of relations "
-                    f"{is_or_are(one.links)} waiting{_long(one.waits)}: which documents they are in is found "
-                    "out when it is their turn."
+                    f"{is_or_are(one.links)} waiting{_long(one.waits)}: {_of_leading(one)}"
                 )
             if one.parked:
                 said.append(
@@ -322,6 +337,17 @@ class Explanation:
 
 def _long(seconds: float | None) -> str:
     return "" if seconds is None else f", for {for_people(seconds)}"
+
+
+def _of_leading(relations: Relations) -> str:
+    """Which of the links lead to the key."""
+    if relations.each is None:
+        why = "" if relations.unknown is None else f" Now that can't be told: {relations.unknown}"
+        return f"which documents they are in is found out when it is their turn.{why}"
+    leading = [f"{one.leading} of {one.links} of {one.name}" for one in relations.each if one.leading]
+    if not leading:
+        return "as rows are now, none of them leads to this key."
+    return f"as rows are now, {', '.join(leading)} {'lead' if len(leading) > 1 else 'leads'} to this key."
 
 
 def _until(writer: Writer) -> str:

@@ -28,9 +28,13 @@ class Choice:
         self._names = None if tubes is None and outboxes is None else (tubes or (), outboxes or ())
         self._given = dict(given)
 
-    def names(self, config: Config) -> tuple[Sequence[str], Sequence[str]]:
-        """The tubes, with their companions, and the outboxes; raises `ConfigError` where there are none."""
+    def names(self, config: Config, refused: Collection[str] = ()) -> tuple[Sequence[str], Sequence[str]]:
+        """The tubes, with their companions, and the outboxes; raises `ConfigError` where there are none.
+
+        `refused`: documents that can't be made; those that are not in the configuration are left out.
+        """
         tubes, outboxes = (config.tubes, config.outboxes) if self._names is None else self._names
+        tubes = [name for name in tubes if name in config.tubes or name not in refused]
         for name in tubes:
             config.tube(name)
         for name in outboxes:
@@ -67,6 +71,13 @@ class Choice:
             stays = sink is not None and sink.is_as(settings.sink, settings.backfill_share)
             sinks[name] = sink if sink is not None and stays else self.build_sink(config, name)
         return sinks
+
+
+def keeping(config: Config, old: Config, refused: Collection[str], served: Collection[str]) -> Config:
+    """The configuration with those tubes of another one that are served, and whose documents were refused."""
+    kept = with_companions(old, [name for name in refused if name in served])
+    tubes = {**config.tubes, **{name: old.tubes[name] for name in kept}}
+    return config.model_copy(update={"tubes": tubes}) if kept else config
 
 
 # --- what differs --------------------------------------------------------------------------------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pytube.config import Config
 from pytube.errors import PytubeError
-from pytube.events import ConfigRefused, Event
+from pytube.events import ConfigRefused, DocumentRefused, Event
 from pytube.logs import Logger, is_news
 from pytube.threads import in_thread
 from pytube.worker.changes import Changes
@@ -22,12 +22,15 @@ _LOOK_INTERVAL = 1.0
 _LONGEST_PAUSE = 5.0
 """Seconds after which a file is tried again that was refused: `pytube apply` may have run, say."""
 
+Load: TypeAlias = Callable[[], tuple[Config, Mapping[str, PytubeError]]]
+"""Reads the file, and compiles its documents: the configuration, and by name why a document is not in it."""
+
 
 class Served(Protocol):
     """The worker."""
 
-    async def take_up(self, config: Config) -> Changes:
-        """Serve by another configuration."""
+    async def take_up(self, config: Config, refused: Collection[str]) -> Changes:
+        """Serve by another configuration; `refused`: documents that are not in it, as they can't be made."""
 
     def documents_stand(self) -> bool:
         """Whether a declared document can't be read."""
@@ -39,17 +42,19 @@ class Reloader:
     def __init__(
         self,
         worker: Served,
-        load: Callable[[], Config],
+        load: Load,
         emit: Callable[[Event], None],
         watched: Path | None = None,
+        refused: Mapping[str, str] | None = None,
     ) -> None:
         """Begins nothing.
 
         Args:
             worker: takes the file up.
-            load: reads the file, and compiles its documents; called in a thread.
-            emit: receives an event when the file is refused.
+            load: called in a thread.
+            emit: receives an event when the file is refused, or a document of it.
             watched: the file, if it is taken up whenever it has changed; else that is done by `ask` alone.
+            refused: documents that were refused at the start, and why.
         """
         self._worker = worker
         self._load = load
@@ -57,7 +62,8 @@ class Reloader:
         self._watched = watched
         self._asked = asyncio.Event()
         self._log = Logger("pytube.worker")
-        self._told: dict[object, str] = {}
+        self._told: dict[object, str] = dict((refused or {}).items())
+        """Why the file was refused, by None, and why a document was, by its name."""
 
     def ask(self) -> None:
         """Take the file up now, whether or not it has changed."""
@@ -65,23 +71,22 @@ class Reloader:
 
     async def run(self) -> None:
         """Follow the file until cancelled."""
-        seen, taken, is_refused, tries = "", "", False, 0
+        seen, taken, tries = "", "", 0
         due = float("-inf")
         clock = asyncio.get_running_loop().time
         while True:
             if await self._wait():
                 self._told.clear()  # who asks wants an answer, though it be the same as before
-                if await self._try() == Changes((), (), ()):
+                if not await self._try() and not self._told:
                     self._log.info("config_unchanged")
-                is_refused = bool(self._told)
                 continue
             before, seen = seen, await in_thread(self._fingerprint)
             is_new = bool(seen) and seen == before and seen != taken
-            is_due = clock() >= due and (is_refused or self._worker.documents_stand())
+            is_due = clock() >= due and (bool(self._told) or self._worker.documents_stand())
             if is_new or is_due:
                 tries = 0 if is_new else tries + 1
                 taken = seen
-                is_refused = await self._try() is None
+                await self._try()
                 pause = min(_LONGEST_PAUSE, 2.0**tries)
                 due = clock() + pause * random.uniform(0.75, 1.25)  # noqa: S311 # spreads load only
 
@@ -102,14 +107,19 @@ class Reloader:
         except OSError:
             return ""
 
-    async def _try(self) -> Changes | None:
-        """Take the file up; what has changed, or None if it was refused, which is told once."""
+    async def _try(self) -> bool:
+        """Take the file up; whether anything has changed. What is refused is told once."""
         try:
-            changes = await self._worker.take_up(await in_thread(self._load))
+            config, refused = await in_thread(self._load)
+            changes = await self._worker.take_up(config, refused)
         except Exception as error:  # noqa: BLE001 # whatever is wrong with the file, the worker goes on
             reason = str(error) if isinstance(error, PytubeError) else f"{type(error).__name__}: {error}"
             if is_news(self._told, None, reason):
                 self._emit(ConfigRefused(reason))
-            return None
-        self._told.clear()
-        return changes
+            return False
+        for name in self._told.keys() - refused.keys():
+            del self._told[name]
+        for name, why in refused.items():
+            if is_news(self._told, name, str(why)):
+                self._emit(DocumentRefused(name, str(why)))
+        return bool(changes)

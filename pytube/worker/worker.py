@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -17,13 +17,13 @@ from pytube.logs import Logger, UserFaults, is_news, log_event
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks import Sink
 from pytube.sources.terms import SharedShard, shared_shards
-from pytube.worker.changes import Changes, Choice, Replacement, refuse_process_keys
+from pytube.worker.changes import Changes, Choice, Replacement, keeping, refuse_process_keys
 from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
-from pytube.worker.reload import Reloader
+from pytube.worker.reload import Load, Reloader
 from pytube.worker.services import Services, run_until_signal
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.tracing import build_tracing
@@ -48,6 +48,7 @@ class Worker:
         outboxes: Sequence[str] | None = None,
         takes_up: bool = False,
         sinks: Mapping[str, Sink] | None = None,
+        refused: Mapping[str, PytubeError] | None = None,
     ) -> None:
         """Args:
             config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents
@@ -60,13 +61,17 @@ class Worker:
                 is dropped.
             sinks: instances of sinks by the `type` that the configuration gives: `{"mem": my_sink}` is the
                 sink of the tube with `type = "mem"`. The worker opens and closes each, as its own.
+            refused: documents that are not in `config`, and why, as `pytube.documents.resolve.resolve_each`
+                gives them: they are served once a configuration is taken up that has them.
 
         Raises:
             ConfigError: a tube or an outbox is not configured, or none is; a sink or librdkafka refuses
                 options; a package is missing; an instance would be the sink of two tubes.
         """
         self._choice = Choice(tubes, outboxes, sinks or {})
-        tubes, outboxes = self._choice.names(config)
+        self._refused = {name: str(why) for name, why in (refused or {}).items()}
+        """At the start."""
+        tubes, outboxes = self._choice.names(config, self._refused)
         self._config = config
         self._on_event = on_event
         self._takes_up = takes_up
@@ -125,14 +130,12 @@ class Worker:
 
     # --- life -----------------------------------------------------------------------------
 
-    def run_until_signal(
-        self, load: Callable[[], Config] | None = None, *, watched: Path | None = None
-    ) -> None:
+    def run_until_signal(self, load: Load | None = None, *, watched: Path | None = None) -> None:
         """Start; at SIGINT or SIGTERM stop in order, and return. A second signal ends the process at once.
 
         Args:
-            load: gives the configuration as it is now, with its documents resolved, for `take_up`; called in
-                a thread at each SIGHUP. None: SIGHUP ends the process.
+            load: gives the configuration as it is now, as `resolve_each` does, for `take_up`; called in a
+                thread at each SIGHUP. None: SIGHUP ends the process.
             watched: the file behind `load`, if it is also to be taken up whenever it has changed.
 
         Raises:
@@ -142,7 +145,7 @@ class Worker:
         if load is None:
             run_until_signal(self)
             return
-        self._reloader = Reloader(self, load, self._emit, watched)
+        self._reloader = Reloader(self, load, self._emit, watched, self._refused)
         run_until_signal(self, self._reloader.ask)
 
     async def start(self) -> None:
@@ -218,7 +221,7 @@ class Worker:
 
     # --- another configuration ------------------------------------------------------------
 
-    async def take_up(self, config: Config) -> Changes:
+    async def take_up(self, config: Config, refused: Collection[str] = ()) -> Changes:
         """Serve by another configuration from now on: what it does not change goes on untouched.
 
         The terms of tubes and outboxes that have changed end in order, and others begin. It is all checked
@@ -227,6 +230,8 @@ class Worker:
 
         Args:
             config: as for the class.
+            refused: documents that are not in it, as they can't be made. Those that are served go on as they
+                are.
 
         Returns:
             What has changed.
@@ -237,7 +242,8 @@ class Worker:
         """
         async with self._changing:
             self._refuse_unless_running()
-            tubes, outboxes = self._choice.names(config)
+            config = keeping(config, self._config, refused, self._sinks)
+            tubes, outboxes = self._choice.names(config, refused)
             refuse_process_keys(self._config, config)
             served = [*self._sinks, *self._outboxes]
             changes = Changes.of(self._config, config, served, [*tubes, *outboxes])

@@ -1,7 +1,7 @@
 -- Pauses: a paused partition keeps its leader, which marks and sends nothing. They stand in the database, so that a worker
 -- that is restarted, or takes over, finds them; workers learn of them with each renewal (tube_leaders_renew).
 
--- tube_pause: pauses a tube, or one of its partitions.
+-- tube_pause: pauses a tube with its companions, or one of its partitions.
 --
 -- Arguments: tube; in_partition: NULL for all; lasts: for how long, NULL until somebody resumes it; reason: for people, of
 --   which 500 characters are kept, without what looks like a secret.
@@ -34,14 +34,18 @@ BEGIN
     PERFORM tube_private_forget_rest(tube);
     PERFORM tube_audit_add('pause', tube, jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'until', ends,
         'reason', tube_private_masked(tube_pause.reason))));
+    IF in_partition IS NULL THEN
+        PERFORM tube_pause(r.tube, NULL, lasts, tube_pause.reason) FROM tube_registry AS r WHERE r.companion_of = tube_pause.tube;
+    END IF;
     RETURN number;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pause IS 'Pauses the delivery of a tube, or of one of its partitions.';
+COMMENT ON FUNCTION :"schema".tube_pause IS 'Pauses the delivery of a tube with its companions, or of one of its partitions.';
 
 -- tube_resume: ends pauses, no matter who began them: operators, or a worker that stopped the tube.
 --
--- Arguments: tube; in_partition: NULL ends all pauses of the tube; else only those that were made for that partition.
+-- Arguments: tube; in_partition: NULL ends all pauses of the tube and its companions; else only those that were made for that
+--   partition.
 -- Result: how many pauses were ended; those that have run out are not among them.
 -- Errors: TU102 unknown tube; TU103 unknown partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_resume(tube text, in_partition integer = NULL) RETURNS integer
@@ -64,10 +68,14 @@ BEGIN
         PERFORM tube_audit_add('resume', tube,
             jsonb_strip_nulls(jsonb_build_object('partition', in_partition, 'pauses', ended)));
     END IF;
+    IF in_partition IS NULL THEN
+        ended := ended + coalesce(
+            (SELECT sum(tube_resume(r.tube)) FROM tube_registry AS r WHERE r.companion_of = tube_resume.tube), 0);
+    END IF;
     RETURN ended;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_resume IS 'Ends the pauses of a tube, or of one of its partitions.';
+COMMENT ON FUNCTION :"schema".tube_resume IS 'Ends the pauses of a tube and its companions, or of one of its partitions.';
 
 -- tube_private_forget_rest: a new pause begins: what leaders said of their rest was of an earlier one, which they may have
 -- left since. A leader that rests all the time says so again with its next renewal.

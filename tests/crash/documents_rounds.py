@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -64,6 +64,7 @@ type = "{memory}"
 of = "{name}"
 request_timeout = 0.5
 """
+ISOLATION = ("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ")
 _PLACES = {
     Point.AFTER_MARK: 1,
     Point.BEFORE_ENRICH: 1,
@@ -231,11 +232,94 @@ async def _refuse(*_: Any, **__: Any) -> Any:
     raise psycopg.OperationalError("the process is gone")
 
 
-# --- rounds ----------------------------------------------------------------------------------------
+# --- what rounds and the state machine have ----------------------------------------------------------
 
 
 class Differs(AssertionError):
     """A copy is not what its documents should be."""
+
+
+def difference_of(session: Conn, stores: Mapping[str, MemoryStore]) -> str | None:
+    """The first document that is not as it should be, and how; None: all are."""
+    wanted = documents_by_hand(session)
+    have: Documents = {
+        tube: {d.id: from_json(d.body) for d in store.held.values() if d.body is not None}
+        for tube, store in stores.items()
+    }
+    for tube in NAMES:
+        for key in sorted({*wanted[tube], *have[tube]}, key=str):
+            one, other = have[tube].get(key), wanted[tube].get(key)
+            if one != other:
+                return f"document {key} of {tube} is\n    {one}\nand should be\n    {other}"
+    return None
+
+
+def open_writer(dsn: str) -> Conn:
+    """A session that waits for no lock for long."""
+    settings = "-c lock_timeout=30ms -c synchronous_commit=off -c idle_in_transaction_session_timeout=0"
+    return psycopg.connect(dsn, autocommit=True, options=settings)
+
+
+class Writer:
+    """A session, and what it did since the last comparison, or since its transaction began."""
+
+    def __init__(self, number: int, session: Conn) -> None:
+        self.session = session
+        self.history: list[str] = []
+        self.asked_for_all = False
+        """Whether a TRUNCATE may not have seen all rows, which is mended by a backfill."""
+        self._number = number
+        self._isolation = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.session.info.transaction_status != TransactionStatus.IDLE
+
+    @property
+    def holds_table(self) -> bool:
+        """Whether its transaction keeps others from reading a table."""
+        return self.is_open and self.session.execute(_LOCKS).fetchone() == (True,)
+
+    def begin(self, isolation: str) -> None:
+        """Of `ISOLATION`."""
+        self._isolation = isolation
+        self._do(f"BEGIN ISOLATION LEVEL {self._isolation}")
+        if self._isolation == "REPEATABLE READ":
+            self.session.execute("SELECT count(*) FROM shop.orders")  # now it has its snapshot
+
+    def end(self, how: str) -> None:
+        """COMMIT, ROLLBACK, or PREPARE TRANSACTION, if one is open."""
+        if self.is_open:
+            self._do(how)
+        self._isolation = ""
+
+    def write(self, statement: str) -> bool:
+        """Whether it went well; if not, what the transaction did before stays."""
+        is_open = self.is_open
+        try:
+            if is_open:
+                self.session.execute("SAVEPOINT before")
+            self._do(statement)
+        except psycopg.Error as error:
+            self.history[-1] += f"  -- {error.sqlstate}"
+            if is_open:
+                self.session.execute("ROLLBACK TO before")
+            return False
+        self.asked_for_all |= "TRUNCATE" in statement and self._isolation == "REPEATABLE READ"
+        return True
+
+    def forget(self) -> None:
+        """A comparison went well."""
+        self.asked_for_all = False
+        if not self.is_open:
+            self.history.clear()
+
+    def _do(self, statement: str) -> None:
+        self.history.append(f"{self._number}: {statement}")
+        self.session.execute(statement)  # type: ignore[arg-type, unused-ignore] # texts of tests
+
+
+# --- rounds ----------------------------------------------------------------------------------------
 
 
 class Rounds:
@@ -245,9 +329,9 @@ class Rounds:
         """`config`: as `apply_documents` gives it."""
         self._draw = random.Random(seed)
         self._dsn, self._config, self._seed = dsn, config, seed
-        self._statements = Statements(self._draw)
-        self._writers = [_Writer(number, self._connect(), self._draw) for number in range(3)]
-        self._reader = self._connect()
+        self._statements = Statements(self._draw.choice)
+        self._writers = [Writer(number, open_writer(dsn)) for number in range(3)]
+        self._reader = open_writer(dsn)
         self._gate = Gate()
         self._stores = {tube: MemoryStore() for tube in NAMES}
         self._worker: Running | None = None
@@ -296,7 +380,7 @@ class Rounds:
         self.settle()
         if self._draw.random() < 0.3:
             for writer in self._writers:
-                writer.end()
+                self._end(writer)
 
     def settle(self) -> None:
         """Have all delivered that is committed, while transactions stay open; then compare."""
@@ -305,7 +389,7 @@ class Rounds:
             self._start()
         for writer in self._writers:
             if writer.holds_table:  # no path can be read meanwhile
-                writer.end()
+                self._end(writer)
         if any(writer.asked_for_all for writer in self._writers):
             self._finish_backfills()
         delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
@@ -320,14 +404,17 @@ class Rounds:
     def _write_one(self) -> None:
         self._write(self._draw.choice(self._writers))
 
-    def _write(self, writer: _Writer) -> None:
+    def _write(self, writer: Writer) -> None:
         """Change rows, perhaps in a transaction that begins, or is open; perhaps one ends before."""
         if writer.is_open and self._draw.random() < 0.2:
-            writer.end()
+            self._end(writer)
         elif not writer.is_open and self._draw.random() < 0.6:
-            writer.begin()
+            writer.begin(self._draw.choice(ISOLATION))
         self.done["statements"] += 1
         self.done["failed"] += not writer.write(self._statements.next())
+
+    def _end(self, writer: Writer) -> None:
+        writer.end(self._draw.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
 
     def _hold(self) -> None:
         """Hold the worker at some place, until the next of these."""
@@ -355,14 +442,10 @@ class Rounds:
     def _start(self) -> None:
         self._worker = Running(self._config, self._stores, self._dsn)
 
-    def _connect(self) -> Conn:
-        settings = "-c lock_timeout=30ms -c synchronous_commit=off -c idle_in_transaction_session_timeout=0"
-        return psycopg.connect(self._dsn, autocommit=True, options=settings)
-
     def _finish_backfills(self) -> None:
         """A TRUNCATE at REPEATABLE READ asks for a backfill, which waits for those who write."""
         for writer in self._writers:
-            writer.end()
+            self._end(writer)
         delivered.wait(NAMES, dsn=self._dsn, timeout=LIMIT)
         wait_until(
             lambda: self._reader.execute(_IS_BUSY).fetchone() == (False,), what="the backfills are done"
@@ -370,78 +453,9 @@ class Rounds:
 
     def _compare(self) -> None:
         """Nobody writes meanwhile: this thread does, and the worker has nothing left to do."""
-        wanted = documents_by_hand(self._reader)
-        have: Documents = {
-            tube: {d.id: from_json(d.body) for d in store.held.values() if d.body is not None}
-            for tube, store in self._stores.items()
-        }
         self.done["comparisons"] += 1
-        for tube in NAMES:
-            for key in sorted({*wanted[tube], *have[tube]}, key=str):
-                if wanted[tube].get(key) != have[tube].get(key):
-                    raise Differs(self._told(tube, key, wanted[tube].get(key), have[tube].get(key)))
-
-    def _told(self, tube: str, key: Any, wanted: Any, have: Any) -> str:
-        history = [line for writer in self._writers for line in writer.history]
-        return (
-            f"seed {self._seed}, comparison {self.done['comparisons']}: document {key} of {tube} is\n"
-            f"    {have}\nand should be\n    {wanted}\nafter\n    " + "\n    ".join(history)
-        )
-
-
-class _Writer:
-    """A session, and what it did since the last comparison, or since its transaction began."""
-
-    def __init__(self, number: int, session: Conn, draw: random.Random) -> None:
-        self.session = session
-        self.history: list[str] = []
-        self.asked_for_all = False
-        """Whether a TRUNCATE may not have seen all rows, which is mended by a backfill."""
-        self._number, self._draw = number, draw
-        self._isolation = ""
-
-    @property
-    def is_open(self) -> bool:
-        return self.session.info.transaction_status != TransactionStatus.IDLE
-
-    @property
-    def holds_table(self) -> bool:
-        """Whether its transaction keeps others from reading a table."""
-        return self.is_open and self.session.execute(_LOCKS).fetchone() == (True,)
-
-    def begin(self) -> None:
-        self._isolation = self._draw.choice(("READ COMMITTED", "READ COMMITTED", "REPEATABLE READ"))
-        self._do(f"BEGIN ISOLATION LEVEL {self._isolation}")
-        if self._isolation == "REPEATABLE READ":
-            self.session.execute("SELECT count(*) FROM shop.orders")  # now it has its snapshot
-
-    def end(self) -> None:
-        """Commit, or roll back."""
-        if self.is_open:
-            self._do(self._draw.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
-        self._isolation = ""
-
-    def write(self, statement: str) -> bool:
-        """Whether it went well; if not, what the transaction did before stays."""
-        is_open = self.is_open
-        try:
-            if is_open:
-                self.session.execute("SAVEPOINT before")
-            self._do(statement)
-        except psycopg.Error as error:
-            self.history[-1] += f"  -- {error.sqlstate}"
-            if is_open:
-                self.session.execute("ROLLBACK TO before")
-            return False
-        self.asked_for_all |= "TRUNCATE" in statement and self._isolation == "REPEATABLE READ"
-        return True
-
-    def forget(self) -> None:
-        """A comparison went well."""
-        self.asked_for_all = False
-        if not self.is_open:
-            self.history.clear()
-
-    def _do(self, statement: str) -> None:
-        self.history.append(f"{self._number}: {statement}")
-        self.session.execute(statement)  # type: ignore[arg-type, unused-ignore] # texts of tests
+        difference = difference_of(self._reader, self._stores)
+        if difference is not None:
+            history = "\n    ".join(line for writer in self._writers for line in writer.history)
+            where = f"seed {self._seed}, comparison {self.done['comparisons']}"
+            raise Differs(f"{where}: {difference}\nafter\n    {history}")

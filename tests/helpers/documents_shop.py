@@ -8,8 +8,7 @@ numbers, texts, uuids and two columns. `documents_by_hand` knows nothing of the 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -470,7 +469,7 @@ _STATEMENTS = [
     (0.4, "TRUNCATE {truncated}"),
 ]  # fmt: skip
 """How often each comes, and its text. Numbers are drawn from few, so that statements meet."""
-_WEIGHTS = [weight for weight, _ in _STATEMENTS]
+_DRAWN = [" ".join(text.split()) for weight, text in _STATEMENTS for _ in range(round(weight * 5))]
 _NUMBERS = {
     "order": 5, "item": 9, "product": 4, "category": 5, "note": 8, "customer": 3, "attachment": 6,
     "tenant": 2, "small": 2, "warehouse": 2,
@@ -479,42 +478,48 @@ _TABLE_OF = {
     "order": "orders", "item": "order_items", "product": "products", "category": "categories",
     "note": "notes", "customer": "customers", "join": "product_categories", "warehouse": "warehouses",
 }  # fmt: skip
+TRUNCATED = (
+    "shop.product_categories", "shop.notes", "shop.order_items", "shop.attachments",
+    "shop.categories CASCADE", "shop.customers CASCADE", "shop.sellers CASCADE",
+    "shop.warehouses CASCADE",
+)  # fmt: skip
+"""Tables that a TRUNCATE names."""
 _WORDS: dict[str, tuple[str, ...]] = {
     "word": tuple(f"'{letter}{letter}'" for letter in "abcdefgh"),
     "money": ("1.0", "1.00", "2"),
     "deleted": ("now()", "NULL"),
     "seller": ("'x'", "'ü\"'"),
     "owner": ("'order'", "'product'", "'other'"),
-    "truncated": (
-        "shop.product_categories", "shop.notes", "shop.order_items", "shop.attachments",
-        "shop.categories CASCADE", "shop.customers CASCADE", "shop.sellers CASCADE",
-        "shop.warehouses CASCADE",
-    ),
+    "truncated": TRUNCATED,
 }  # fmt: skip
+
+
+Choice = Callable[[Sequence[Any]], Any]
+"""One element, as `random.choice` draws it."""
+_SALTS = 100
 
 
 class Statements:
     """Draws statements; those that name a row mostly name one that is there."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self._draw = draw
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
         self._values = _Values(self._value)
 
     def next(self) -> str:
         """A statement that changes rows, or would."""
-        (chosen,) = self._draw.choices(_STATEMENTS, _WEIGHTS)
-        return " ".join(chosen[1].format_map(self._values).split())
+        return str(self._choice(_DRAWN).format_map(self._values))
 
     def _value(self, name: str) -> str:
         if name in _WORDS:
-            return self._draw.choice(_WORDS[name])
+            return str(self._choice(_WORDS[name]))
         kind, _, of = name.partition("_")
         if kind == "some":  # a row that is there, if one is
-            salt = self._draw.randrange(10**6)
+            salt = self._choice(range(_SALTS))
             return f"(SELECT id FROM shop.{_TABLE_OF[of]} ORDER BY md5(id::text || '{salt}') LIMIT 1)"
         if kind == "a":  # that row, if it is there
             return f"(SELECT id FROM shop.{_TABLE_OF[of]} WHERE id = {self._value(of)})"
-        number = self._draw.randint(1, _NUMBERS[name])
+        number = self._choice(range(1, _NUMBERS[name] + 1))
         return f"'00000000-0000-4000-8000-{number:012}'::uuid" if name == "warehouse" else str(number)
 
 

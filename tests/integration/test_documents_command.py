@@ -94,6 +94,34 @@ def call(dsn: str, file: Path, *words: str, code: int = 0, said: str | None = No
 # --- plan --------------------------------------------------------------------------------------------
 
 
+def test_plan_tells_what_a_star_takes_in(file: Path, dsn: str, conn: Conn) -> None:
+    every = '\n[document.orders.customer]\none = "shop.customers"\nfields = ["*"]\n'
+    file.write_text(TUBE + ORDERS + every + ITEMS)
+    run("apply", dsn=dsn, folder=file.parent)
+    conn.execute("ALTER TABLE shop.customers ADD since date, ADD blocked boolean")
+    conn.execute("ALTER TABLE shop.products ADD since date")
+    (note,) = notes(file, dsn)
+    assert note.startswith(
+        '"*" of document.orders.customer also means blocked, since of shop.customers, which'
+    )
+    run("apply", dsn=dsn, folder=file.parent)
+    assert notes(file, dsn) == []
+
+
+def test_plan_tells_of_row_security_that_hides_nothing_from_it(file: Path, dsn: str, conn: Conn) -> None:
+    conn.execute("ALTER TABLE shop.customers ENABLE ROW LEVEL SECURITY")
+    (note,) = notes(file, dsn)
+    assert note.startswith("row security of shop.customers hides no rows from postgres, but may do so from")
+    conn.execute("ALTER TABLE shop.customers DISABLE ROW LEVEL SECURITY")
+    assert notes(file, dsn) == []
+
+
+def notes(file: Path, dsn: str) -> list[str]:
+    """What plan remarks on the document."""
+    (plan,) = run_json("plan", dsn=dsn, folder=file.parent)["documents"]
+    return list(plan["notes"])
+
+
 def test_a_plan_changes_nothing(dsn: str, conn: Conn, file: Path) -> None:
     before = all_that_is_there(conn)
     shown = run("plan", dsn=dsn, folder=file.parent).stdout.splitlines()

@@ -221,7 +221,7 @@ REFUSED = {
     ),
     "texts that may be now": (
         order_with("""where = "at > ANY (note::date[])\""""),
-        r"^document\.orders\.where: .* uses a text as date\[\]",
+        r"^document\.orders\.where: .* uses a text as date\[\], .*; have a column hold it",
     ),
     "an element that may be now": (
         order_with("", "[\"string_to_array(note, ',')::time[] AS n\"]"),
@@ -389,6 +389,22 @@ ALLOWED = (
     'id % 3 AS "n%"',
     'length(note COLLATE "C") AS n',
 )
+
+
+@pytest.mark.parametrize("of", ["date", "timestamp", "timestamptz", "time"])
+def test_what_to_write_in_place_of_a_text_that_may_be_now(plain: Conn, of: str) -> None:
+    """It is taken, and gives the same."""
+    plain.execute("SET timezone = 'Asia/Kolkata'")
+    text = "14:15:16" if of == "time" else "2020-01-02 14:15:16"
+    text = text.removesuffix(" 14:15:16") if of == "date" else text
+    plain.execute("INSERT INTO shop.orders (id, note) VALUES (7, %s)", (text,))
+    with pytest.raises(ConfigError) as refused:
+        compiled(plain, order_with("", json.dumps(["id", f"note::{of} AS n"])))
+    remedy = str(refused.value).partition("; write ")[2].partition(", by the format of your texts")[0]
+    document = compiled(plain, order_with("", json.dumps(["id", f"{remedy.replace('text', 'note')} AS n"])))
+    row = plain.execute(f"SELECT to_json('{text}'::{of})".encode()).fetchone()
+    assert row is not None
+    assert documents_of(plain, document, [7])[7]["n"] == row[0]
 
 
 @pytest.mark.every_server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,9 +23,12 @@ from pytube.enrich import build_enricher
 from pytube.errors import ConfigError
 from pytube.events import Event
 from pytube.model import Batch
+from pytube.verify import explain
+from pytube.verify.explanation import Relation
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import order_documents
+from tests.helpers.cli import run
 from tests.helpers.database import preparing
 from tests.helpers.order_documents import ORDERS, apply, changed, documents_of
 from tests.helpers.waiting import wait_until_async
@@ -402,3 +406,69 @@ async def test_a_pool_prefers_sessions_that_need_not_be_switched(dsn: str) -> No
                 assert session is plain
     finally:
         await pool.close()
+
+
+# --- pause -----------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_for_companions_too(shop: Shop) -> None:
+    names = [row[0] for row in shop.conn.execute("SELECT tube FROM tube_registry ORDER BY tube")]
+    assert len(names) > 2
+    sent.clear()
+    result = await asyncio.to_thread(run, "pause", "--tube", "orders", dsn=shop.dsn)
+    assert result.stdout == "tube orders is paused\n"
+    halted = shop.conn.execute("SELECT DISTINCT tube FROM tube_pause_list() WHERE halted_since IS NOT NULL")
+    assert sorted(name for (name,) in halted) == names, "the command has waited for all of them"
+    shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 1")
+    status = await asyncio.to_thread(run, "status", dsn=shop.dsn)
+    for name in names:
+        assert any(name in line.split() and "paused" in line.split() for line in status.stdout.splitlines())
+    waiting = shop.conn.execute("SELECT leader_id FROM orders_relations").fetchall()
+    assert (waiting, sent) == ([(None,)], [])
+    await asyncio.to_thread(run, "resume", "--tube", "orders", dsn=shop.dsn)
+    await shop.settle()
+    assert sent
+
+
+# --- explain ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def relations(dsn: str, conn: Conn, tmp_path: Path) -> Config:
+    """What waits in a companion: two products, and two customers; order 1 has one of either."""
+    conn.execute("TRUNCATE orders")
+    conn.execute("UPDATE public.products SET name = 'new' WHERE id IN (1, 2)")
+    conn.execute("UPDATE public.customers SET name = 'new' WHERE id IN (2, 3)")
+    conn.execute("UPDATE public.order_items SET order_id = 1, product_id = CASE id WHEN 6 THEN 1 ELSE 3 END")
+    conn.execute("TRUNCATE orders")
+    return config_of(dsn, tmp_path, conn)
+
+
+async def test_explain_tells_what_leads_to_the_key(relations: Config) -> None:
+    found = await explain(relations, "orders", "1")
+    (companion,) = found.relations
+    assert companion.each == [
+        Relation("public.customers.id", 2, 1),
+        Relation("public.products.id", 2, 1),
+    ]
+    (said,) = [one for one in found.sentences if "changed link" in one]
+    assert said.endswith(
+        ": as rows are now, 1 of 2 of public.customers.id, 1 of 2 of public.products.id lead to this key."
+    )
+    assert found.as_json()["relations"][0]["each"][0] == {
+        "name": "public.customers.id",
+        "links": 2,
+        "leading": 1,
+    }
+
+
+async def test_explain_tells_that_nothing_leads_to_the_key(relations: Config) -> None:
+    found = await explain(relations, "orders", "3")
+    assert found.sentences[1].endswith(": as rows are now, none of them leads to this key.")
+
+
+async def test_explain_tells_why_it_is_not_known(relations: Config, conn: Conn) -> None:
+    conn.execute("ALTER TABLE public.order_items RENAME COLUMN product_id TO product")
+    found = await explain(relations, "orders", "1")
+    assert found.relations[0].each is None
+    assert "Now that can't be told: " in found.sentences[1]

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,15 @@ import pytest
 from pytube.config import Config, parse
 from pytube.election import Claim
 from pytube.errors import ConfigError, PytubeError, SinkUnavailable, UnknownTube, UsageError
-from pytube.events import ConfigRefused, ConfigTakenUp, Event, LeaderAcquired, LeaderFenced, LeaderRevoked
+from pytube.events import (
+    ConfigRefused,
+    ConfigTakenUp,
+    DocumentRefused,
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRevoked,
+)
 from pytube.model import OK, Batch, Id, Result
 from pytube.worker import Worker
 from pytube.worker import reload as reload_module
@@ -454,7 +462,22 @@ class Command:
     process: subprocess.Popen[str]
     file: Path
     conn: Conn
-    log: list[str]
+    log: list[str] = field(default_factory=list)
+    readers: list[threading.Thread] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Read what the process says."""
+        self.readers.append(threading.Thread(target=self._read, args=[self.process], daemon=True))
+        self.readers[-1].start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.log.extend(process.stderr)
+
+    def again(self, *options: str) -> None:
+        """Another process, after the first one has ended."""
+        self.process = start("--log-format", "json", "worker", *options, config=self.file)
+        self.begin()
 
     def written(self, name: str) -> list[Any]:
         """What the sink of a tube has."""
@@ -494,27 +517,21 @@ def command(dsn: str, conn: Conn, tmp_path: Path, request: pytest.FixtureRequest
         )
     )
     run("apply", "--yes", "--backfill", folder=tmp_path)
-    log: list[str] = []
     process = start("--log-format", "json", "worker", *request.param, config=file)
-
-    def read() -> None:
-        assert process.stderr is not None
-        log.extend(process.stderr)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    one = Command(process, file, conn, log)
+    one = Command(process, file, conn)
+    one.begin()
     try:
-        wait_until(lambda: one.written("orders"), what=lambda: f"the order:\n{''.join(log)}")
+        wait_until(lambda: one.written("orders"), what=lambda: f"the order:\n{''.join(one.log)}")
         wait_until(lambda: len(one.epochs("a")) == 2, what="a is led")
         yield one
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(timeout=60) == 0
         assert not one.said("Traceback")
     finally:
-        process.kill()
-        process.wait()
-        reader.join(timeout=10)
+        one.process.kill()
+        one.process.wait()
+        for reader in one.readers:
+            reader.join(timeout=10)
 
 
 @pytest.mark.parametrize("command", [("--watch",), ()], indirect=True, ids=["watch", "hangup"])
@@ -529,7 +546,7 @@ def test_a_renamed_column(command: Command, request: pytest.FixtureRequest) -> N
     command.replace('fields = ["quantity"]', 'fields = ["amount AS quantity"]')
     if not watches:
         os.kill(command.process.pid, signal.SIGHUP)
-    command.wait_for("config_refused", "run `pytube apply`")
+    command.wait_for("document_refused", "run `pytube apply`")
     assert len(command.said("config_taken_up")) == 0
     run("apply", "--yes", folder=command.file.parent)
     if not watches:
@@ -569,6 +586,54 @@ fields = ["sku"]
     wait_until(lambda: '"desk lamp"' in json.dumps(command.written("orders")), what="a relation is followed")
 
 
+COURIERS = """
+[tube.couriers.sink]
+type = "jsonl"
+path = "{folder}/couriers.jsonl"
+[document.couriers]
+table = "shop.couriers"
+fields = ["id", "name"]
+"""
+
+
+@pytest.mark.parametrize("command", [("--watch",)], indirect=True, ids=["watch"])
+def test_one_bad_document_keeps_nothing_else_from_being_taken_up(command: Command) -> None:
+    """What was served before goes on as it was; what is new begins once it is mended."""
+    conn, folder = command.conn, command.file.parent
+    conn.execute("CREATE TABLE shop.couriers (id bigint PRIMARY KEY, name text)")
+    conn.execute("INSERT INTO shop.couriers VALUES (1, 'by bike')")
+    more = (COURIERS + '[tube.b.sink]\ntype = "jsonl"\npath = "{folder}/b.jsonl"\n').format(folder=folder)
+    run("tube", "create", "b", folder=folder)
+    command.replace('fields = ["quantity"]', 'fields = ["quantiy"]')
+    command.replace("[tube.a.sink]", more + "[tube.a.sink]")
+    command.wait_for("document_refused", '"orders"', "quantiy")
+    command.wait_for("document_refused", '"couriers"', "run `pytube apply`")
+    command.wait_for("config_taken_up", '"b"')
+    conn.execute("UPDATE shop.products SET sku = 'desk lamp'")
+    wait_until(lambda: "desk lamp" in str(command.written("orders")), what="orders go on as they were")
+    run("apply", "couriers", "--yes", "--backfill", folder=folder)
+    wait_until(lambda: "by bike" in str(command.written("couriers")), what="couriers are served")
+    command.replace('fields = ["quantiy"]', 'fields = ["quantity AS amount"]')
+    run("apply", "--yes", "--backfill", folder=folder)
+    wait_until(lambda: '"amount"' in json.dumps(command.written("orders")), what="orders are mended")
+    assert not command.said("config_refused")
+
+
+@pytest.mark.parametrize(
+    "command", [("--watch", "--tube", "orders", "--tube", "a")], indirect=True, ids=["chosen"]
+)
+def test_a_chosen_document_that_was_refused_at_the_start(command: Command) -> None:
+    command.process.send_signal(signal.SIGTERM)
+    assert command.process.wait(timeout=60) == 0
+    command.replace('fields = ["quantity"]', 'fields = ["quantity", "position"]')
+    command.again("--watch", "--tube", "orders", "--tube", "a")
+    command.wait_for("document_refused", '"orders"', "position")
+    command.conn.execute("ALTER TABLE shop.items ADD position int")
+    run("apply", "--yes", "--backfill", folder=command.file.parent)
+    wait_until(lambda: '"position"' in json.dumps(command.written("orders")), what="it is served")
+    assert len(command.said("document_refused", '"orders"', "position")) == 1
+
+
 @pytest.mark.parametrize("command", [()], indirect=True, ids=["hangup"])
 def test_a_hangup_with_nothing_new_and_with_a_faulty_file(command: Command) -> None:
     os.kill(command.process.pid, signal.SIGHUP)
@@ -592,10 +657,12 @@ class Trial:
         self.refused = ""
         self.stands = False
         self.tried = 0
+        self.left_out: list[str] = []
 
-    async def take_up(self, _: Config) -> Any:
+    async def take_up(self, _config: Config, refused: Collection[str]) -> Any:
         """Count."""
         self.tried += 1
+        self.left_out = list(refused)
         if self.refused:
             raise ConfigError(self.refused)
         return Changes((), (), ())
@@ -614,7 +681,8 @@ async def test_a_watched_file_is_tried_when_it_has_settled_and_again_while_it_is
     file.write_text("one")
     link = tmp_path / "link"
     link.symlink_to(file)
-    reloader = Reloader(trial, lambda: parse('[postgres]\ndsn = "x"\n'), events.append, link)
+    config, refused = parse('[postgres]\ndsn = "x"\n'), dict[str, PytubeError]()
+    reloader = Reloader(trial, lambda: (config, refused), events.append, link)
     looks = 0
     fingerprint = reloader._fingerprint
 
@@ -648,6 +716,18 @@ async def test_a_watched_file_is_tried_when_it_has_settled_and_again_while_it_is
         assert trial.tried == tried
         trial.stands = True
         await wait_until_async(lambda: trial.tried > tried + 1, what="a document that stands is tried again")
+        trial.stands = False
+        refused["orders"] = ConfigError("not yet")
+        other_file.write_text("three")
+        await wait_until_async(lambda: trial.left_out == ["orders"], what="the rest is taken up")
+        tried = trial.tried
+        await wait_until_async(lambda: trial.tried > tried + 2, what="a document that was refused is, too")
+        assert events == [ConfigRefused("no"), DocumentRefused("orders", "not yet")], "which is told once"
+        refused.clear()
+        await wait_until_async(lambda: trial.left_out == [], what="it is taken up")
+        tried, looks = trial.tried, 0
+        await wait_until_async(lambda: looks > 10, what="it is looked at")
+        assert trial.tried == tried
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -308,3 +308,20 @@ def test_a_step_names_its_key_as_the_source_does(conn: Conn, resting: Term) -> N
     """A worker that read rows by another text would find none, and delete the document."""
     number = ask(conn, touch(conn, ids=(7,)), "007")
     assert take(conn, resting, number) == (scalar(conn, "SELECT max(seq) FROM tube.queue"), 0, "7")
+
+
+def test_companions_are_paused_and_resumed_with_their_tube(conn: Conn, term: Term) -> None:
+    del term
+    for name in ("one", "two"):
+        conn.execute("SELECT tube_companion_ensure(%s, %s, 'bigint')", (TUBE, name))
+    make_tube(conn, "other")
+    conn.execute("SELECT tube_pause(%s, 1)", (TUBE,))
+    assert [len(paused(conn, name)) for name in (TUBE, "one", "two", "other")] == [1, 0, 0, 0]
+    conn.execute("SELECT tube_pause(%s, lasts => '1 hour', reason => 'moving')", (TUBE,))
+    assert [len(paused(conn, name)) for name in (TUBE, "one", "two", "other")] == [2, 1, 1, 0]
+    assert paused(conn, "one")[0][2].endswith(": moving")
+    assert scalar(conn, "SELECT tube_resume('one')") == 1, "one of them alone"
+    assert scalar(conn, "SELECT tube_resume(%s, 1)", (TUBE,)) == 1
+    assert [len(paused(conn, name)) for name in (TUBE, "one", "two")] == [2, 0, 1]
+    assert scalar(conn, "SELECT tube_resume(%s)", (TUBE,)) == 2
+    assert [len(paused(conn, name)) for name in (TUBE, "one", "two")] == [0, 0, 0]
