@@ -81,8 +81,9 @@ def pause(
 ) -> None:
     """Pause delivery of a tube or one partition.
 
-    The companions of a declared document pause with its tube. The pause is stored in the database, so workers
-    that restart or take over respect it. Writers continue, and the backlog grows. Exits with 1 if something is still in flight after --drain seconds.
+    The companions of a declared document pause with its tube. The pause is stored in the database, so
+    workers that restart or take over respect it. Writers continue, and the backlog grows. Exits with 1 if
+    something is still in flight after --drain seconds.
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
