@@ -102,6 +102,11 @@ class OutboxWorker(PartitionWorker[Record]):
         self._source = OutboxSource(database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
         self._cluster = outbox.cluster
+        self._is_woken = outbox.rules.window == 1 and not self._outgoing.needs_poll
+        """Whether the term is woken for whatever a round could find that the one before could not: in strict
+        order, where rounds that find nothing would be half of them."""
+        self._goes_on = False
+        """Whether the round under way has left something undone."""
         self._outages = 0
         """How many of the cluster the machine knows of."""
         self._tables = LockedTables(active_term, outbox.emit)
@@ -177,13 +182,16 @@ class OutboxWorker(PartitionWorker[Record]):
 
     async def _attend(self) -> bool:
         busy = time.monotonic() >= self._parks_at and await self._park()
+        self._goes_on |= busy
         self._note_reach()
         self._tell_of_topics()
         return busy
 
     async def _round(self) -> bool:
         self._outgoing.check()
+        self._goes_on = not self._is_woken
         busy = await super()._round()
+        busy &= self._goes_on or self._active_term.attention.is_set()
         if busy:
             self._look = _FIRST_LOOK
             await asyncio.sleep(0)
@@ -333,16 +341,17 @@ class OutboxWorker(PartitionWorker[Record]):
         launched = False
         for _ in range(_CHUNKS_AT_ONCE):
             if not (self._outgoing.has_room and self._active_term.is_trusted):
-                break
+                return launched
             now = time.monotonic()
             chunk = self.machine.take(now)
             if chunk is None:
-                break
+                return launched
             await fault(Point.BEFORE_SEND)
             self._begun[chunk] = now
             self._outgoing.send(chunk)
             await fault(Point.AFTER_HANDOVER)
             launched = True
+        self._goes_on = True
         return launched
 
     async def _settle(self) -> bool:
