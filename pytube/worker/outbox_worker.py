@@ -61,6 +61,8 @@ _PARKED_AT_ONCE = 10_000
 _MARK_SHARE = 8.0
 """A mark comes no sooner than this many times what the last one took, as long as others are held: it may cost
 much and find little. One of an adopted table looks at all that is held, and purges wait for it."""
+_MARK_SHARE_APART = 20.0
+"""The same where marks come apart from purges, and so wait for no disk."""
 _EVERYWHERE_PAUSE = 30.0
 """Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
 _NUMBERS = re.compile("[0-9]+")
@@ -94,7 +96,13 @@ class OutboxWorker(PartitionWorker[Record]):
             outbox: rules, limits and clients.
             database: where the records are.
         """
-        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), _MARK_SHARE))
+        marks_apart = outbox.rules.window == 1 and outbox.rules.repeats
+        share = _MARK_SHARE_APART if marks_apart else _MARK_SHARE
+        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), share))
+        self._marks_apart = marks_apart
+        """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
+        self._is_put_off = False
+        """Whether the next exchange marks, because the last one did not."""
         self.machine = InFlight(outbox.rules)
         self._metrics = outbox.metrics
         self._limits = outbox.outbox_limits
@@ -239,6 +247,14 @@ class OutboxWorker(PartitionWorker[Record]):
         held = self.machine.held + self._reserved
         pays = self._more and self._room() >= min(self._limits.mark_limit, held)
         return held > 0 and not pays and time.monotonic() < self._pacer.next_at
+
+    def _wants_mark(self, done: Mapping[int, float]) -> bool:
+        """In strict order it is put off until this purge is over: then what follows is on its way meanwhile."""
+        was_put_off, self._is_put_off = self._is_put_off, False
+        if was_put_off:
+            return True
+        self._is_put_off = self._marks_apart and bool(done) and self.machine.held > 0 and self._may_mark()
+        return not self._is_put_off and super()._wants_mark(done)
 
     def _finished(self, *, last: bool = False) -> dict[int, float]:
         if last or (self._locks_at is not None and time.monotonic() >= self._locks_at):

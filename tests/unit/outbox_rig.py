@@ -60,6 +60,8 @@ class FakeTable(Queries):
         """Those of which an operator wants the records parked."""
         self.marked_before: list[int] = []
         """How many this term had already, at each mark."""
+        self.purged_with_marks: list[int] = []
+        """How many records each mark has purged."""
 
     def stash(self, *keys: str, size: int = 1) -> list[int]:
         """Commit records; their ids."""
@@ -146,6 +148,7 @@ class FakeTable(Queries):
         assert statements[1] == queries.MARK_DECLARE
         await asyncio.sleep(0)
         self._check()
+        self.purged_with_marks.append(len(arguments["ids"]))
         if before:
             assert before == (queries.PURGE,)
             self.purge(arguments["ids"])

@@ -71,7 +71,7 @@ async def test_what_is_held_is_bounded_by_number_and_by_size() -> None:
 
 async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark of an adopted table looks at all that is held, and what is purged is its price."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
     rig = Rig(Rules(window=1))
     ids = rig.table.stash(*"a" * 50)
     async with rig.running():
@@ -85,9 +85,22 @@ async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pyt
     assert rig.kafka.written == ids
 
 
+async def test_in_strict_order_no_key_waits_for_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks come between purges, and so while records fly; the purge of all that is held marks, too."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", 0.0)
+    rig = Rig(Rules(window=1))
+    ids = rig.table.stash(*"a" * 50)
+    async with rig.running():
+        await rig.until_empty()
+    assert rig.kafka.written == ids
+    purged = [count for count in rig.table.purged_with_marks if count]
+    assert purged == [1], "the last one of all"
+    assert len(rig.table.purged_with_marks) >= 50, "each other purge was followed by one"
+
+
 async def test_in_strict_order_a_step_takes_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """One purges what is written, one sends what follows: another one at once would find nothing."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
     rig = Rig(Rules(window=1), needs_poll=False)
     rig.table.stash(*"a" * 50)
     async with rig.running():
@@ -99,7 +112,7 @@ async def test_in_strict_order_what_a_round_leaves_undone_follows_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four chunks are handed over before the event loop has its turn; nothing tells of the others."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
     monkeypatch.setattr(pace, "_HELD_UP_PAUSE", 1000.0)
     rig = Rig(Rules(window=1, chunk=10), needs_poll=False)
     ids = rig.table.stash(*map(str, range(95)))
