@@ -87,6 +87,10 @@ class OutboxWorker(PartitionWorker[Record]):
 
     machine: InFlight
     _source: OutboxSource
+    _goes_on = False
+    """Whether the round under way has left something undone."""
+    _is_put_off = False
+    """Whether the next exchange marks, because the last one did not."""
 
     def __init__(self, active_term: ActiveTerm, outbox: Outbox, database: Database) -> None:
         """Starts nothing.
@@ -101,8 +105,6 @@ class OutboxWorker(PartitionWorker[Record]):
         super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), share))
         self._marks_apart = marks_apart
         """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
-        self._is_put_off = False
-        """Whether the next exchange marks, because the last one did not."""
         self.machine = InFlight(outbox.rules)
         self._metrics = outbox.metrics
         self._limits = outbox.outbox_limits
@@ -113,8 +115,6 @@ class OutboxWorker(PartitionWorker[Record]):
         self._is_woken = outbox.rules.window == 1 and not self._outgoing.needs_poll
         """Whether the term is woken for whatever a round could find that the one before could not: in strict
         order, where rounds that find nothing would be half of them."""
-        self._goes_on = False
-        """Whether the round under way has left something undone."""
         self._outages = 0
         """How many of the cluster the machine knows of."""
         self._tables = LockedTables(active_term, outbox.emit)
@@ -249,7 +249,7 @@ class OutboxWorker(PartitionWorker[Record]):
         return held > 0 and not pays and time.monotonic() < self._pacer.next_at
 
     def _wants_mark(self, done: Mapping[int, float]) -> bool:
-        """In strict order it is put off until this purge is over: then what follows is on its way meanwhile."""
+        """In strict order it is put off until the purge is over: what follows is on its way then."""
         was_put_off, self._is_put_off = self._is_put_off, False
         if was_put_off:
             return True
