@@ -37,6 +37,8 @@ def outbox_clients(config: Config, name: str) -> Producers:
         where=f"outbox {name!r}: kafka_options",
         defaults={
             "linger.ms": settings.linger_ms,
+            # A step of strict order is a small request for each partition, and the next step waits for all.
+            "socket.nagle.disable": settings.mode == "strict",
             # Half of it passes between connections: to a bootstrap server, then to the broker that it names.
             "reconnect.backoff.ms": 20,
             # A topic that is not there is to cool down, not to hold its records for half a minute.

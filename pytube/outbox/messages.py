@@ -139,17 +139,20 @@ class Handed:
     """A chunk that was handed to a producer.
 
     librdkafka calls `report` for each record, with a copy of its key and value. It is one function for all
-    records: one for each would take as long as all else that is done for a record.
+    records: one for each would take as long as all else that is done for a record. It may be called in
+    another thread than the rest, also while `produce` goes on: so neither sets what the other one counts.
     """
 
-    __slots__ = ("at", "chunk", "errors", "failures", "is_broken", "left", "overdue")
+    __slots__ = ("at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
 
     def __init__(self, chunk: Chunk, at: float) -> None:
         self.chunk = chunk
         self.at = at
         """When it was handed over."""
-        self.left = 0
-        """Reports that are still to come."""
+        self.taken: int | None = 0
+        """Records that the producer took, for each of which a report comes; None while it takes them."""
+        self.reports = 0
+        """How many have come."""
         self.is_broken = False
         """Whether the producer is of no more use."""
         self.overdue = False
@@ -159,11 +162,12 @@ class Handed:
         self.errors: list[tuple[KafkaError, bytes | None, bytes | None]] = []
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Called by librdkafka, within a poll."""
-        self.left -= 1
+        """Called by librdkafka, within a poll, in one thread at a time."""
         if error is not None:
-            self.is_broken |= error.fatal() or error.code() in BROKEN
+            if error.fatal() or error.code() in BROKEN:
+                self.is_broken = True
             self.errors.append((error, message.key(), message.value()))
+        self.reports += 1  # at last: whoever sees the last one sees what it says
 
     def produce(self, producer: Producer, origin: Origin, widths: Widths, clients: Producers) -> None:
         """Hand all records over, up to the first that is not taken: what follows must not overtake it.
@@ -173,6 +177,7 @@ class Handed:
         """
         records = self.chunk.records()
         put, topic, report = producer.produce, self.chunk.topic, self.report
+        self.taken = None
         index = 0
         failure: Failure | None = None
         try:
@@ -189,16 +194,17 @@ class Handed:
             failure = self._refusal(records[index], error.args[0], widths, clients)
         except Exception as error:  # noqa: BLE001 # see above
             failure = Failure(Fault.POISON, f"the record is no message: {type(error).__name__}: {error}")
-        self.left += len(records) if failure is None else index
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure
+        self.taken = len(records) if failure is None else index
 
     def _refusal(self, record: Record, error: KafkaError, widths: Widths, clients: Producers) -> Failure:
         """Why the client did not take a record."""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return Failure(Fault.POISON, _too_large(record, clients.largest))
-        self.is_broken = error.fatal() or error.code() in BROKEN
+        if error.fatal() or error.code() in BROKEN:
+            self.is_broken = True
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             widths.forget(self.chunk.topic)
         return failure_of(error, clients.say)
@@ -206,7 +212,7 @@ class Handed:
     @property
     def is_over(self) -> bool:
         """Whether all reports have come."""
-        return not self.left
+        return self.reports == self.taken
 
     def outcome(self, say: Callable[[KafkaError], str]) -> dict[int, Failure]:
         """What was not written, or not for sure, by id.

@@ -1,4 +1,4 @@
-"""Records to Kafka without transactions: idempotent producers, polled by the event loop.
+"""Records to Kafka without transactions, by idempotent producers.
 
 In windowed mode many records of a key are under way, and none may be written after one that was not:
 consumers that drop what they have seen would be left with an old value. librdkafka promises that with
@@ -10,8 +10,8 @@ occurrence is out of order, as the broker takes the records of each producer in 
 Topics in doubt, of which one record of a key is under way at a time, have a producer of their own, so that
 their failures cost the others nothing. In strict mode all topics have that one.
 
-Everything here is called in the event loop, and does not block. So nothing is locked, and no thread competes
-with the event loop for the interpreter.
+Everything here is called in the event loop, and does not block. `pytube.outbox.lanes` has how it is learned
+what became of the records.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from confluent_kafka import KafkaException, Producer
 
 from pytube.kafka.clients import Producers, purge
+from pytube.outbox.lanes import Lane, PolledLane, WatchedLane
 from pytube.outbox.messages import UNSENT, Handed, Origin, failure_of, unsendable
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
@@ -38,35 +39,6 @@ _HURRY = 1.0
 """Seconds for which an answer is of use: by then librdkafka has looked by itself."""
 
 
-class _Lane:
-    """One producer, and the chunks that were handed to it."""
-
-    def __init__(self, producer: Producer) -> None:
-        self.producer = producer
-        self.is_hurried = False
-        """Whether its first chunk was handed over."""
-        self.handed: dict[Handed, None] = {}
-        self.is_broken = False
-
-    def give_up(self) -> None:
-        """Drop all that is under way; its reports come with the next poll."""
-        self.is_broken = True
-        purge(self.producer)
-
-    def poll(self) -> list[Handed]:
-        try:
-            self.producer.poll(0)
-        except KafkaException:  # it tells of a fatal error so; the reports of the chunks come all the same
-            if not self.is_broken:
-                self.give_up()
-        over = [handed for handed in self.handed if handed.is_over]
-        for handed in over:
-            del self.handed[handed]
-            if handed.is_broken and not self.is_broken:
-                self.give_up()
-        return over
-
-
 def _ask_twice(producer: Producer, topic: str) -> None:
     """Ask for metadata; blocks. That no answer comes is told by the reports of what was handed over."""
     with suppress(KafkaException):
@@ -77,19 +49,28 @@ def _ask_twice(producer: Producer, topic: str) -> None:
 class PlainProducer:
     """Records of one term, without transactions. See `pytube.outbox.records.Outgoing`."""
 
-    needs_poll = True
     why_stuck = None
     answer_due = None
 
-    def __init__(self, clients: Producers, epoch: int, *, strict: bool) -> None:
-        """Opens nothing. `strict`: whether one record of a key is under way at a time."""
+    def __init__(
+        self, clients: Producers, epoch: int, *, strict: bool, on_settled: Callable[[], None] = lambda: None
+    ) -> None:
+        """Opens nothing.
+
+        Args:
+            clients: makes producers.
+            epoch: of the term.
+            strict: whether one record of a key is under way at a time.
+            on_settled: is called in the event loop then, when `settled` has something to tell.
+        """
         self._clients = clients
         self._largest = clients.largest
         self._origin = Origin(b"", b"%d" % epoch)
         self._strict = strict
-        self._gapless: _Lane | None = None
-        self._careful: _Lane | None = None
-        self._leaving: list[_Lane] = []
+        self._on_settled = on_settled
+        self._gapless: Lane | None = None
+        self._careful: Lane | None = None
+        self._leaving: list[Lane] = []
         """Lanes that are broken, and of which reports are still to come."""
         self._widths = Widths()
         self._learning: dict[str, tuple[asyncio.Task[None], list[Chunk]]] = {}
@@ -120,24 +101,26 @@ class PlainProducer:
         if handed.failures:
             self._cut_short = handed
             self._refused.append(handed)
+            self._on_settled()
             return
         if self._waits(chunk):
             return
         lane = self._lane(careful=chunk.careful or self._strict)
+        is_alone = not lane.handed
+        lane.handed[handed] = None
         handed.produce(lane.producer, self._origin, self._widths, self._clients)
         if handed.failures:
             self._cut_short = handed
         if handed.is_broken:
-            if lane.handed:  # they tell what has happened; this chunk has no part in it
+            if not is_alone:  # the others tell what has happened; this chunk has no part in it
                 handed.failures = dict.fromkeys(handed.failures, UNSENT)
             lane.give_up()
         if handed.is_over:
-            self._refused.append(handed)
+            self._on_settled()
         else:
-            lane.handed[handed] = None
             self._hurry(lane, chunk.topic)
 
-    def _hurry(self, lane: _Lane, topic: str) -> None:
+    def _hurry(self, lane: Lane, topic: str) -> None:
         """Have a new producer get its id as soon as a broker is connected, on which its first chunk waits.
 
         librdkafka looks for a broker to ask once its metadata come, else every half second. The first
@@ -159,20 +142,23 @@ class PlainProducer:
         if self._widths.get(topic) is None and any(one.is_apart for one in chunk.records()):
             producer = self._lane(careful=True).producer
             task = asyncio.create_task(in_thread(self._widths.learn, topic, producer))
+            task.add_done_callback(lambda _: self._on_settled())
             self._learning[topic] = task, [chunk]
             return True
         return False
 
-    def _lane(self, *, careful: bool) -> _Lane:
+    def _lane(self, *, careful: bool) -> Lane:
         if careful:
             if self._careful is None:
-                self._careful = _Lane(self._clients.producer())
+                producer = self._clients.producer()
+                watched = self._strict
+                self._careful = WatchedLane(producer, self._on_settled) if watched else PolledLane(producer)
             return self._careful
         if self._gapless is None:
             settings: dict[str, object] = {"message.timeout.ms": 0}  # never
             if self._clients.settings["enable.idempotence"]:
                 settings["enable.gapless.guarantee"] = True
-            self._gapless = _Lane(self._clients.producer(settings=settings))
+            self._gapless = PolledLane(self._clients.producer(settings=settings))
         return self._gapless
 
     @property
@@ -181,20 +167,25 @@ class PlainProducer:
         return self._cut_short is None and not any(lane.is_broken for lane in self._lanes())
 
     @property
+    def needs_poll(self) -> bool:
+        """Whether only `settled` learns what is decided; else `on_settled` is called."""
+        return not self._strict
+
+    @property
     def is_busy(self) -> bool:
         """Whether chunks are under way."""
         return bool(self._refused or self._learning or any(lane.handed for lane in self._lanes()))
 
     # --- what came of it ------------------------------------------------------------------
 
-    def _lanes(self) -> list[_Lane]:
+    def _lanes(self) -> list[Lane]:
         return [*self._leaving, *(lane for lane in (self._gapless, self._careful) if lane is not None)]
 
     def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
         """Chunks that are decided since the last call, and what of them failed, by id."""
         over, self._refused = self._refused, []
         for lane in self._lanes():
-            over += lane.poll()
+            over += lane.decided()
         self._give_up_overdue()
         self._replace_broken()
         if self._cut_short in over:
@@ -223,6 +214,9 @@ class PlainProducer:
             self._gapless = None
         if self._careful is not None and self._careful.is_broken:
             self._careful = None
+        for lane in self._leaving:
+            if not lane.handed:
+                lane.close()
         self._leaving = [lane for lane in self._leaving if lane.handed]
 
     def _learned(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
@@ -248,5 +242,6 @@ class PlainProducer:
         """Give up what is not answered, too: it may still be written."""
         for lane in self._lanes():
             lane.give_up()
+            lane.close()
         for task, _ in self._learning.values():
             task.cancel()

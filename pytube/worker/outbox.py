@@ -115,8 +115,12 @@ class Outbox(Queue):
 
         term = active_term.term
         if not self._settings.transactions:
-            strict = self._settings.mode == "strict"
-            return PlainProducer(self._kafka, term.epoch, strict=strict)
+            return PlainProducer(
+                self._kafka,
+                term.epoch,
+                strict=self._settings.mode == "strict",
+                on_settled=active_term.attention.set,
+            )
         return TransactionalProducer(
             self._kafka,
             self._transactional_id,

@@ -61,6 +61,8 @@ _PARKED_AT_ONCE = 10_000
 _MARK_SHARE = 8.0
 """A mark comes no sooner than this many times what the last one took, as long as others are held: it may cost
 much and find little. One of an adopted table looks at all that is held, and purges wait for it."""
+_MARK_SHARE_APART = 20.0
+"""The same where marks come apart from purges, and so wait for no disk."""
 _EVERYWHERE_PAUSE = 30.0
 """Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
 _NUMBERS = re.compile("[0-9]+")
@@ -85,6 +87,10 @@ class OutboxWorker(PartitionWorker[Record]):
 
     machine: InFlight
     _source: OutboxSource
+    _goes_on = False
+    """Whether the round under way has left something undone."""
+    _is_put_off = False
+    """Whether the next exchange marks, because the last one did not."""
 
     def __init__(self, active_term: ActiveTerm, outbox: Outbox, database: Database) -> None:
         """Starts nothing.
@@ -94,7 +100,11 @@ class OutboxWorker(PartitionWorker[Record]):
             outbox: rules, limits and clients.
             database: where the records are.
         """
-        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), _MARK_SHARE))
+        marks_apart = outbox.rules.window == 1 and outbox.rules.repeats
+        share = _MARK_SHARE_APART if marks_apart else _MARK_SHARE
+        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), share))
+        self._marks_apart = marks_apart
+        """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
         self.machine = InFlight(outbox.rules)
         self._metrics = outbox.metrics
         self._limits = outbox.outbox_limits
@@ -102,6 +112,9 @@ class OutboxWorker(PartitionWorker[Record]):
         self._source = OutboxSource(database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
         self._cluster = outbox.cluster
+        self._is_woken = outbox.rules.window == 1 and not self._outgoing.needs_poll
+        """Whether the term is woken for whatever a round could find that the one before could not: in strict
+        order, where rounds that find nothing would be half of them."""
         self._outages = 0
         """How many of the cluster the machine knows of."""
         self._tables = LockedTables(active_term, outbox.emit)
@@ -177,13 +190,16 @@ class OutboxWorker(PartitionWorker[Record]):
 
     async def _attend(self) -> bool:
         busy = time.monotonic() >= self._parks_at and await self._park()
+        self._goes_on |= busy
         self._note_reach()
         self._tell_of_topics()
         return busy
 
     async def _round(self) -> bool:
         self._outgoing.check()
+        self._goes_on = not self._is_woken
         busy = await super()._round()
+        busy &= self._goes_on or self._active_term.attention.is_set()
         if busy:
             self._look = _FIRST_LOOK
             await asyncio.sleep(0)
@@ -231,6 +247,14 @@ class OutboxWorker(PartitionWorker[Record]):
         held = self.machine.held + self._reserved
         pays = self._more and self._room() >= min(self._limits.mark_limit, held)
         return held > 0 and not pays and time.monotonic() < self._pacer.next_at
+
+    def _wants_mark(self, done: Mapping[int, float]) -> bool:
+        """In strict order it is put off until the purge is over: what follows is on its way then."""
+        was_put_off, self._is_put_off = self._is_put_off, False
+        if was_put_off:
+            return True
+        self._is_put_off = self._marks_apart and bool(done) and self.machine.held > 0 and self._may_mark()
+        return not self._is_put_off and super()._wants_mark(done)
 
     def _finished(self, *, last: bool = False) -> dict[int, float]:
         if last or (self._locks_at is not None and time.monotonic() >= self._locks_at):
@@ -333,16 +357,17 @@ class OutboxWorker(PartitionWorker[Record]):
         launched = False
         for _ in range(_CHUNKS_AT_ONCE):
             if not (self._outgoing.has_room and self._active_term.is_trusted):
-                break
+                return launched
             now = time.monotonic()
             chunk = self.machine.take(now)
             if chunk is None:
-                break
+                return launched
             await fault(Point.BEFORE_SEND)
             self._begun[chunk] = now
             self._outgoing.send(chunk)
             await fault(Point.AFTER_HANDOVER)
             launched = True
+        self._goes_on = True
         return launched
 
     async def _settle(self) -> bool:

@@ -183,8 +183,7 @@ class PartitionWorker(ABC, Generic[Item]):
         if self._exchange is not None:
             return False
         done = self._finished()
-        # A purge marks, too: that costs little more, and finds what has come since the last mark.
-        limit = self._mark_limit() if (done or self._poller.is_due()) and self._may_mark() else 0
+        limit = self._mark_limit() if self._wants_mark(done) and self._may_mark() else 0
         if not (done or limit):
             return False
         if limit:
@@ -234,6 +233,13 @@ class PartitionWorker(ABC, Generic[Item]):
             await self._poller.end_poll(len(fetched.items), more=fetched.is_full, left_out=self._left_out)
         self._reserved += self._weigh(fetched.items)
         return await self._look_at(fetched.items)
+
+    def _wants_mark(self, done: Mapping[int, float]) -> bool:
+        """Whether to mark with this exchange, which purges `done`, if that may be.
+
+        A purge marks, too: that costs little more, and finds what has come since the last mark.
+        """
+        return bool(done) or self._poller.is_due()
 
     def _finished(self, *, last: bool = False) -> dict[int, float]:  # noqa: ARG002
         """What is to be purged now; `last`: nothing is purged after it."""

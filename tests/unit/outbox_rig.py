@@ -60,6 +60,8 @@ class FakeTable(Queries):
         """Those of which an operator wants the records parked."""
         self.marked_before: list[int] = []
         """How many this term had already, at each mark."""
+        self.purged_with_marks: list[int] = []
+        """How many records each mark has purged."""
 
     def stash(self, *keys: str, size: int = 1) -> list[int]:
         """Commit records; their ids."""
@@ -146,6 +148,7 @@ class FakeTable(Queries):
         assert statements[1] == queries.MARK_DECLARE
         await asyncio.sleep(0)
         self._check()
+        self.purged_with_marks.append(len(arguments["ids"]))
         if before:
             assert before == (queries.PURGE,)
             self.purge(arguments["ids"])
@@ -169,6 +172,11 @@ class FakeKafka:
     most: int = 0
     stopped: bool = False
     needs_poll: bool = True
+    on_settled: Callable[[], None] = lambda: None
+    decided: set[Chunk] = field(default_factory=set)
+    """What the term is woken for."""
+    looks: int = 0
+    """How often it was asked what is settled."""
     has_room: bool = True
     why_stuck: str | None = None
     answer_due: float | None = None
@@ -185,11 +193,21 @@ class FakeKafka:
     def send(self, chunk: Chunk) -> None:
         self.under_way.append(chunk)
         self.most = max(self.most, sum(one.size for one in self.under_way))
+        if not self.needs_poll:
+            asyncio.get_running_loop().call_later(0.001, self._decide, chunk)
+
+    def _decide(self, chunk: Chunk) -> None:
+        """As librdkafka does after a while, where it wakes the term."""
+        self.decided.add(chunk)
+        if not self.paused:
+            self.on_settled()
 
     def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
+        self.looks += 1
         if self.paused:
             return []
-        chunks, self.under_way = self.under_way, []
+        chunks = [one for one in self.under_way if self.needs_poll or one in self.decided]
+        self.under_way = [one for one in self.under_way if one not in chunks]
         answers = []
         for chunk in chunks:
             failures: dict[int, Failure] = {}
@@ -221,9 +239,9 @@ class FakeKafka:
 class Rig:
     """As much of an `Outbox` as its worker asks for, and the worker. To be made within an event loop."""
 
-    def __init__(self, rules: Rules | None = None, **limits: Any) -> None:
+    def __init__(self, rules: Rules | None = None, *, needs_poll: bool = True, **limits: Any) -> None:
         self.table = FakeTable()
-        self.kafka = FakeKafka()
+        self.kafka = FakeKafka(needs_poll=needs_poll)
         self.events: list[Event] = []
         self.candidate = Candidate(uuid4(), "tester", "lease", 15.0, 15.0)
         self.outbox_limits = replace(LIMITS, **limits)
@@ -251,7 +269,8 @@ class Rig:
     def emit(self, event: Event) -> None:
         self.events.append(event)
 
-    def outgoing(self, _: ActiveTerm) -> FakeKafka:
+    def outgoing(self, active_term: ActiveTerm) -> FakeKafka:
+        self.kafka.on_settled = active_term.attention.set
         return self.kafka
 
     def emitted(self, kind: type[E]) -> list[E]:

@@ -3,141 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.kafka.clients import Producers
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.messages import Handed, Origin, headers_of, unsendable
 from pytube.outbox.partitions import kafka_partition
-from pytube.outbox.producer import PlainProducer
-from pytube.outbox.records import Chunk, Failure, Fault, Record
+from pytube.outbox.records import Failure, Fault, Record
 from pytube.outbox.transactions import fitting, read_receipt, write_receipt
 from tests.helpers.waiting import wait_until_async
+from tests.unit.fake_producer import FakeMessage, Rig, chunk
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 UNKNOWN = KafkaError(KafkaError._UNKNOWN_TOPIC)
-
-
-class FakeMessage:
-    def __init__(self, key: str | None, value: bytes | None) -> None:
-        self._key, self._value = key, value
-
-    def key(self) -> bytes | None:
-        return None if self._key is None else self._key.encode()
-
-    def value(self) -> bytes | None:
-        return self._value
-
-
-class FakeProducer:
-    """Keeps what it is given until a test reports it."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = settings
-        self.taken: list[tuple[FakeMessage, Any, int]] = []
-        self.reports: list[tuple[Any, KafkaError | None, FakeMessage]] = []
-        self.room = 1000
-        self.refusal: KafkaError | Exception | None = None
-        """What the next call of `produce` raises."""
-        self.width = 3
-        self.asked: list[str] = []
-        """The topics of which it was asked for metadata."""
-
-    def produce(
-        self, _: str, value: Any, key: Any, partition: int = -1, *, on_delivery: Any, **more: Any
-    ) -> None:
-        assert "headers" in more
-        if isinstance(self.refusal, KafkaError):
-            raise KafkaException(self.refusal)
-        if self.refusal is not None:
-            raise self.refusal
-        if len(self.taken) >= self.room:
-            raise BufferError
-        self.taken.append((FakeMessage(key, value), on_delivery, partition))
-
-    def report(self, *errors: KafkaError | None) -> None:
-        """Report the first that it was given; without errors, all as written."""
-        for error in errors or [None] * len(self.taken):
-            message, callback, _ = self.taken.pop(0)
-            self.reports.append((callback, error, message))
-
-    def poll(self, _: float) -> None:
-        reports, self.reports = self.reports, []
-        for callback, error, message in reports:
-            callback(error, message)
-
-    def purge(self, **options: bool) -> None:
-        assert options["blocking"] is True, (
-            "the event loop would wait: confluent-kafka hands the inverse over"
-        )
-        self.report(*[PURGED] * len(self.taken))
-
-    def list_topics(self, topic: str, **_: float) -> Any:
-        self.asked.append(topic)
-
-        class Found:
-            error = None
-            partitions = range(self.width)
-
-        return type("Metadata", (), {"topics": {topic: Found}})
-
-
-class FakeClients:
-    timeout = 8.0
-    largest = 1000
-    settings: Mapping[str, Any] = {"enable.idempotence": True}
-
-    def __init__(self) -> None:
-        self.made: list[FakeProducer] = []
-
-    def producer(self, *, settings: Mapping[str, Any] | None = None) -> FakeProducer:
-        self.made.append(FakeProducer(settings or {}))
-        return self.made[-1]
-
-    def say(self, error: KafkaError) -> str:
-        return error.str()
-
-    @property
-    def gapless(self) -> list[FakeProducer]:
-        return [one for one in self.made if "enable.gapless.guarantee" in one.settings]
-
-
-class Rig:
-    def __init__(self, *, strict: bool = False) -> None:
-        self.clients = FakeClients()
-        self.producer = PlainProducer(cast("Producers", self.clients), 7, strict=strict)
-
-    def has_room(self) -> bool:
-        return self.producer.has_room
-
-    def settled(self) -> list[tuple[list[int], dict[int, Fault]]]:
-        return [
-            (
-                [one.id for one in chunk.records()],
-                {number: failure.fault for number, failure in failures.items()},
-            )
-            for chunk, failures in self.producer.settled()
-        ]
-
-
-def chunk(
-    *keys: str | None, topic: str = "t", careful: bool = False, first: int = 1, apart: str | None = None
-) -> Chunk:
-    machine = InFlight(Rules(window=100))
-    machine.add(
-        [Record(n, 0.0, topic, key, b"v%d" % n, partition_key=apart) for n, key in enumerate(keys, first)]
-    )
-    taken = machine.take(0.0)
-    assert taken is not None
-    taken.careful = careful
-    return taken
 
 
 # --- without transactions -----------------------------------------------------------------------
@@ -158,12 +40,12 @@ def test_a_chunk_is_settled_with_its_last_report() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 async def test_a_term_connects_before_there_is_anything_to_send(strict: bool) -> None:
     """It takes librdkafka half a second."""
-    rig = Rig(strict=strict)
-    await rig.producer.open((), "box/1")
-    (made,) = rig.clients.made
-    rig.producer.send(chunk("a"))
-    assert rig.clients.made == [made]
-    assert len(made.taken) == 1
+    with Rig(strict=strict) as rig:
+        await rig.producer.open((), "box/1")
+        (made,) = rig.clients.made
+        rig.producer.send(chunk("a"))
+        assert rig.clients.made == [made]
+        assert len(made.taken) == 1
 
 
 async def test_the_first_chunk_of_a_producer_has_it_ask_for_metadata_twice() -> None:
@@ -188,10 +70,10 @@ def test_topics_in_doubt_have_a_producer_of_their_own() -> None:
     assert len(rig.clients.gapless) == 1
 
 
-def test_strict_needs_no_gapless_producer() -> None:
-    rig = Rig(strict=True)
-    rig.producer.send(chunk("a"))
-    assert rig.clients.gapless == []
+async def test_strict_needs_no_gapless_producer() -> None:
+    with Rig(strict=True) as rig:
+        rig.producer.send(chunk("a"))
+        assert rig.clients.gapless == []
 
 
 def test_the_record_that_failed_is_found_by_key_and_value() -> None:
@@ -205,7 +87,6 @@ def test_of_records_that_are_equal_the_first_counts_as_failed() -> None:
     handed = Handed(chunk("a", "a", "a"), 0.0)
     records = [one._replace(value=b"same") for one in handed.chunk.records()]
     handed.chunk.parts = [(handed.chunk.parts[0][0], records)]
-    handed.left = 3
     for error in (None, TOO_LARGE, TOO_LARGE):
         handed.report(error, cast("Any", FakeMessage("a", b"same")))
     assert list(handed.outcome(KafkaError.str)) == [1, 2]

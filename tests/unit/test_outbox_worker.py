@@ -18,7 +18,7 @@ from pytube.events import RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.outbox.records import Failure, Fault, Record
-from pytube.worker import outbox_worker
+from pytube.worker import outbox_worker, pace
 from pytube.worker.exporter import _OF_OUTBOXES, _families
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster
@@ -71,7 +71,7 @@ async def test_what_is_held_is_bounded_by_number_and_by_size() -> None:
 
 async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark of an adopted table looks at all that is held, and what is purged is its price."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE", float("inf"))
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
     rig = Rig(Rules(window=1))
     ids = rig.table.stash(*"a" * 50)
     async with rig.running():
@@ -83,6 +83,46 @@ async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pyt
         rig.active_term.wake()
         await rig.until_empty()
     assert rig.kafka.written == ids
+
+
+async def test_in_strict_order_no_key_waits_for_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks come between purges, and so while records fly; the purge of all that is held marks, too."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", 0.0)
+    rig = Rig(Rules(window=1))
+    ids = rig.table.stash(*"a" * 50)
+    async with rig.running():
+        await rig.until_empty()
+    assert rig.kafka.written == ids
+    purged = [count for count in rig.table.purged_with_marks if count]
+    assert purged == [1], "the last one of all"
+    assert len(rig.table.purged_with_marks) >= 50, "each other purge was followed by one"
+
+
+async def test_in_strict_order_a_step_takes_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One purges what is written, one sends what follows: another one at once would find nothing."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    rig = Rig(Rules(window=1), needs_poll=False)
+    rig.table.stash(*"a" * 50)
+    async with rig.running():
+        await rig.until_empty()
+    assert rig.kafka.looks <= 2 * 50 + 10, "and some at the beginning and the end"
+
+
+async def test_in_strict_order_what_a_round_leaves_undone_follows_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four chunks are handed over before the event loop has its turn; nothing tells of the others."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    monkeypatch.setattr(pace, "_HELD_UP_PAUSE", 1000.0)
+    rig = Rig(Rules(window=1, chunk=10), needs_poll=False)
+    ids = rig.table.stash(*map(str, range(95)))
+    rig.kafka.paused = True
+    async with rig.running():
+        await rig.until(lambda: rig.worker.machine.flying == len(ids), "all are handed over")
+        await rig.until(lambda: len(rig.kafka.decided) == 10, "all are written")
+        rig.kafka.paused = False
+        rig.kafka.on_settled()
+        await rig.until_empty()
 
 
 async def test_marks_that_are_full_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+"""Producers without transactions, with the chunks that were handed to each, and how their reports come.
+
+The event loop asks a `PolledLane` for them now and then: much comes with each look where much is under way,
+and no thread competes with the event loop for the interpreter. In strict order each key waits for its
+report, and with few keys the worker waits for it, too. So a `WatchedLane` has a thread that waits within
+librdkafka, and has the event loop woken when a chunk is decided. A timer of the event loop would wake it for
+each look, and a millisecond late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from confluent_kafka import KafkaException, Producer
+
+from pytube.kafka.clients import purge
+from pytube.outbox.messages import Handed
+
+_WATCH = 1.0
+"""Seconds for which a thread waits within librdkafka at most; then it looks whether the lane is closed."""
+
+
+class Lane:
+    """One producer, and the chunks that were handed to it. Its methods are called in the event loop."""
+
+    def __init__(self, producer: Producer) -> None:
+        """Begins nothing."""
+        self.producer = producer
+        self.is_hurried = False
+        """Whether its first chunk was handed over."""
+        self.handed: dict[Handed, None] = {}
+        self.is_broken = False
+
+    def give_up(self) -> None:
+        """Drop all that is under way; its reports come later."""
+        self.is_broken = True
+        purge(self.producer)
+
+    def close(self) -> None:
+        """Nothing is handed over any more, and nobody asks for reports."""
+
+    def decided(self) -> list[Handed]:
+        """The chunks of which all reports have come since the last call."""
+        over = [handed for handed in self.handed if handed.is_over]
+        for handed in over:
+            del self.handed[handed]
+            if handed.is_broken and not self.is_broken:
+                self.give_up()
+        return over
+
+
+class PolledLane(Lane):
+    """Reports come when the event loop asks for them."""
+
+    def decided(self) -> list[Handed]:
+        """See `Lane`."""
+        try:
+            self.producer.poll(0)
+        except KafkaException:  # it tells of a fatal error so; the reports of the chunks come all the same
+            if not self.is_broken:
+                self.give_up()
+        return super().decided()
+
+
+class WatchedLane(Lane):
+    """A thread receives reports as they come, and has the event loop woken by those that decide a chunk."""
+
+    def __init__(self, producer: Producer, on_decided: Callable[[], None]) -> None:
+        """Begins the thread, which lives until `close`. `on_decided` is called in the event loop."""
+        super().__init__(producer)
+        self._on_decided = on_decided
+        self._loop = asyncio.get_running_loop()
+        self._has_failed = False
+        self._closed = False
+        threading.Thread(target=self._watch, name="outbox-reports", daemon=True).start()
+
+    def close(self) -> None:
+        """See `Lane`."""
+        self._closed = True
+
+    def decided(self) -> list[Handed]:
+        """See `Lane`."""
+        if self._has_failed and not self.is_broken:
+            self.give_up()
+        return super().decided()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            try:
+                self.producer.poll(_WATCH)
+            except KafkaException:  # as in `PolledLane`
+                self._has_failed = True
+            if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):
+                with suppress(RuntimeError):  # the loop may be closed by now
+                    self._loop.call_soon_threadsafe(self._on_decided)
