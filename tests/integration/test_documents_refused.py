@@ -88,7 +88,7 @@ REFUSED = {
     ),
     "no such column": (
         order_with("", '["statuss"]'),
-        r'^document\.orders\.fields: \'statuss\': column "statuss" does not exist',
+        r'column "statuss" does not exist; correct it; shop\.orders has id, status, at, place, billing, ship',
     ),
     "a hint names the column alone": (
         order_with("", '["statu"]'),
