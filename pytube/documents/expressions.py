@@ -315,7 +315,8 @@ def _own(text: str) -> str:
 
 
 def _remedy(error: psycopg.Error, table: Table | None) -> str:
-    """What to do about a text that Postgres refuses: the columns there are show which one was renamed."""
-    if not isinstance(error, errors.UndefinedColumn) or table is None or len(table.columns) > _MANY:
+    """What to do about a text that Postgres refuses. Its own hint is for misspelled columns."""
+    renamed = isinstance(error, errors.UndefinedColumn) and not error.diag.message_hint
+    if not renamed or table is None or len(table.columns) > _MANY:
         return "correct it"
     return f"correct it; {table.name} has {', '.join(table.columns)}"
