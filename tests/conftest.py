@@ -117,7 +117,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if file.startswith("tests/spark/"):
                 return "spark"
-            by_opensearch = ("opensearch", "reindex", "sink_check")
+            by_opensearch = ("opensearch", "reindex", "sink_check", "tutorial")
             return "opensearch" if any(name in file for name in by_opensearch) else file
 
         def _assign_work_unit(self, node: Any) -> None:

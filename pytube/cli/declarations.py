@@ -52,10 +52,10 @@ def result(one: Plan, applied: Applied, *, backfill: bool) -> str:
     text = f"{one.name}: applied" if applied.steps else f"{one.name}: nothing to do"
     if one.kind is Kind.OUTBOX:
         return text
-    start = f"pytube backfill start --tube {one.name}"
+    start = f"pytube backfill start {one.name}"
     if applied.backfills:
         why = ", as changes were missed" if one.missed_changes else ""
-        return f"{text}; workers send all documents{why}: pytube backfill status --tube {one.name}"
+        return f"{text}; workers send all documents{why}: pytube backfill status {one.name}"
     if backfill:
         return f"{text}; no table is new, so no backfill was asked for; to have one: {start}"
     if one.wants_backfill:

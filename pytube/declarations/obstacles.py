@@ -87,7 +87,7 @@ def _refuse_change(tube: DeclaredTube, one: Attached, was: Attached, *, by_hand:
         raise KeysWouldChange(
             f"{where}: each row of {one.table} would have a document under another key "
             f"({', '.join(changed)}); put it back in the file; or run `{words}{_options(one, was)} --force`, "
-            f"and then `pytube backfill start --tube {shlex.quote(tube.name)} --table "
+            f"and then `pytube backfill start {shlex.quote(tube.name)} --table "
             f"{shlex.quote(str(one.table))}`"
         )
     if by_hand:

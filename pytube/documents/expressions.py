@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import errors
@@ -106,6 +106,9 @@ _FAULTS = {
 }
 """Signs in the tree, and what they are signs of."""
 
+_MANY: Final = 30
+"""Columns of a table, beyond which a message does not list them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -131,7 +134,7 @@ class Expressions:
 
     def field(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """An entry of a SELECT list over the one table."""
-        with self._taken_back(repr(text), where) as notices:
+        with self._taken_back(repr(text), where, table) as notices:
             found = self._parse(table, alias, text, where)
         if _TRUNCATED in notices:
             raise ConfigError(
@@ -143,13 +146,13 @@ class Expressions:
 
     def expression(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """An expression over the one table; may be an aggregate."""
-        with self._taken_back(repr(text), where):
+        with self._taken_back(repr(text), where, table):
             text = quoted(text) if text in table.columns else text
             return self._parse(table, alias, f"({text}\n) AS e", where)
 
     def condition(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """A condition over the one table, true or false and nothing else."""
-        with self._taken_back(repr(text), where):
+        with self._taken_back(repr(text), where, table):
             found = self._parse(table, alias, f"({text}\n) AS e", where)
         if found.is_aggregate:
             raise ConfigError(
@@ -163,7 +166,7 @@ class Expressions:
         """What stands behind ORDER BY, over the one table."""
         text = ", ".join(texts)
         parts = ", ".join(quoted(one) if one in table.columns else one for one in texts)
-        with self._taken_back(repr(text), where):
+        with self._taken_back(repr(text), where, table):
             found = self._parse(table, alias, f"{_ORDER}{parts}\n) AS e", where, window=True)
         match = re.fullmatch(r".*?\bOVER \(ORDER BY (.*)\)", found.sql, re.DOTALL)
         if match is None or found.is_aggregate:
@@ -190,7 +193,7 @@ class Expressions:
             self._run_one(f"CREATE TEMP VIEW _pytube_expression AS {text}")
 
     @contextmanager
-    def _taken_back(self, what: str, where: str) -> Iterator[list[str]]:
+    def _taken_back(self, what: str, where: str, table: Table | None = None) -> Iterator[list[str]]:
         """A transaction that is rolled back; gives Postgres' notices, and turns its errors into ours."""
         notices: list[str] = []
 
@@ -214,7 +217,7 @@ class Expressions:
         except psycopg.DatabaseError as error:
             hint = _ALIAS.sub("", error.diag.message_hint or "")
             reason = f"{error.diag.message_primary or error}" + (f" ({hint})" if hint else "")
-            raise ConfigError(f"{where}: {what}: {reason}; correct it") from None
+            raise ConfigError(f"{where}: {what}: {reason}; {_remedy(error, table)}") from None
         finally:
             self.connection.remove_notice_handler(note)
 
@@ -317,3 +320,11 @@ def _own(text: str) -> str:
         if text.startswith(before) and text.endswith("\n) AS e"):
             return text.removeprefix(before).removesuffix("\n) AS e")
     return text
+
+
+def _remedy(error: psycopg.Error, table: Table | None) -> str:
+    """What to do about a text that Postgres refuses. Its own hint is for misspelled columns."""
+    renamed = isinstance(error, errors.UndefinedColumn) and not error.diag.message_hint
+    if not renamed or table is None or len(table.columns) > _MANY:
+        return "correct it"
+    return f"correct it; {table.name} has {', '.join(table.columns)}"

@@ -266,12 +266,12 @@ def _after_outage(what: str, row: Partition) -> str:
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
-            "do what the reason says: as a rule a GRANT, or a query to be corrected in the configuration, "
-            "and the workers restarted"
+            "do what the reason says: as a rule a GRANT, or a query or a document to correct in the "
+            "configuration; workers take up a changed file at SIGHUP, and those with --watch by themselves"
         )
     return (
-        "bring the sink up, or correct what the reason names; after a change of the configuration restart "
-        f"the workers; to try the sink: pytube sink check {row.name}"
+        "bring the sink up, or correct what the reason names; workers take up a changed file at SIGHUP, "
+        f"and those with --watch by themselves; to try the sink: pytube sink check {row.name}"
     )
 
 

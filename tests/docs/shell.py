@@ -41,7 +41,7 @@ class Shell:
 
     def run(self, block: Block) -> None:
         """Run a block of shell; an AssertionError shows what failed."""
-        for command in _commands(block.text):
+        for command in commands_of(block.text):
             self._command(command)
 
     def psql(self, statements: str, **environment: str) -> str:
@@ -132,7 +132,7 @@ class Shell:
         assert done.returncode == 0, f"{command}\n{done.stdout}"
 
 
-def _commands(text: str) -> Iterator[str]:
+def commands_of(text: str) -> Iterator[str]:
     """The commands of a block: a line each, with the here-document that follows it."""
     lines = iter(text.splitlines())
     for line in lines:

@@ -136,7 +136,11 @@ REFUSED = {
     ),
     "no such column": (
         order_with("", '["statuss"]'),
-        r'^document\.orders\.fields: \'statuss\': column "statuss" does not exist',
+        r'^document\.orders\.fields: \'statuss\': column "statuss" does not exist \(.*\); correct it$',
+    ),
+    "a column of another name": (
+        order_with("", '["total"]'),
+        r"does not exist; correct it; shop\.orders has id, status, at, place, billing, shipping, code, note$",
     ),
     "a hint names the column alone": (
         order_with("", '["statu"]'),
