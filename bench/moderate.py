@@ -84,8 +84,8 @@ def run(server: Server) -> Section:
         "session that writes (the update, its capture and its commit), the sessions of the worker, and the "
         "rest (the WAL's writer, checkpoints, autovacuum, sessions that have ended); of the worker; and of "
         "the sink's server. The goal for Postgres is compared with the sessions of the worker: what the "
-        "session that writes takes, it takes without a worker, too, and capture has targets of its own. All of "
-        "Postgres is compared with the same goal beside it.",
+        "session that writes takes, it takes without a worker, too, and capture has targets of its own. All "
+        "of Postgres is compared with the same goal beside it.",
     )
     for name, opened in (("no-op", _noop), ("redis", _redis), ("opensearch", _opensearch)):
         with opened() as target:
