@@ -161,7 +161,8 @@ class Session(Queries):
     ) -> list[TupleRow]:
         async def run() -> list[TupleRow]:
             cursor = await self.connection.execute(statement, arguments)
-            return await cursor.fetchall() if cursor.description else []
+            # Not `description`, which makes an object for each column.
+            return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
 
         return await self._limited(run, timeout)
 
@@ -272,9 +273,9 @@ class SessionPool(Queries):
 
     @asynccontextmanager
     async def session(
-        self, use: Use = Use.STATEMENT, reader: str = "", settings: Mapping[str, str] = _AS_OPENED
+        self, use: Use = Use.STATEMENT, reader: str = "", settings: Mapping[str, str] | None = _AS_OPENED
     ) -> AsyncIterator[Session]:
-        """Borrow a session; `reader`: the tube whose rows are read; `settings`: as of `switch`.
+        """Borrow a session; `reader`: the tube whose rows are read; `settings`: as of `switch`; None: any.
 
         Raises:
             DatabaseUnavailable: there is none to be had.
@@ -287,7 +288,8 @@ class SessionPool(Queries):
             try:
                 if came <= self._discarded_at:
                     raise DatabaseUnavailable("Postgres is another server now, or was restarted")
-                await session.switch(settings)
+                if settings is not None:
+                    await session.switch(settings)
                 yield session
             finally:
                 await self._give_back(session)
@@ -302,8 +304,11 @@ class SessionPool(Queries):
     async def held_rows(
         self, statements: Statements, arguments: Mapping[str, Any], before: Statements = ()
     ) -> list[TupleRow]:
-        """See `Session.held_rows`."""
-        async with self.session() as session:
+        """See `Session.held_rows`; in any session, as the functions of marks and purges set all that matters.
+
+        One that has to be switched to and fro between marks and reads costs two round trips more for each.
+        """
+        async with self.session(settings=None) as session:
             return await session.held_rows(statements, arguments, before)
 
     @property
@@ -373,10 +378,11 @@ class SessionPool(Queries):
                 turn.set_result(None)
         self._waiting = [waiter for waiter in self._waiting if not waiter[0].done()]
 
-    async def _take(self, settings: Mapping[str, str]) -> Session:
+    async def _take(self, settings: Mapping[str, str] | None) -> Session:
         while self._idle:
             # The one used last, so that those in excess grow old: of those that need not be switched, if any.
-            fitting = (one for one in reversed(self._idle) if one.settings == settings)
+            wanted = settings or _AS_OPENED
+            fitting = (one for one in reversed(self._idle) if one.settings == wanted)
             session = next(fitting, self._idle[-1])
             self._idle.remove(session)
             if session.is_usable:

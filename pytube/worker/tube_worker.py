@@ -31,6 +31,8 @@ from pytube.worker.shedding import Reading
 if TYPE_CHECKING:
     from pytube.worker.tube import Tube
 
+_CLASSES = tuple(PodClass)
+"""What each round looks through; to go through the class itself takes longer."""
 _DELIVERIES_AHEAD = 4
 """Deliveries begun beyond the free sends, so that a send never waits for a round."""
 _IDS_PER_POD = 250.0
@@ -74,6 +76,8 @@ class TubeWorker(PartitionWorker[Pod]):
         )
         self._share = BackfillShare(tube.limits.backfill_share)
         self._retries = RetryQueue(tube.limits.attempts)
+        self._has_attended = False
+        """Whether the last round did anything for control pods."""
         self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
         self._launched_at = 0.0
         """When it was last looked whether deliveries may begin."""
@@ -109,8 +113,18 @@ class TubeWorker(PartitionWorker[Pod]):
         self._reserved -= touches
         await self._control.accept(control)
 
+    async def _round(self) -> bool:
+        """One round; whether another one may find more to do at once.
+
+        That is so after control pods only. Whatever else a round has done, nothing is left to do before an
+        exchange or a delivery has ended, which wakes the worker, or before a moment that `_wait` knows.
+        """
+        await super()._round()
+        return self._has_attended
+
     async def _attend(self) -> bool:
-        return await self._control.attend()
+        self._has_attended = await self._control.attend()
+        return self._has_attended
 
     async def _wait(self) -> None:
         await self._poller.wait(
@@ -194,7 +208,7 @@ class TubeWorker(PartitionWorker[Pod]):
             if probes:
                 self._probe = task
             launched = True
-        self._deliverer.is_awaited = any(map(self.machine.waiting, PodClass)) or self._retries.keys > 0
+        self._deliverer.is_awaited = any(map(self.machine.waiting, _CLASSES)) or self._retries.keys > 0
         return launched
 
     def _on_delivered(self, _: asyncio.Task[Outcome]) -> None:
@@ -245,8 +259,10 @@ class TubeWorker(PartitionWorker[Pod]):
 
     def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The next keys that are due to be sent again."""
+        if not self._retries.keys:  # as nearly always
+            return None
         now = time.monotonic()
-        for pod_class in PodClass:
+        for pod_class in _CLASSES:
             retry = self._retries.pop(pod_class, now) if self._has_room(pod_class) else None
             if retry is not None:
                 retry[0].is_retried = True
@@ -256,9 +272,11 @@ class TubeWorker(PartitionWorker[Pod]):
 
     def _next_retry(self) -> float | None:
         """When keys are due to be sent again for which there is room; None: when a delivery has ended."""
+        if not self._retries.keys:
+            return None
         due = [
             at
-            for pod_class in PodClass
+            for pod_class in _CLASSES
             if (at := self._retries.next_at(pod_class)) is not None and self._has_room(pod_class)
         ]
         return min(due, default=None)
@@ -278,8 +296,8 @@ class TubeWorker(PartitionWorker[Pod]):
         # Retries that wait count, too: a sink that delays everything is not given ever more.
         waiting = self._retries.keys // self._deliverer.size.keys
         incremental, backfill = (
-            self.machine.waiting(pod_class) if self._has_room(pod_class, waiting) else 0
-            for pod_class in PodClass
+            keys if (keys := self.machine.waiting(pod_class)) and self._has_room(pod_class, waiting) else 0
+            for pod_class in _CLASSES
         )
         chosen = self._share.choose(incremental=incremental, backfill=backfill)
         if chosen is None:

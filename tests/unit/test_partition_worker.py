@@ -313,8 +313,27 @@ async def test_what_lands_while_a_mark_is_under_way_is_waited_for_without_going_
         await rig.until_empty()
 
 
+async def test_no_round_follows_another_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a round has begun leaves nothing to do before it ends, which wakes the worker."""
+    rig = Rig()
+    waits = _count_waits(rig, monkeypatch)
+    rounds: list[None] = []
+    launch = rig.worker._launch
+
+    async def counted() -> bool:
+        rounds.append(None)
+        return await launch()
+
+    monkeypatch.setattr(rig.worker, "_launch", counted)
+    async with rig.running():
+        for key in range(5):
+            rig.insert(key)
+            await rig.until_empty()
+        assert 5 <= len(rounds) <= len(waits) + 1
+
+
 def _count_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One for each round that found nothing to do."""
+    """One for each wait."""
     rounds: list[None] = []
     wait = rig.poller.wait
 

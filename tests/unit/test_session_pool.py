@@ -26,6 +26,8 @@ class FakePooled:
         self.number = number
         self.used_at = 0.0
         self.settings: Mapping[str, str] = {}
+        self.switches = 0
+        """How often other settings were asked for than it had."""
         self.is_open = True
         self.is_lost = False
         """The client knows that it is gone, or a statement is under way in it."""
@@ -53,6 +55,7 @@ class FakePooled:
         return [(self.number, "held")]
 
     async def switch(self, settings: Mapping[str, str]) -> None:
+        self.switches += settings != self.settings
         self.settings = settings
 
     def cut_off(self) -> None:
@@ -143,6 +146,28 @@ async def test_sessions_are_opened_when_they_are_needed_and_used_again() -> None
         assert await opener.pool.rows("SELECT 1") == [(0, "SELECT 1")]
     assert await opener.pool.held_rows(("BEGIN",), {}) == [(0, "held")]
     assert len(opener.sessions) == 1
+
+
+async def test_marks_take_a_session_as_it_is() -> None:
+    opener = Opener(3)
+    for _ in range(3):
+        async with opener.pool.session(Use.READ, "t", {"jit": "off"}):
+            pass
+        await opener.pool.held_rows(("BEGIN",), {})
+    assert [session.switches for session in opener.sessions] == [1]
+    await opener.pool.rows("SELECT 1")
+    assert [session.settings for session in opener.sessions] == [{}]
+
+
+async def test_marks_leave_sessions_that_were_switched_to_reads() -> None:
+    opener = Opener(2)
+    async with opener.pool.session(Use.READ, "t", {"jit": "off"}), opener.pool.session():
+        pass  # the first one is given back last
+    assert await opener.pool.held_rows(("BEGIN",), {}) == [(1, "held")]
+    async with opener.pool.session(Use.READ, "t", {"jit": "off"}):
+        pass
+    await opener.pool.rows("SELECT 1")
+    assert [session.switches for session in opener.sessions] == [1, 0]
 
 
 async def test_no_more_sessions_are_open_than_allowed() -> None:
