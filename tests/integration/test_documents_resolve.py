@@ -292,7 +292,8 @@ def test_a_worker_killed_between_touch_and_purge_loses_nothing(folder: Path, con
     cli.run("wait", "--tube", "orders", folder=folder)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=LIMIT)
-    conn.execute("SELECT tube_pause('orders')")  # the first send is that of the relations
+    # The first send is that of the relations.
+    conn.execute("SELECT tube_pause('orders'); SELECT tube_resume(c) FROM tube_companions('orders') AS c")
     conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
     killed = cli.start("worker", config=config, PYTUBE_FAULT="after_send:kill")
     killed.communicate(timeout=LIMIT)

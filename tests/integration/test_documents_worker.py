@@ -70,6 +70,8 @@ def _prepared(dsn: str) -> None:
 
 prepare = preparing(_prepared, "conn")
 
+WITHOUT_COMPANIONS = "; SELECT tube_resume(c) FROM tube_companions('orders') AS c"
+
 
 @dataclass
 class Shop:
@@ -312,7 +314,7 @@ async def test_a_used_column_is_renamed_while_it_runs(shop: Shop) -> None:
 
 async def test_a_relation_that_fails_does_not_keep_others_waiting(shop: Shop) -> None:
     shop.conn.execute("ALTER TABLE public.orders RENAME customer_id TO buyer_id")
-    shop.conn.execute("SELECT tube_pause('orders', reason => 'the query fails, too')")
+    shop.conn.execute("SELECT tube_pause('orders', reason => 'the query fails, too')" + WITHOUT_COMPANIONS)
     shop.conn.execute("UPDATE public.customers SET name = 'new'")
     shop.conn.execute("UPDATE public.categories SET name = 'new'")
     waiting = "SELECT count(*) FROM orders_relations WHERE shard <> %s"
@@ -336,7 +338,7 @@ async def test_no_fan_out_begins_while_many_documents_wait(shop: Shop, tmp_path:
     """Of a row that changes all the time, touches would come faster than any sink takes them."""
     await shop.worker.stop()
     config = with_options(config_of(shop.dsn, tmp_path, shop.conn), most_waiting=5)
-    shop.conn.execute("SELECT tube_pause('orders', reason => 'the sink is slow')")
+    shop.conn.execute("SELECT tube_pause('orders', reason => 'the sink is slow')" + WITHOUT_COMPANIONS)
     waits = "SELECT coalesce(sum(cardinality(ids)), 0) FROM orders"
     left = "SELECT count(*) FROM orders_relations_2"
     async with working(shop.conn, shop.dsn, config) as served:
