@@ -16,6 +16,7 @@ from pytube.config import EnrichConfig, PostgresConfig, load
 from pytube.enrich.check import check_enriching
 from pytube.enrich.rows import RowEnricher
 from pytube.errors import EnrichFailed, UsageError
+from pytube.health.queues import check_ids
 from pytube.verify import explain, verify
 from pytube.worker import Worker
 from pytube.worker.database import Database
@@ -213,3 +214,20 @@ async def test_a_query_that_gives_no_key_first_deletes_nothing(conn: Conn, dsn: 
     with pytest.raises(EnrichFailed, match=r"has to be json_build_array\(tenant, id, day, "):
         await enricher.read({0: list(wanted(conn))})
     await pool.close()
+
+
+@pytest.mark.parametrize("dsn", [18], indirect=True)
+def test_the_doctor_looks_at_keys_that_no_index_proves_unique(conn: Conn) -> None:
+    attached(conn)
+    conn.execute("CREATE TABLE public.loose (a int, b text, n int, UNIQUE (b, a, n))")
+    conn.execute("SELECT tube_table_ensure_attached('docs', 'public.loose', 1, key_cols => '{a,b}')")
+    conn.execute("INSERT INTO loose VALUES (1, 'x', 1), (1, 'y', 1), (NULL, 'x', 1), (NULL, 'x', 2)")
+    (check,) = check_ids(conn, "tube")
+    assert check.finding.startswith("no index proves a, b unique; no value stands twice in the 2 rows")
+    conn.execute("INSERT INTO loose VALUES (1, 'x', 2)")
+    (check,) = check_ids(conn, "tube")
+    assert check.finding.startswith("values of a, b that stand more than once: 1 ((1,x)), in the 3 rows")
+    conn.execute("TRUNCATE loose")
+    conn.execute("CREATE UNIQUE INDEX ON loose (b, a)")
+    (check,) = check_ids(conn, "tube")
+    assert check.finding == "an index proves them unique in each attached table"
