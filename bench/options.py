@@ -20,12 +20,15 @@ MANY = 1000
 TRUNCATED = 1_000_000
 FLAT = 1.5
 """Ids are put in by chunks, so that ten times the rows take no more; all at once, they would take twice."""
-PLAIN = "plain"
+PLAIN, SEVERAL = "plain", "several"
+SEVERAL_AT_MOST = {1: 1.5, MANY: 1.3}
+"""The server's CPU with a key of two columns, to that with a bigint, by the rows of a statement."""
 OPTIONS = {
     PLAIN: ("", "nothing but the table and its shard"),
     "columns": (", columns => '{v}'", "`columns`, one of which changes"),
     "unchanged": (", columns => '{note}'", "`columns` of which none changes: no touch"),
     "related": (", id_col => 'ref'", "a related table, by `id_col`"),
+    SEVERAL: (", key_cols => '{ref,id}'", "a key of two columns, `key_cols`"),
     "replica": (", replica => true", "`replica`, written to by others than replication"),
     "applied": (", replica => true", "`replica`, written to as replication does"),
 }
@@ -63,7 +66,8 @@ def _prepare(admin: psycopg.Connection, name: str) -> None:
         f"INSERT INTO public.{name}"
         f" SELECT g, g, 0, 'a note of some length' FROM generate_series(1, {ROWS}) AS g"
     )
-    admin.execute("SELECT tube_ensure_exists(%s)", [f"t_{name}"])
+    keys = "text" if name == SEVERAL else "bigint"
+    admin.execute("SELECT tube_ensure_exists(%s, key_type => %s::regtype)", [f"t_{name}", keys])
     if name == "related":
         admin.execute("CREATE TABLE public.root (id bigint PRIMARY KEY)")
         admin.execute(f"SELECT tube_table_ensure_attached('t_{name}', 'public.root', 0)")
@@ -104,6 +108,15 @@ def _updates(
     writer.execute("RESET session_replication_role")
     section.say(f"**{title}**")
     section.table(HEAD, [_row(taken, name) for name in OPTIONS])
+    costs = {name: [reading.cpu_each for reading in taken[name]] for name in (SEVERAL, PLAIN)}
+    section.targets.append(
+        Target(
+            f"{title}, server CPU with a key of two columns to bigint",
+            SEVERAL_AT_MOST[rows],
+            ratios(costs[SEVERAL], costs[PLAIN]).middle,
+            "at most",
+        )
+    )
 
 
 def _row(taken: dict[str, list[Reading]], name: str) -> list[str]:

@@ -84,8 +84,31 @@ class CompositeKey:
 
     def columns_of(self, texts: Sequence[str]) -> tuple[Sequence[str], Sequence[Sequence[Part]]]:
         """Those of the texts that a row can have, and the values of each column in their order."""
+        columns = self._all_columns_of(texts)
+        if columns is not None:
+            return texts, columns
         known = [(text, values) for text in texts if (values := self.values(text)) is not None]
         return [text for text, _ in known], [[row[place] for _, row in known] for place in self.places]
+
+    def _all_columns_of(self, texts: Sequence[str]) -> Sequence[Sequence[Part]] | None:
+        """As `columns_of`, in a third of the time, if a row can have each text, as is the rule; else None.
+
+        They are read as one array of arrays. No string in it goes on beyond a line; so where all begin and
+        end with brackets, and there are as many arrays without others in them, each is one of the texts.
+        """
+        if not all(text[:1] == "[" and text[-1:] == "]" for text in texts):
+            return None
+        try:
+            rows = json.loads("[" + ",\n".join(texts) + "]")
+        except (ValueError, RecursionError):
+            return None
+        if len(rows) != len(texts) or {len(row) for row in rows} != {len(self.columns)}:
+            return None
+        columns: list[Sequence[Part]] = list(zip(*rows, strict=True))
+        for column, values in zip(self.columns, columns, strict=True):
+            if not all(map(_FITS[column.type], values)):
+                return None
+        return columns if json.dumps(rows, ensure_ascii=False) == f"[{', '.join(texts)}]" else None
 
     @property
     def places(self) -> range:
@@ -127,11 +150,15 @@ def _is_date(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    return KeyType.TEXT.has(value)
+    return type(value) is str and "\0" not in value
+
+
+def _is_bigint(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 _FITS: Mapping[PartType, Callable[[object], bool]] = {
-    PartType.BIGINT: KeyType.BIGINT.has,
+    PartType.BIGINT: _is_bigint,
     PartType.UUID: KeyType.UUID.has,
     PartType.BOOLEAN: lambda value: isinstance(value, bool),
     PartType.DATE: _is_date,

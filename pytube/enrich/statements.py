@@ -149,7 +149,9 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
             name.format(id=sql.SQL("q.id"))
         )
     elif section.query is None:
-        row = sql.SQL("{}, convert_to({}::text, 'UTF8')").format(_id(roots, root), _row(section.columns))
+        row = sql.SQL("{}, convert_to({}::text, 'UTF8')").format(
+            _found_id(roots, root), _row(section.columns)
+        )
         rows = _found(root, row, condition)
     else:
         known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(
@@ -223,6 +225,13 @@ def _id(roots: Roots, root: Root) -> sql.Composable:
     return sql.SQL("json_build_array({})::text").format(sql.SQL(", ").join(parts))
 
 
+def _found_id(roots: Roots, root: Root) -> sql.Composable:
+    """The id of a row that `_found` finds: as asked for, unless a collation may hold others for equal."""
+    if root.key is None or any(of.type is PartType.TEXT for of in root.key.columns):
+        return _id(roots, root)
+    return sql.SQL("k.id")
+
+
 def _part(place: int) -> sql.Composable:
     """The parameter that has the values of a column of the key; a column's name could be another one's."""
     return raw(f"%({part_parameter(place)})s")
@@ -254,7 +263,7 @@ def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.C
     equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(columns, asked, strict=True)]
     # Within a subquery of its own, so that a predicate's unqualified names stay those of the table.
     return sql.SQL(
-        "SELECT r.* FROM unnest({}) k({}) CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{}) r"
+        "SELECT r.* FROM unnest(%(ids)s, {}) k(id, {}) CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{}) r"
     ).format(
         sql.SQL(", ").join(
             sql.SQL("{}::{}").format(_part(place), sql.SQL(of.type.array))

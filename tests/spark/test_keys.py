@@ -350,7 +350,7 @@ def test_a_key_of_several_columns(spark: SparkSession, dsn: str) -> None:
             "SELECT tube_table_ensure_attached('t', 'docs', 10, 8, key_cols => '{tenant,id}',"
             " shard_by => 'tenant')"
         )
-        conn.execute("INSERT INTO docs SELECT g % 7, 'k' || g FROM generate_series(0, %s) AS g", [N - 1])
+        conn.execute("INSERT INTO docs SELECT g %% 7, 'k' || g FROM generate_series(0, %s) AS g", [N - 1])
         captured = touched(conn)
         conn.execute("DELETE FROM t")
         df = spark.range(N).selectExpr("concat('[', id % 7, ', \"k', id, '\"]') AS id")

@@ -74,4 +74,35 @@ def test_the_columns_of_many_keys() -> None:
     key = key_of(["bigint", "text"])
     known, columns = key.columns_of(['[1, "a"]', "7", '[2, "b"]'])
     assert (known, columns) == (['[1, "a"]', '[2, "b"]'], [[1, 2], ["a", "b"]])
-    assert key.columns_of(["x"]) == ([], [[], []])
+    assert key.columns_of(["x"]) == key.columns_of([]) == ([], [[], []])
+
+
+HOSTILE = [
+    '[1, "a"',
+    '2, "b"]',
+    '[1, "a"], [2, "b"]',
+    '["x", "]',
+    '[", "y"]',
+    "[[1, 2]",
+    "[3, 4]]",
+    '[1, "',
+    "[]",
+    "",
+]
+"""Which, put one after the other, could look like keys."""
+
+
+@given(
+    st.lists(
+        st.tuples(bigints, texts).map(lambda values: key_of(["bigint", "text"]).text(values))
+        | st.sampled_from(HOSTILE),
+        max_size=6,
+    ),
+    st.sampled_from([["bigint", "text"], ["text", "text"], ["text", "text", "text"]]),
+)
+def test_the_columns_of_many_keys_are_those_of_each(found: list[str], types: list[str]) -> None:
+    key = key_of(types)
+    each = [(text, values) for text in found if (values := key.values(text)) is not None]
+    known, columns = key.columns_of(found)
+    assert list(known) == [text for text, _ in each]
+    assert list(zip(*columns, strict=True)) == [values for _, values in each]
