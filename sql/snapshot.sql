@@ -10165,10 +10165,7 @@ GRANT ALL ON FUNCTION tube.tube_kafka_unreachable() TO tube_monitor;
 
 GRANT ALL ON FUNCTION tube.tube_key_part(key text, place integer) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) TO tube_admin;

@@ -231,10 +231,11 @@ class Naming(Protocol):
     def names_columns(self) -> bool:
         """Whether they do."""
 
-    def learn_keys(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
         """Which columns the keys of a shard are made of, from now on; None: they are of one column.
 
-        Called before the first document is sent or read, and whenever the tables of the tube change.
+        Called before the first document is sent or read, and whenever the tables of the tube change. Several
+        Postgres hosts, which have different shards, are told of one by one.
         """
 
 

@@ -59,19 +59,21 @@ class KeyTemplate:
         self._encoded = str.maketrans(
             {mark: "".join(f"%{byte:02X}" for byte in mark.encode()) for mark in {*marks, "%"}}
         )
-        self._key_of: Callable[[int], CompositeKey | None] | None = None
+        self._key_of: dict[str | None, Callable[[int], CompositeKey | None]] = {}
+        """By host."""
 
-    def learn(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+    def learn(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
         """`key_of`: of which columns the keys of a shard are made, as it is from now on; None: of one."""
-        self._key_of = key_of
+        self._key_of[host] = key_of
 
     def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
         """The name of one document; `SinkError` where it names other columns than the key has."""
         if not self.columns:
             return self.text.format(tube=tube, shard=shard, id=id)
-        if self._key_of is None:
+        if not self._key_of:
             raise SinkError(f'option "key": {self.text} names columns, and none are known: no rows are read')
-        key = self._key_of(shard)
+        keys = (key_of(shard) for key_of in self._key_of.values())
+        key = next((key for key in keys if key is not None), None)
         names = {"id"} if key is None else {column.name for column in key.columns}
         if key is None or names != self.columns:
             raise SinkError(
@@ -103,9 +105,9 @@ class Templated:
         """Whether the template does."""
         return bool(self._template.columns)
 
-    def learn_keys(self, key_of: Callable[[int], CompositeKey | None]) -> None:
+    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
         """See `Naming.learn_keys`."""
-        self._template.learn(key_of)
+        self._template.learn(key_of, host)
 
 
 def _checked_template(text: str) -> str:

@@ -69,6 +69,7 @@ class Tube(Queue):
         """
         settings = config.tube(name)
         super().__init__(name, Limits.of(settings, config.worker), config, instance_id, pool, emit, host)
+        self._host = host
         self.tracing = tracing
         self.metrics = TubeMetrics()
         self.backfill_limits = settings.backfill
@@ -91,7 +92,7 @@ class Tube(Queue):
 
     def _learn_roots(self, roots: Roots) -> None:
         if isinstance(self.sink, Naming):
-            self.sink.learn_keys(roots.key_of)
+            self.sink.learn_keys(roots.key_of, self._host)
 
     @property
     def shared_sink(self) -> SharedSink:

@@ -127,7 +127,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_step_state": ADMINISTERS,
     "tube_step_take": SERVES,
     "tube_key_part": ANYBODY,
-    "tube_key_types": LOOKS_ON,
+    "tube_key_types": ANYBODY,
     "tube_keys_as_caller": FILLS,
     "tube_keys_put": FILLS,
     "tube_keys_waiting": LOOKS_ON,

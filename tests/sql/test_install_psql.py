@@ -211,6 +211,7 @@ def test_public_may_only_call_what_answers_for_its_caller(conn: Conn) -> None:
         assert [name for (name,) in rows] == [
             "item_touch",
             "tube_key_part",
+            "tube_key_types",
             "tube_private_attached",
             "tube_private_fits",
             "tube_private_has_left",

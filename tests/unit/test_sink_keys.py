@@ -101,6 +101,13 @@ def test_a_template_names_the_columns_that_the_key_has(template: str, shard: int
         of_columns(template).name("t", shard, '["acme", 7]')
 
 
+def test_hosts_have_different_shards() -> None:
+    template = KeyTemplate("{tenant}:{id}")
+    template.learn(lambda shard: KEY if shard == 0 else None, "one")
+    template.learn(lambda shard: KEY if shard == 1 else None, "other")
+    assert [template.name("t", shard, '["a", 1]') for shard in (0, 1)] == ["a:1", "a:1"]
+
+
 def test_a_template_of_columns_that_nobody_knows() -> None:
     with pytest.raises(SinkError, match="no rows are read"):
         KeyTemplate("{tenant}:{id}").name("t", 0, '["acme", 7]')
