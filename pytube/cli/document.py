@@ -217,7 +217,8 @@ def _arguments(document: Document, key: str) -> dict[str, Any]:
         raise UsageError(
             f"{key!r} is no key of document {document.name}: write a JSON array of {columns}, as '[7, 12]'"
         )
-    return {part_parameter(place): [value] for place, value in enumerate(values)}
+    parts = {part_parameter(place): [value] for place, value in enumerate(values)}
+    return {"ids": [document.key.text(values)], **parts}
 
 
 def _statements(document: Document) -> Iterator[str]:
@@ -235,7 +236,7 @@ def _placeholders(document: Document) -> str:
     columns = [
         f"%({part_parameter(place)})s ({column.name})" for place, column in enumerate(document.key_columns)
     ]
-    return f"whose columns are {', '.join(columns)}"
+    return f"%(ids)s, whose columns are {', '.join(columns)}"
 
 
 # --- a plan for people ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from pytube.documents.catalogue import POSTGRES, comparison, quoted
-from pytube.documents.keys import SQL_TYPES, enum_value, key_sql, parts_of, type_of
+from pytube.documents.keys import SQL_TYPES, columns_of, enum_value, key_sql, parts_of, type_of
 from pytube.documents.tree import Node, Shape
 from pytube.keys import part_parameter
 from pytube.model import KeyType
@@ -58,21 +58,25 @@ def document_query(root: Node) -> str:
 def _query_by_columns(root: Node) -> str:
     """As `document_query`, of keys of several columns, each of which is an array in the order of the ids.
 
-    The rows are found apart, one by one: joined to the arrays, the whole table might be read.
+    The rows are found apart, one by one: joined to the arrays, the whole table might be read. The id of a row
+    is the one that was asked for, unless a collation may find another one.
     """
     items, joins = _select_list(root)
     alias, table = root.alias, root.table
-    arrays, conditions = [], [root.condition] if root.condition else []
+    arrays = [f"{PARAMETER}::pg_catalog.text[]"]
+    conditions = [root.condition] if root.condition else []
     for place, part in enumerate(parts_of(table)):
         column = table.columns[part.name]
         arrays.append(f"{_nth_parameter(place)}::{SQL_TYPES[part.type]}[]")
         value = enum_value(column, f"k.c{place}") if column.enum else f"k.c{place}"
         conditions.append(f"{alias}.{quoted(column.name)} OPERATOR({POSTGRES}.=) {value}")
     names = ", ".join(f"{alias}.{quoted(name)}" for name in sorted(root.used))
-    key = key_sql(table, [f"{alias}.{quoted(name)}" for name in table.key])
-    places = ", ".join(f"c{place}" for place in range(len(arrays)))
+    is_exact = all(column.is_exact for column in columns_of(table))
+    key = "k.id" if is_exact else key_sql(table, [f"{alias}.{quoted(name)}" for name in table.key])
+    places = ", ".join(f"c{place}" for place in range(len(table.key)))
+    asked = f"unnest({', '.join(arrays)}) AS k (id, {places})"
     return (
-        f"SELECT {key} AS id, {_row_of(items)} AS document FROM unnest({', '.join(arrays)}) AS k ({places}), "
+        f"SELECT {key} AS id, {_row_of(items)} AS document FROM {asked}, "
         f"LATERAL (SELECT {names} FROM {table.sql} AS {alias} WHERE {' AND '.join(conditions)} OFFSET 0) "
         f"AS {alias}{joins}"
     )

@@ -329,8 +329,9 @@ def documents_of(connection: Conn, document: Document, ids: list[Any]) -> dict[A
     """What the query gives for the ids, by id."""
     arguments = {"ids": ids}
     if document.key is not None:
-        _, columns = document.key.columns_of(ids)
-        arguments = {part_parameter(place): list(values) for place, values in enumerate(columns)}
+        known, columns = document.key.columns_of(ids)
+        parts = {part_parameter(place): list(values) for place, values in enumerate(columns)}
+        arguments = {"ids": list(known), **parts}
     rows = connection.execute(document.query.encode(), arguments).fetchall()
     found = {key: json.loads(json.dumps(body), parse_float=str) for key, body in rows}
     assert len(found) == len(rows)

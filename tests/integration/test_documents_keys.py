@@ -12,6 +12,7 @@ import pytest
 from pytube.documents.model import Document
 from pytube.keys import KeyColumn, PartType
 from pytube.model import KeyType
+from tests.conftest import Servers
 from tests.helpers.documents_compile import Conn, compiled, documents_of, touched
 from tests.helpers.documents_tenants import DECLARATION, SCHEMA, TABLES, by_hand, fill, key_of
 
@@ -152,3 +153,21 @@ def test_a_key_of_every_type(any_bare_dsn: str) -> None:
             keys[0]: {"value": "v0"},
             keys[1]: {"value": "v1"},
         }
+
+
+def test_a_text_that_its_collation_finds_is_not_the_one_that_was_asked_for(servers: Servers) -> None:
+    # Of our servers only the system's knows ICU.
+    with (
+        servers.get("system").database(installed=False) as dsn,
+        psycopg.connect(dsn, autocommit=True) as session,
+    ):
+        session.execute("""
+            CREATE SCHEMA shop;
+            CREATE COLLATION shop.loose
+                (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+            CREATE TABLE shop.words (n int, word text COLLATE shop.loose, PRIMARY KEY (n, word));
+            INSERT INTO shop.words VALUES (1, 'A')""")
+        document = compiled(
+            session, '[document.d]\ntable = "shop.words"\nfields = ["word"]\n[tube.d.sink]\ntype = "jsonl"'
+        )
+        assert documents_of(session, document, ['[1, "a"]']) == {'[1, "A"]': {"word": "A"}}

@@ -131,6 +131,27 @@ def test_plan_apply_and_apply_again(dsn: str, conn: Conn, tmp_path: Path) -> Non
     ]
 
 
+def test_a_table_that_holds_the_key_by_other_columns(dsn: str, conn: Conn, tmp_path: Path) -> None:
+    applied(dsn, configuration(dsn, tmp_path))
+    conn.execute("ALTER TABLE shop.items ADD other text")
+    joined, otherwise = '{ id = "order_id", tenant_id', '{ id = "other", tenant_id'
+    assert joined in CONFIG
+    config = configuration(dsn, tmp_path, CONFIG.replace(joined, otherwise))
+    (switch,) = (one for step in applied(dsn, config).steps for one in step.switches)
+    assert switch.by == ("tenant_id", "other")
+    conn.execute(
+        "INSERT INTO shop.items VALUES (100, 'a', 1, 1, NULL, 'other'), (101, 'a', 1, 1, NULL, NULL)"
+    )
+    assert conn.execute("SELECT ids FROM orders").fetchall() == [(['[1, "other"]'],)]
+
+
+def test_another_shard_by_is_refused(dsn: str, tmp_path: Path) -> None:
+    applied(dsn, configuration(dsn, tmp_path))
+    configuration(dsn, tmp_path, CONFIG.replace('shard_by = "tenant_id"', 'shard_by = "id"'))
+    shown = run("plan", dsn=dsn, folder=tmp_path, code=2).stdout
+    assert 'told by id, which gives each document another key; set shard_by = "tenant_id", or' in shown
+
+
 A, B = CUSTOMERS
 CHANGES = {
     "root": "UPDATE shop.orders SET status = 'paid' WHERE (tenant_id, id) = (1, 'a')",
