@@ -111,8 +111,8 @@ $$;
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
-    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name,
-    OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
+    tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
+    key_cols name[] = NULL, shard_by name = NULL, OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE

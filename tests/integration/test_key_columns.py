@@ -231,3 +231,30 @@ def test_the_doctor_looks_at_keys_that_no_index_proves_unique(conn: Conn) -> Non
     conn.execute("CREATE UNIQUE INDEX ON loose (b, a)")
     (check,) = check_ids(conn, "tube")
     assert check.finding == "an index proves them unique in each attached table"
+
+
+@pytest.mark.parametrize("dsn", [18], indirect=True)
+def test_the_command_says_which_columns_there_are(conn: Conn, dsn: str) -> None:
+    conn.execute(
+        "CREATE TABLE public.nameless (tenant int, nr int, at timestamptz, PRIMARY KEY (tenant, nr))"
+    )
+    cli.run("tube", "create", "docs", "--keys", "text", dsn=dsn)
+    words = ("tube", "attach", "docs")
+    said = cli.run(*words, "public.nameless", dsn=dsn, code=2).stderr
+    assert "its primary key has several columns; name them: --key tenant,nr" in said
+    said = cli.run(*words, "public.docs", dsn=dsn, code=2).stderr
+    assert "or all columns of the primary key: --key 'tenant,id,day,odd %s,flag'" in said
+    said = cli.run(*words, "public.nameless", "--key", "tenant,at", dsn=dsn, code=2).stderr
+    assert "the column at of public.nameless has the type timestamp with time zone" in said
+    said = cli.run(*words, "public.nameless", "--key", "tenant,nr", "--id-col", "nr", dsn=dsn, code=2).stderr
+    assert "can't be attached by id_col and by key_cols" in said
+    options = ("--key", "tenant,nr", "--shards", "4")
+    said = cli.run(*words, "public.nameless", *options, "--shard-by", "tenant", dsn=dsn).stdout
+    assert said == "public.nameless is attached to docs by (tenant, nr): it is the primary key\n"
+    assert "unchanged" in cli.run(*words, "public.nameless", dsn=dsn).stdout
+    said = cli.run(*words, "public.nameless", "--shard-by", "", dsn=dsn, code=2).stderr
+    assert "spread by tenant -> none" in said
+    said = cli.run(*words, "public.nameless", "--shard-by", "", "--force", dsn=dsn).stdout
+    assert "spread by tenant -> none" in said
+    (row,) = cli.run_json("tube", "list", dsn=dsn)
+    assert (row["id_col"], row["key_cols"], row["shard_by"]) == ("tenant", ["tenant", "nr"], None)

@@ -161,6 +161,10 @@ def test_a_row_with_a_null_in_its_key_makes_no_touch(db: Conn) -> None:
     assert take(db) == []
     db.execute("INSERT INTO loose VALUES (3, 'x'), (3, NULL)")
     assert take(db) == [("I", '[3, "x"]')]
+    db.execute("INSERT INTO loose VALUES (7, 'x'), (8, 'x'), (9, NULL), (NULL, 'x')")
+    assert take(db) == [("I", '[7, "x"]'), ("I", '[8, "x"]')]
+    db.execute("DELETE FROM loose WHERE a > 6")
+    assert take(db) == [("D", '[7, "x"]'), ("D", '[8, "x"]')]
     db.execute("UPDATE loose SET b = 'y' WHERE a = 2")
     assert take(db) == [("I", '[2, "y"]')]
     db.execute("UPDATE loose SET a = NULL")
