@@ -27,7 +27,16 @@ from pytube.model import PodClass
 from pytube.pipeline.batches import BackfillShare
 from pytube.pipeline.limits import CongestionControl, Sent, TokenBucket, Verdict
 from pytube.pipeline.retry_queue import backoff
-from pytube.sinks import Marked, Sink, build_sink, finished, open_existing, why_no_mark
+from pytube.sinks import (
+    Marked,
+    Noting,
+    Sink,
+    build_sink,
+    finished,
+    open_existing,
+    why_no_mark,
+    why_no_note,
+)
 from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
 
@@ -335,6 +344,21 @@ class SharedSink:
             return None
         await self.sink.write_mark(self._tube, mark)
         return await self.sink.read_mark(self._tube)
+
+    @property
+    def has_note(self) -> bool:
+        """Whether a note can be read and left now."""
+        return why_no_note(self.sink) is None and self.why_closed is None
+
+    async def read_note(self) -> str | None:
+        """See `Noting.read_note`. Only if `has_note`."""
+        assert isinstance(self.sink, Noting)
+        return await self.sink.read_note(self._tube)
+
+    async def write_note(self, note: str) -> None:
+        """See `Noting.write_note`. Only if `has_note`."""
+        assert isinstance(self.sink, Noting)
+        await self.sink.write_note(self._tube, note)
 
     # --- how it opens ---------------------------------------------------------------------
 
