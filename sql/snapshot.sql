@@ -1618,6 +1618,43 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Tells by which column a table is to be attached, whether it names one row, and why.';
 
+CREATE FUNCTION tube.tube_ids_waiting() RETURNS TABLE(tube text, partition integer, ids bigint, sampled boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    width integer;
+    pages bigint;
+    halvings integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        width := (SELECT t.typlen FROM pg_type AS t WHERE t.oid = reg.key_type AND t.typlen > 0);
+        pages := pg_relation_size(tube_private_qualify(reg.tube)::regclass) / current_setting('block_size')::bigint;
+        -- Texts have no width, so that their arrays have to be read.
+        halvings := greatest(0, ceil(log(2, greatest(pages, 1) / CASE WHEN width IS NULL THEN 256.0 ELSE 4096.0 END)));
+        tube := reg.tube;
+        sampled := halvings > 0;
+        RETURN QUERY EXECUTE format($sql$
+            SELECT %L, n.partition, (coalesce(s.ids, 0) * %s)::bigint, %L::boolean
+            FROM generate_series(0, %s) AS n (partition)
+            LEFT JOIN (
+                SELECT p.shard %% %s AS partition, sum(%s) AS ids
+                FROM %s AS p TABLESAMPLE SYSTEM (%s) REPEATABLE (0) GROUP BY 1
+            ) AS s ON s.partition = n.partition
+            ORDER BY n.partition$sql$,
+            reg.tube, 2 ^ halvings, sampled, reg.partitions - 1, reg.partitions,
+            -- The header of an array takes 20 to 24 bytes, as it is stored.
+            CASE WHEN width IS NULL THEN 'cardinality(p.ids)' ELSE format('(pg_column_size(p.ids) - 20) / %s', width) END,
+            tube_private_qualify(reg.tube), 100 / 2 ^ halvings);
+    END LOOP;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_ids_waiting() IS 'Shows about how many ids wait in each partition of each tube.';
+
 CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -9933,6 +9970,11 @@ REVOKE ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) FROM PUBLI
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_monitor;
+
+REVOKE ALL ON FUNCTION tube.tube_ids_waiting() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_index_fit() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_admin;

@@ -14,6 +14,7 @@ from pytube.clock import for_people
 from pytube.counts import name_partitions, printable, say_count
 from pytube.health.findings import Level
 from pytube.health.fleet import (
+    Count,
     FleetSample,
     Hindrance,
     HostSample,
@@ -97,19 +98,27 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
     is_hindered = any((one.host, one.tube) == (queue.host, queue.name) for one in hindered)
     if is_hindered or not queue.is_behind or queue.falls_by is None:
         return None
-    nouns = "pods" if queue.kind == "tube" else "records"
+    nouns = "documents" if queue.kind == "tube" else "records"
+    waiting = queue.documents if queue.kind == "tube" else queue.waiting
     speed = abs(queue.falls_by)
     number = f"{speed:.0f}" if speed >= _SINGLE else f"{speed:.1f}"
-    if queue.falls_by > 0 and (waiting := queue.waiting) is not None:
+    if queue.falls_by > 0 and waiting is not None:
         least = "at least " if waiting.is_least else ""
         takes = for_people(waiting.number / speed)
         return (
             f"catching up: what waits falls by about {number} {nouns} a second; at this pace all that waits "
-            f"({waiting}) is delivered in {least}about {takes}, though the lag may grow until then"
+            f"({_amount(queue)}) is delivered in {least}about {takes}, though the lag may grow until then"
         )
     if queue.falls_by < 0:
         return f"falling behind: about {number} {nouns} a second more are written than delivered"
     return None
+
+
+def _amount(queue: Queue) -> str:
+    """How much waits."""
+    if queue.kind == "outbox":
+        return f"{queue.waiting} records"
+    return f"{queue.documents} documents, in {queue.waiting} pods"
 
 
 def down_lines(sample: FleetSample) -> list[str]:
@@ -396,7 +405,9 @@ def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | 
     if late:
         noun = "pods" if late[0].kind == "tube" else "records"
         waiting = sum(one.number for row in late for one in (row.waiting, row.backfill) if one is not None)
-        number = f"about {waiting}" if waiting >= _MANY else waiting
+        number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
+        if (documents := Count.total(row.documents for row in late)) is not None:
+            number += f" with {documents} documents"
         age = for_people(max(oldest(row) or 0 for row in late))
         finding = f"nobody leads {_which(late)}; {noun} that wait there: {number}, the oldest for {age}"
         yield Trouble(Level.FAIL, f"leaders of {name}", finding, _start(late), host, name)

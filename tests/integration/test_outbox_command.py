@@ -152,6 +152,8 @@ def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
             "tube",
             "backfill",
             "backfill_is_exact",
+            "documents",
+            "documents_is_exact",
             "control",
             "control_is_exact",
             "backfill_lag",

@@ -105,6 +105,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_lease_tick": SERVES,
     "tube_lease_ticks": SERVES,
     "tube_list": LOOKS_AT_LISTS,
+    "tube_ids_waiting": LOOKS_ON,
     "tube_load": LOOKS_ON,
     "tube_park_count": LOOKS_ON,
     "tube_park_drop": ADMINISTERS,

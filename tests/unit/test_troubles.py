@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,7 +38,14 @@ def said(*partitions: Partition, hindered: Sequence[Hindrance] = ()) -> list[str
 
 def queue_of(falls_by: float | None, **changes: Any) -> Queue:
     """One that is a minute behind."""
-    late = replace(TUBE, waiting=Count(900), backfill=Count(100), lag=60.0, **changes)
+    late = replace(
+        TUBE,
+        waiting=Count(900),
+        backfill=Count(100),
+        documents=Count(5000, is_estimate=True),
+        lag=60.0,
+        **changes,
+    )
     return Queue("tube", "t", [late, TUBE], falls_by=falls_by)
 
 
@@ -46,9 +54,9 @@ def queue_of(falls_by: float | None, **changes: Any) -> Queue:
     [
         (
             queue_of(50.0),
-            "catching up: what waits falls by about 50 pods a second; at this pace all that waits",
+            "catching up: what waits falls by about 50 documents a second; at this pace all that waits",
         ),
-        (queue_of(-7.5), "falling behind: about 7.5 pods a second more are written than delivered"),
+        (queue_of(-7.5), "falling behind: about 7.5 documents a second more are written than delivered"),
         (queue_of(0.0), None),
         (queue_of(None), None),
         (queue_of(50.0, state="sink down"), None),
@@ -60,7 +68,19 @@ def test_a_queue_that_is_behind_catches_up_or_does_not(queue: Queue, begins: str
     assert (said is None) == (begins is None)
     if said is not None and begins is not None:
         assert said.startswith(begins)
-        assert ("(1000) is delivered in about 20.0 s" in said) == said.startswith("catching up")
+        ends = "(~5000 documents, in 1000 pods) is delivered in about 100.0 s"
+        assert (ends in said) == said.startswith("catching up")
+
+
+def test_a_pace_counts_documents_and_not_pods() -> None:
+    """One pod has 250, or one, and each document takes as long."""
+
+    def left(documents: int, pods: int) -> Queue:
+        row = replace(TUBE, waiting=Count(pods), documents=Count(documents), lag=60.0, deleted=254_000 - pods)
+        return Queue("tube", "t", [row])
+
+    looks = [left(1_250_000, 254_000), left(1_236_200, 253_945), left(1_222_400, 240_145)]
+    assert [after.falls_since(before, 3.0) for before, after in pairwise(looks)] == [4600.0, 4600.0]
 
 
 def test_what_is_locked_is_not_said_to_catch_up() -> None:
