@@ -1920,6 +1920,18 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
 
+CREATE FUNCTION tube.tube_kafka_back() RETURNS TABLE(tube text, instance_id uuid, client_id text, back_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT k.tube, k.instance_id, k.client_id, max(k.back_at)
+    FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
+    WHERE k.use = 'election' AND k.back_at > clock_timestamp() - interval '1 minute'
+    GROUP BY 1, 2, 3 ORDER BY 1, 3, 2
+$$;
+
+COMMENT ON FUNCTION tube.tube_kafka_back() IS 'Lists worker processes that reach Kafka again, and may wait to be elected.';
+
 CREATE FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1932,8 +1944,9 @@ BEGIN
     IF me IS NULL OR label IS NULL OR unreachable IS NULL THEN
         RAISE EXCEPTION 'instance_id, client_id and unreachable must be given' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    DELETE FROM tube_kafka AS k
-    WHERE k.instance_id = me AND NOT EXISTS (
+    DELETE FROM tube_kafka AS k WHERE k.instance_id = me AND k.back_at < clock_timestamp() - interval '1 minute';
+    UPDATE tube_kafka AS k SET back_at = clock_timestamp()
+    WHERE k.instance_id = me AND k.back_at IS NULL AND NOT EXISTS (
         SELECT FROM jsonb_to_recordset(unreachable) AS u (tube text, use text, bootstrap_servers text)
         WHERE (u.tube, u.use, u.bootstrap_servers) = (k.tube, k.use, k.bootstrap_servers));
     DELETE FROM tube_kafka AS k
@@ -1948,7 +1961,7 @@ BEGIN
         AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
     ON CONFLICT ON CONSTRAINT tube_kafka_pkey
     DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
-        seen_at = excluded.seen_at;
+        seen_at = excluded.seen_at, back_at = NULL;
 END
 $$;
 
@@ -1960,7 +1973,7 @@ CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text,
     AS $$
     SELECT k.tube, k.use, k.bootstrap_servers, k.instance_id, k.client_id, k.reason, k.since, k.seen_at
     FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
-    WHERE k.seen_at > clock_timestamp() - interval '30 seconds'
+    WHERE k.seen_at > clock_timestamp() - interval '30 seconds' AND k.back_at IS NULL
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
 
@@ -9301,7 +9314,8 @@ CREATE TABLE tube.tube_kafka (
     client_id text NOT NULL,
     reason text NOT NULL,
     since timestamp with time zone NOT NULL,
-    seen_at timestamp with time zone NOT NULL
+    seen_at timestamp with time zone NOT NULL,
+    back_at timestamp with time zone
 )
 WITH (fillfactor='50');
 
@@ -10016,6 +10030,11 @@ REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_kafka_back() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) TO tube_admin;

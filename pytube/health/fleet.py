@@ -310,6 +310,18 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """A worker that reaches Kafka again, and may wait to be elected for a tube or an outbox."""
+
+    tube: str
+    client_id: str
+    instance: str
+    """The first digits of its instance id."""
+    seconds: float
+    """For so long."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hindrance:
     """What slows one partition down that delivers all the same."""
 
@@ -409,6 +421,13 @@ class HostSample:
     """Seconds that this reading took the server."""
     unverified: Sequence[Unverified] = ()
     samples: Sequence[LastSample] = ()
+    back: Sequence[Back] = ()
+    """Workers that reach Kafka again."""
+
+    def awaited(self, tube: str) -> list[Back]:
+        """Live workers that may be given partitions of a tube or an outbox any moment."""
+        there = {one.instance for one in self.processes}
+        return [one for one in self.back if one.tube == tube and one.instance in there]
 
     @property
     def down(self) -> str | None:

@@ -14,6 +14,7 @@ from pytube.clock import for_people
 from pytube.counts import name_partitions, printable, say_count
 from pytube.health.findings import Level
 from pytube.health.fleet import (
+    Back,
     Count,
     FleetSample,
     Hindrance,
@@ -152,7 +153,8 @@ def troubles(
     for (host, name), group in groupby(partitions, lambda one: (one.host, one.name)):
         rows = list(group)
         missed = {one.use for one in kafka if (one.host, one.tube) == (host, name)}
-        found += _of_queue(rows, missed, waited)
+        back = [one for sample in hosts if sample.host == host for one in sample.awaited(name)]
+        found += _of_queue(rows, missed, waited, back)
         found += _alike(
             host,
             name,
@@ -313,7 +315,10 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 
 
 def _of_queue(
-    rows: Sequence[Partition], missed: Collection[str], waited: Mapping[tuple[str, int], float] | None
+    rows: Sequence[Partition],
+    missed: Collection[str],
+    waited: Mapping[tuple[str, int], float] | None,
+    back: Sequence[Back],
 ) -> Iterator[Trouble]:
     """Of all partitions of one tube or outbox."""
     host, name, kind = rows[0].host, rows[0].name, rows[0].kind
@@ -347,7 +352,7 @@ def _of_queue(
             remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
         yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
     if "election" not in missed:
-        yield from _unled(rows, waited)
+        yield from _unled(rows, waited, back)
 
 
 def _mending(outbox: str, error: str) -> str:
@@ -392,7 +397,9 @@ def _after_stop(pause: str, name: str) -> str:
     return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
 
 
-def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
+def _unled(
+    rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None, back: Sequence[Back]
+) -> Iterator[Trouble]:
     """Partitions that nobody leads: those where something waits for long, and the others."""
 
     def is_late(row: Partition) -> bool:
@@ -402,15 +409,17 @@ def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | 
     free = [row for row in rows if row.leader is None]
     late = [row for row in free if is_late(row)]
     host, name = rows[0].host, rows[0].name
+    level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
         noun = "pods" if late[0].kind == "tube" else "records"
         waiting = sum(one.number for row in late for one in (row.waiting, row.backfill) if one is not None)
         number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
-        if (documents := Count.total(row.documents for row in late)) is not None:
+        documents = Count.total(row.documents for row in late)
+        if documents is not None and documents.number != waiting:
             number += f" with {documents} documents"
         age = for_people(max(oldest(row) or 0 for row in late))
         finding = f"nobody leads {_which(late)}; {noun} that wait there: {number}, the oldest for {age}"
-        yield Trouble(Level.FAIL, f"leaders of {name}", finding, _start(late), host, name)
+        yield Trouble(level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
         finding = f"nobody leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
@@ -418,7 +427,7 @@ def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | 
             finding += f"; what waits there was not looked at: {problem}"
         elif all(row.paused is None for row in others):
             finding += f"; nothing has waited there for more than {_PATIENCE:.0f} s"
-        yield Trouble(Level.WARN, f"leaders of {name}", finding, _start(others), host, name)
+        yield Trouble(Level.WARN, f"leaders of {name}", finding, remedy, host, name)
 
 
 def oldest(row: Partition) -> float | None:
@@ -432,6 +441,16 @@ def _which(rows: Collection[Partition]) -> str:
 
 def _start(rows: Sequence[Partition]) -> str:
     return f"start a worker: pytube worker --{rows[0].kind} {rows[0].name}; if one runs, see its log"
+
+
+def _await(back: Sequence[Back]) -> str:
+    """What to do while the election is about to give them out."""
+    who = ", ".join(f"worker {one.client_id}" for one in back)
+    since = for_people(min(one.seconds for one in back))
+    return (
+        f"start no other worker: Kafka has been back for {since}, and the election is about to give them to "
+        f"{who}; if that takes longer than a minute, see the log"
+    )
 
 
 # --- of Kafka -------------------------------------------------------------------------------------

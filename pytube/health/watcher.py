@@ -24,6 +24,7 @@ from pytube.db.errors import translated
 from pytube.errors import PytubeError
 from pytube.health.fleet import (
     MOST,
+    Back,
     Candidacy,
     Count,
     FleetSample,
@@ -148,6 +149,11 @@ _RETRYING: Final = _KEYS.replace("{of}", "tube_attempt").replace("{error}", "NUL
 _UNREACHABLE: Final = """
     SELECT k.tube, k.use, k.bootstrap_servers, k.client_id, k.reason, k.since, k.seen_at
     FROM {s}.tube_kafka_unreachable() AS k
+"""
+_BACK: Final = """
+    SELECT k.tube, k.client_id, left(replace(k.instance_id::text, '-', ''), 12),
+        extract(epoch FROM clock_timestamp() - k.back_at)::float8
+    FROM {s}.tube_kafka_back() AS k
 """
 _HINDERED: Final = """
     SELECT h.tube, h.partition, h.what, h.reason, extract(epoch FROM clock_timestamp() - h.since)::float8
@@ -334,6 +340,7 @@ class Reader:
             counted_at=self._loads.read_at,
             took=sum(one.took for one in self._paced_ones),
             unverified=unverified,
+            back=[Back(*row) for row in self._rows(connection, _BACK)],
             samples=samples,
         )
 

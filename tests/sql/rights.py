@@ -97,6 +97,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "tube_leader_renew": SERVES,
     "tube_leader_wait": SERVES,
     "tube_instances": LOOKS_ON,
+    "tube_kafka_back": LOOKS_ON,
     "tube_kafka_report": SERVES,
     "tube_kafka_unreachable": LOOKS_ON,
     "tube_leaders": LOOKS_ON,

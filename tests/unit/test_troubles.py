@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytube.health.findings import Level
-from pytube.health.fleet import Count, Hindrance, HostSample, Partition, Queue
+from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue
 from pytube.health.troubles import pace, troubles
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
@@ -117,6 +117,21 @@ def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     assert "create the topic" not in line
     assert "correct what the reason names" in line
     assert "pytube outbox park o --topic news sets them aside" in line
+
+
+def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
+    """The one that waits for the election is alive: its session is there."""
+    free = replace(TUBE, state="free", leader=None, waiting=Count(845), lag=86.8)
+    back = Back("t", "shop-2", "0123456789ab", 4.0)
+    here = HostSample(None, [free], processes=[Process("0123456789ab", "1", 1)], back=[back])
+    (found,) = troubles([here])
+    assert found.level is Level.WARN
+    assert "start no other worker: Kafka has been back for 4.0 s" in str(found)
+    assert "about to give them to worker shop-2" in str(found)
+    for sample in (replace(here, processes=[]), replace(here, back=[replace(back, tube="other")])):
+        (found,) = troubles([sample])
+        assert found.level is Level.FAIL
+        assert "start a worker: pytube worker --tube t" in str(found)
 
 
 def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
