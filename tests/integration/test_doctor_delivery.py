@@ -178,6 +178,21 @@ def test_kafka_is_told_of_where_a_tube_of_this_configuration_needs_it(dsn: str, 
     assert checks(dsn, "leaders of queue") == []
 
 
+def test_a_dead_broker_fails_once(dsn: str, conn: Conn) -> None:
+    """Of the election and an outbox; and when workers have reported it, in their line alone."""
+    conn.execute("SELECT tube_ensure_exists('queue'), outbox_ensure_exists('evt')")
+    more = '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[outbox.evt]\n'
+
+    def dead() -> list[str]:
+        found = (check for check in examine(configured(dsn, more)) if check.level is Level.FAIL)
+        return [check.subject for check in found if "127.0.0.1:1" in check.finding]
+
+    assert dead() == ["broker"]
+    lost = {"use": "delivery", "bootstrap_servers": "127.0.0.1:1", "reason": "refused", "seconds": 60}
+    conn.execute("SELECT tube_kafka_report(%s, 'w', %s)", [uuid4(), json.dumps([lost | {"tube": "evt"}])])
+    assert dead() == ["Kafka"]
+
+
 def test_parked_documents(dsn: str, conn: Conn) -> None:
     terms.make_tube(conn)
     term = terms.acquire(conn)
