@@ -43,8 +43,8 @@ from pytube.worker.services import end
 # --- the gate ------------------------------------------------------------------------------------
 
 
-_IDLE = 60.0
-"""Seconds after its last answer in which it is still told that a sink is slow."""
+_RECENT = 60.0
+"""Seconds after its last slow answer in which a sink is still called slow."""
 
 
 @dataclass(eq=False, slots=True)
@@ -168,10 +168,13 @@ class SinkGate:
             self.control.restart(now)
 
     def why_slow(self) -> tuple[str, float] | None:
-        """Why the sink is sent less at a time, and since when; None: it is not, or was not asked lately."""
-        control, now = self.control, time.monotonic()
-        is_idle = not (self.in_flight or self.waiting) and control.answered_at < now - _IDLE
-        if control.why_slow is None or is_idle:
+        """Why the sink is sent less at a time, and since when; None: it is not, or is well with that.
+
+        Limits that were lowered stay so while they suffice, and the sink may be quick for hours.
+        """
+        control, lately = self.control, time.monotonic() - _RECENT
+        is_silent = self.in_flight > 0 and control.answered_at < lately
+        if control.why_slow is None or not (control.slow_at >= lately or is_silent):
             return None
         sent = f"the worker sends batches of {control.documents}, {control.requests} at a time"
         remedy = f"relieve the sink, or lower its {control.setting}"
