@@ -1960,7 +1960,11 @@ BEGIN
     FROM jsonb_to_recordset(unreachable)
         AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
     ON CONFLICT ON CONSTRAINT tube_kafka_pkey
-    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
+    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason,
+        -- Of one outage the first: each report comes a little later than it was made.
+        since = CASE WHEN k.back_at IS NULL
+                AND excluded.since BETWEEN k.since - interval '10 seconds' AND k.since + interval '10 seconds'
+            THEN k.since ELSE excluded.since END,
         seen_at = excluded.seen_at, back_at = NULL;
 END
 $$;

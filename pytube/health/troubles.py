@@ -340,7 +340,6 @@ def _of_queue(
         count = sum(row.parked.number for row in parked if row.parked is not None)
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
-        what = "records are"
         few = f"a record that can't be mended: pytube outbox discard {name} ID"
         many = f"those that can't be mended: pytube outbox discard {name} --topic TOPIC, or ID by ID"
         remedy = (
@@ -348,11 +347,18 @@ def _of_queue(
             f"pytube outbox retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
-            what = say_count(count, "document")
             remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
-        yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
+        yield Trouble(Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited, back)
+
+
+def _parked(rows: Sequence[Partition]) -> str:
+    """How many documents or records are."""
+    count = Count.total(row.parked for row in rows)
+    assert count is not None
+    noun = "document" if rows[0].kind == "tube" else "record"
+    return say_count(count.number, noun) if count.is_exact else f"{count} {noun}s"
 
 
 def _mending(outbox: str, error: str) -> str:
@@ -411,14 +417,7 @@ def _unled(
     host, name = rows[0].host, rows[0].name
     level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
-        noun = "pods" if late[0].kind == "tube" else "records"
-        waiting = sum(one.number for row in late for one in (row.waiting, row.backfill) if one is not None)
-        number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
-        documents = Count.total(row.documents for row in late)
-        if documents is not None and documents.number != waiting:
-            number += f" with {documents} documents"
-        age = for_people(max(oldest(row) or 0 for row in late))
-        finding = f"nobody leads {_which(late)}; {noun} that wait there: {number}, the oldest for {age}"
+        finding = f"nobody leads {_which(late)}; {_waits_there(late)}"
         yield Trouble(level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
         finding = f"nobody leads {_which(others)}"
@@ -426,8 +425,22 @@ def _unled(
         if problem is not None:
             finding += f"; what waits there was not looked at: {problem}"
         elif all(row.paused is None for row in others):
-            finding += f"; nothing has waited there for more than {_PATIENCE:.0f} s"
+            finding += f"; {_waits_there(others)}"
         yield Trouble(Level.WARN, f"leaders of {name}", finding, remedy, host, name)
+
+
+def _waits_there(rows: Sequence[Partition]) -> str:
+    """How much, and for how long."""
+    age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
+    if age is None:
+        return "nothing waits there"
+    noun = "pods" if rows[0].kind == "tube" else "records"
+    waiting = sum(one.number for row in rows for one in (row.waiting, row.backfill) if one is not None)
+    number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
+    documents = Count.total(row.documents for row in rows)
+    if documents is not None and documents.number != waiting:
+        number += f" with {documents} documents"
+    return f"{noun} that wait there: {number}, the oldest for {for_people(age)}"
 
 
 def oldest(row: Partition) -> float | None:

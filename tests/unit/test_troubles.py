@@ -119,6 +119,31 @@ def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     assert "pytube outbox park o --topic news sets them aside" in line
 
 
+def test_what_waits_is_told_before_it_is_late() -> None:
+    free = replace(TUBE, state="free", leader=None)
+    late = replace(free, waiting=Count(4000, is_estimate=True), documents=Count(1_000_000), lag=9.2)
+    (line,) = said(late)
+    assert "; pods that wait there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
+    (line,) = said(free)
+    assert "t: nobody leads partition 0; nothing waits there: start a worker" in line
+
+
+def test_parked_records_have_a_number() -> None:
+    def parked(*counts: Count) -> str:
+        (line,) = said(*(replace(OUTBOX, parked=count, parked_error="no") for count in counts))
+        return line
+
+    assert parked(Count(1)).startswith("o: 1 record parked, one of them: no: ")
+    assert parked(Count(300), Count(1)).startswith("o: 301 records parked, one of them: no: ")
+    assert parked(Count(1000, is_least=True), Count(1)).startswith("o: 1001+ records parked, ")
+
+
+def test_a_topic_that_is_due_is_not_tried_in_0_ms() -> None:
+    topic = RestingTopic("news", "no", records=1, since=4.0, tried_in=0.0, park=False)
+    (line,) = said(replace(OUTBOX, resting=[topic]))
+    assert "for 4.0 s, about to be tried again, records held for it: 1" in line
+
+
 def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
     """The one that waits for the election is alive: its session is there."""
     free = replace(TUBE, state="free", leader=None, waiting=Count(845), lag=86.8)
