@@ -147,7 +147,7 @@ TO :"role_admin", :"role_worker", :"role_monitor";
 GRANT SELECT ON :"schema".tube_attempt, :"schema".tube_parked, :"schema".tube_backfill, :"schema".tube_sample TO :"role_worker", :"role_monitor";
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_applied, :"schema".tube_audit_list, :"schema".tube_backfill_list, :"schema".tube_backfill_waiting, :"schema".tube_documents, :"schema".tube_failing_list,
-    :"schema".tube_hindered_list, :"schema".tube_id_column, :"schema".tube_job_list, :"schema".tube_instances, :"schema".tube_kafka_unreachable, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
+    :"schema".tube_hindered_list, :"schema".tube_id_column, :"schema".tube_ids_waiting, :"schema".tube_job_list, :"schema".tube_instances, :"schema".tube_kafka_back, :"schema".tube_kafka_unreachable, :"schema".tube_keys_waiting, :"schema".tube_leaders, :"schema".tube_list,
     :"schema".tube_load, :"schema".tube_park_count,
     :"schema".tube_park_list, :"schema".tube_pause_list, :"schema".tube_pods_count, :"schema".tube_pods_list,
     :"schema".tube_pods_of, :"schema".tube_relations_waiting, :"schema".tube_sink_list, :"schema".tube_stats, :"schema".tube_terms, :"schema".tube_unverified_list

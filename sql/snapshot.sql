@@ -1668,6 +1668,43 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Tells by which column a table is to be attached, whether it names one row, and why.';
 
+CREATE FUNCTION tube.tube_ids_waiting() RETURNS TABLE(tube text, partition integer, ids bigint, sampled boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    width integer;
+    pages bigint;
+    halvings integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        width := (SELECT t.typlen FROM pg_type AS t WHERE t.oid = reg.key_type AND t.typlen > 0);
+        pages := pg_relation_size(tube_private_qualify(reg.tube)::regclass) / current_setting('block_size')::bigint;
+        -- Texts have no width, so that their arrays have to be read.
+        halvings := greatest(0, ceil(log(2, greatest(pages, 1) / CASE WHEN width IS NULL THEN 256.0 ELSE 4096.0 END)));
+        tube := reg.tube;
+        sampled := halvings > 0;
+        RETURN QUERY EXECUTE format($sql$
+            SELECT %L, n.partition, (coalesce(s.ids, 0) * %s)::bigint, %L::boolean
+            FROM generate_series(0, %s) AS n (partition)
+            LEFT JOIN (
+                SELECT p.shard %% %s AS partition, sum(%s) AS ids
+                FROM %s AS p TABLESAMPLE SYSTEM (%s) REPEATABLE (0) GROUP BY 1
+            ) AS s ON s.partition = n.partition
+            ORDER BY n.partition$sql$,
+            reg.tube, 2 ^ halvings, sampled, reg.partitions - 1, reg.partitions,
+            -- The header of an array takes 20 to 24 bytes, as it is stored.
+            CASE WHEN width IS NULL THEN 'cardinality(p.ids)' ELSE format('(pg_column_size(p.ids) - 20) / %s', width) END,
+            tube_private_qualify(reg.tube), 100 / 2 ^ halvings);
+    END LOOP;
+END
+$_$;
+
+COMMENT ON FUNCTION tube.tube_ids_waiting() IS 'Shows about how many ids wait in each partition of each tube.';
+
 CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1933,6 +1970,18 @@ $_$;
 
 COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
 
+CREATE FUNCTION tube.tube_kafka_back() RETURNS TABLE(tube text, instance_id uuid, client_id text, back_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT k.tube, k.instance_id, k.client_id, max(k.back_at)
+    FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
+    WHERE k.use = 'election' AND k.back_at > clock_timestamp() - interval '1 minute'
+    GROUP BY 1, 2, 3 ORDER BY 1, 3, 2
+$$;
+
+COMMENT ON FUNCTION tube.tube_kafka_back() IS 'Lists worker processes that reach Kafka again, and may wait to be elected.';
+
 CREATE FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -1945,8 +1994,9 @@ BEGIN
     IF me IS NULL OR label IS NULL OR unreachable IS NULL THEN
         RAISE EXCEPTION 'instance_id, client_id and unreachable must be given' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    DELETE FROM tube_kafka AS k
-    WHERE k.instance_id = me AND NOT EXISTS (
+    DELETE FROM tube_kafka AS k WHERE k.instance_id = me AND k.back_at < clock_timestamp() - interval '1 minute';
+    UPDATE tube_kafka AS k SET back_at = clock_timestamp()
+    WHERE k.instance_id = me AND k.back_at IS NULL AND NOT EXISTS (
         SELECT FROM jsonb_to_recordset(unreachable) AS u (tube text, use text, bootstrap_servers text)
         WHERE (u.tube, u.use, u.bootstrap_servers) = (k.tube, k.use, k.bootstrap_servers));
     DELETE FROM tube_kafka AS k
@@ -1960,8 +2010,12 @@ BEGIN
     FROM jsonb_to_recordset(unreachable)
         AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
     ON CONFLICT ON CONSTRAINT tube_kafka_pkey
-    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
-        seen_at = excluded.seen_at;
+    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason,
+        -- Of one outage the first: each report comes a little later than it was made.
+        since = CASE WHEN k.back_at IS NULL
+                AND excluded.since BETWEEN k.since - interval '10 seconds' AND k.since + interval '10 seconds'
+            THEN k.since ELSE excluded.since END,
+        seen_at = excluded.seen_at, back_at = NULL;
 END
 $$;
 
@@ -1973,7 +2027,7 @@ CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text,
     AS $$
     SELECT k.tube, k.use, k.bootstrap_servers, k.instance_id, k.client_id, k.reason, k.since, k.seen_at
     FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
-    WHERE k.seen_at > clock_timestamp() - interval '30 seconds'
+    WHERE k.seen_at > clock_timestamp() - interval '30 seconds' AND k.back_at IS NULL
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
 
@@ -8789,13 +8843,13 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) IS 'Takes what an emptied sink holds now for complete.';
 
-CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text)
+CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text, installation uuid)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
-        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END
-    FROM tube_sink AS s ORDER BY s.tube
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END, i.installation
+    FROM tube_sink AS s CROSS JOIN tube_installation AS i ORDER BY s.tube
 $$;
 
 COMMENT ON FUNCTION tube.tube_sink_list() IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
@@ -9502,7 +9556,8 @@ CREATE TABLE tube.tube_kafka (
     client_id text NOT NULL,
     reason text NOT NULL,
     since timestamp with time zone NOT NULL,
-    seen_at timestamp with time zone NOT NULL
+    seen_at timestamp with time zone NOT NULL,
+    back_at timestamp with time zone
 )
 WITH (fillfactor='50');
 
@@ -10183,6 +10238,11 @@ GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_adm
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) TO tube_monitor;
 
+REVOKE ALL ON FUNCTION tube.tube_ids_waiting() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_ids_waiting() TO tube_monitor;
+
 REVOKE ALL ON FUNCTION tube.tube_index_fit() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_index_fit() TO tube_worker;
@@ -10223,6 +10283,11 @@ REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_writer;
+
+REVOKE ALL ON FUNCTION tube.tube_kafka_back() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_worker;
+GRANT ALL ON FUNCTION tube.tube_kafka_back() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) TO tube_admin;

@@ -42,6 +42,7 @@ COLUMNS = {
     "partition": "part",
     "waiting": "waiting",
     "backfill": "backfill",
+    "documents": "documents",
     "lag": "lag",
     "parked": "parked",
     "state": "state",
@@ -49,7 +50,9 @@ COLUMNS = {
     "epoch": "epoch",
     "renewed_ago": "renewed ago",
 }
-OUTBOX_COLUMNS = {key: heading for key, heading in COLUMNS.items() if key != "backfill"} | {"name": "outbox"}
+OUTBOX_COLUMNS = {
+    key: heading for key, heading in COLUMNS.items() if key not in ("backfill", "documents")
+} | {"name": "outbox"}
 _WORKER_COLUMNS = {
     "worker": "worker",
     "instance": "instance",
@@ -64,7 +67,17 @@ _COMMON = (
     *("failing", "failing_terms", "failing_for", "paused"),
 )
 _JSON = (
-    *("partition", "waiting", "backfill", "control", "lag", "backfill_lag", "election", *_COMMON),
+    *(
+        "partition",
+        "waiting",
+        "backfill",
+        "documents",
+        "control",
+        "lag",
+        "backfill_lag",
+        "election",
+        *_COMMON,
+    ),
     *("parked_error", "source_down", "source_down_for", "paused_kind", "paused_for", "sink_emptied_for"),
 )
 OUTBOX_JSON = (
@@ -282,7 +295,7 @@ def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         value = getattr(one, name)
-        if name in ("waiting", "backfill", "control") or isinstance(value, Count):
+        if name in ("waiting", "backfill", "documents", "control") or isinstance(value, Count):
             is_exact = value is not None and value.is_exact
             found |= {name: None if value is None else value.number, f"{name}_is_exact": is_exact}
         elif name == "resting":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +72,12 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     """
     config, documents = _with_documents(config)
     partitions: dict[str | None, Mapping[str, int]] = {}
-    reported: set[str] = set()
+    reported: dict[str, str] = {}
     failing: set[str] = set()
     for host in config.hosts:
         there: dict[str, int] = {}
         for check in _examine_host(config.of_host(host), origin, there):
-            reported.add(check.subject)
+            reported[check.subject] = f"{reported.get(check.subject, '')}\n{check.finding}"
             if check.level is Level.FAIL:
                 failing.add(check.subject)
             yield _of_host(host, check)
@@ -115,11 +115,11 @@ def _of_host(host: str | None, check: Check) -> Check:
 
 
 def _examine_targets(
-    config: Config, partitions: Mapping[str | None, Mapping[str, int]], reported: Collection[str]
+    config: Config, partitions: Mapping[str | None, Mapping[str, int]], reported: Mapping[str, str]
 ) -> Iterator[Check]:
     """What documents and records are sent to, whatever host they come from, and what elections need.
 
-    `reported`: the subjects of the findings of hosts.
+    `reported`: the findings of hosts, by subject.
     """
     for name, tube in config.tubes.items():
         check, loss = check_sink(name, tube.sink), f"documents of {name}"
@@ -129,7 +129,11 @@ def _examine_targets(
         yield check
         if tube.transforms:
             yield check_transforms(name, tube.transforms)
-    yield from check_brokers(config, partitions)
+    for check in check_brokers(config, partitions):
+        servers, dead, _ = check.finding.partition(_DEAD)
+        # Workers have reported the same: then it is one fault, and has one line.
+        if not (dead and f"Kafka at {servers} can't be reached" in reported.get("Kafka", "")):
+            yield check
 
 
 def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> Iterator[Check]:
@@ -243,6 +247,9 @@ async def _open_and_close(config: SinkConfig) -> str | None:
 
 # --- Kafka: the broker of the elections, and those that outboxes are delivered to --------------------
 
+_DEAD = " does not answer: "
+"""Between the servers of a cluster and the reason."""
+
 
 def check_brokers(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
     """Whether the broker of the elections and those of the outboxes answer; each cluster is asked once.
@@ -297,7 +304,7 @@ def _check_election(
     except KafkaException as error:
         answered[cluster] = text = clients.reason or error.args[0].str()
         remedy = "start it, or correct kafka.bootstrap_servers and kafka.options"
-        yield fail("broker", f"{servers} does not answer: {text}", remedy)
+        yield fail("broker", f"{servers}{_DEAD}{text}", remedy)
         return
     answered[cluster] = None
     yield ok("broker", f"{servers} answers")
@@ -393,6 +400,8 @@ def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> It
         subject = f"broker of {', '.join(names)}"
         try:
             kafka = outbox_clients(config, names[0])
+            if answered.get(cluster) is not None:
+                continue  # the check of the election has said so
             if cluster not in answered:
                 answered[cluster] = _ask(kafka)
         except ConfigError as error:
@@ -402,7 +411,7 @@ def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> It
             yield ok(subject, f"{kafka.bootstrap_servers} answers; topics of records were not looked at")
         else:
             remedy = "start it, or correct bootstrap_servers and the options; records wait until it answers"
-            yield fail(subject, f"{kafka.bootstrap_servers} does not answer: {text}", remedy)
+            yield fail(subject, f"{kafka.bootstrap_servers}{_DEAD}{text}", remedy)
 
 
 def _ask(kafka: Producers) -> str | None:

@@ -86,6 +86,8 @@ class Partition:
     """Pods without those of backfills, or records. None: not counted, see `problem`."""
     backfill: Count | None = None
     """Pods of backfills; None for outboxes."""
+    documents: Count | None = None
+    """Ids in all of these pods, each as often as it is there; None for outboxes."""
     control: Count | None = None
     """Control pods; None for outboxes, and at a glance."""
     lag: float | None = None
@@ -178,14 +180,32 @@ class Queue:
     rate_out: float | None = None
     """Pods or records a second that were delivered or parked since the sample before; None in the first."""
     falls_by: float | None = None
-    """Pods or records a second by which what waits has become less, or below 0 more, in the last seconds;
-    None while too few have been seen."""
+    """Documents or records a second by which the queue has become shorter, or below 0 longer, in the last
+    seconds; None while too few have been seen."""
     host: str | None = None
 
     def since(self, before: Queue) -> tuple[int, int]:
         """How many pods or records were added and taken away since an earlier look."""
         now, then = self.partitions[0], before.partitions[0]
         return now.inserted - then.inserted, now.deleted - then.deleted
+
+    def falls_since(self, before: Queue, seconds: float) -> float | None:
+        """Documents or records a second by which the queue is shorter than at an earlier look.
+
+        Not pods, as one has an id, or hundreds, and takes as long.
+        """
+        if self.kind == "outbox":
+            added, taken = self.since(before)
+            return (taken - added) / seconds
+        now, then = self.documents, before.documents
+        if now is None or then is None or now.is_estimate != then.is_estimate:
+            return None
+        return (then.number - now.number) / seconds
+
+    @property
+    def documents(self) -> Count | None:
+        """Of all partitions; None for outboxes."""
+        return Count.total(one.documents for one in self.partitions if one.documents is not None)
 
     @property
     def lag(self) -> float | None:
@@ -290,6 +310,18 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """A worker that reaches Kafka again, and may wait to be elected for a tube or an outbox."""
+
+    tube: str
+    client_id: str
+    instance: str
+    """The first digits of its instance id."""
+    seconds: float
+    """For so long."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hindrance:
     """What slows one partition down that delivers all the same."""
 
@@ -389,6 +421,13 @@ class HostSample:
     """Seconds that this reading took the server."""
     unverified: Sequence[Unverified] = ()
     samples: Sequence[LastSample] = ()
+    back: Sequence[Back] = ()
+    """Workers that reach Kafka again."""
+
+    def awaited(self, tube: str) -> list[Back]:
+        """Live workers that may be given partitions of a tube or an outbox any moment."""
+        there = {one.instance for one in self.processes}
+        return [one for one in self.back if one.tube == tube and one.instance in there]
 
     @property
     def down(self) -> str | None:

@@ -468,10 +468,9 @@ def _check_pace(
     after = Reader(schema).read(connection)
     for queue in queues_of(after):
         if queue.name in late:
-            added, taken = queue.since(late[queue.name])
-            falls_by = (taken - added) / (after.counted_at - found.counted_at)
+            falls_by = queue.falls_since(late[queue.name], after.counted_at - found.counted_at)
             said = pace(replace(queue, falls_by=falls_by), after.hindered)
-            if said is not None and falls_by > 0:
+            if said is not None and (falls_by or 0.0) > 0:
                 yield ok(f"lag of {queue.name}", said)
             elif said is not None:
                 remedy = "see what takes the time, or start more processes: PytubeLag in docs/runbook.md"

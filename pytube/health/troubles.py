@@ -14,6 +14,8 @@ from pytube.clock import for_people
 from pytube.counts import name_partitions, printable, say_count
 from pytube.health.findings import Level
 from pytube.health.fleet import (
+    Back,
+    Count,
     FleetSample,
     Hindrance,
     HostSample,
@@ -97,19 +99,27 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
     is_hindered = any((one.host, one.tube) == (queue.host, queue.name) for one in hindered)
     if is_hindered or not queue.is_behind or queue.falls_by is None:
         return None
-    nouns = "pods" if queue.kind == "tube" else "records"
+    nouns = "documents" if queue.kind == "tube" else "records"
+    waiting = queue.documents if queue.kind == "tube" else queue.waiting
     speed = abs(queue.falls_by)
     number = f"{speed:.0f}" if speed >= _SINGLE else f"{speed:.1f}"
-    if queue.falls_by > 0 and (waiting := queue.waiting) is not None:
+    if queue.falls_by > 0 and waiting is not None:
         least = "at least " if waiting.is_least else ""
         takes = for_people(waiting.number / speed)
         return (
             f"catching up: what waits falls by about {number} {nouns} a second; at this pace all that waits "
-            f"({waiting}) is delivered in {least}about {takes}, though the lag may grow until then"
+            f"({_amount(queue)}) is delivered in {least}about {takes}, though the lag may grow until then"
         )
     if queue.falls_by < 0:
         return f"falling behind: about {number} {nouns} a second more are written than delivered"
     return None
+
+
+def _amount(queue: Queue) -> str:
+    """How much waits."""
+    if queue.kind == "outbox":
+        return f"{queue.waiting} records"
+    return f"{queue.documents} documents, in {queue.waiting} pods"
 
 
 def down_lines(sample: FleetSample) -> list[str]:
@@ -143,7 +153,8 @@ def troubles(
     for (host, name), group in groupby(partitions, lambda one: (one.host, one.name)):
         rows = list(group)
         missed = {one.use for one in kafka if (one.host, one.tube) == (host, name)}
-        found += _of_queue(rows, missed, waited)
+        back = [one for sample in hosts if sample.host == host for one in sample.awaited(name)]
+        found += _of_queue(rows, missed, waited, back)
         found += _alike(
             host,
             name,
@@ -304,7 +315,10 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 
 
 def _of_queue(
-    rows: Sequence[Partition], missed: Collection[str], waited: Mapping[tuple[str, int], float] | None
+    rows: Sequence[Partition],
+    missed: Collection[str],
+    waited: Mapping[tuple[str, int], float] | None,
+    back: Sequence[Back],
 ) -> Iterator[Trouble]:
     """Of all partitions of one tube or outbox."""
     host, name, kind = rows[0].host, rows[0].name, rows[0].kind
@@ -326,7 +340,6 @@ def _of_queue(
         count = sum(row.parked.number for row in parked if row.parked is not None)
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
-        what = "records are"
         few = f"a record that can't be mended: pytube outbox discard {name} ID"
         many = f"those that can't be mended: pytube outbox discard {name} --topic TOPIC, or ID by ID"
         remedy = (
@@ -334,11 +347,18 @@ def _of_queue(
             f"pytube outbox retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
-            what = say_count(count, "document")
             remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
-        yield Trouble(Level.WARN, f"{kind} {name}", f"{what} parked{error}", remedy, host, name)
+        yield Trouble(Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name)
     if "election" not in missed:
-        yield from _unled(rows, waited)
+        yield from _unled(rows, waited, back)
+
+
+def _parked(rows: Sequence[Partition]) -> str:
+    """How many documents or records are."""
+    count = Count.total(row.parked for row in rows)
+    assert count is not None
+    noun = "document" if rows[0].kind == "tube" else "record"
+    return say_count(count.number, noun) if count.is_exact else f"{count} {noun}s"
 
 
 def _mending(outbox: str, error: str) -> str:
@@ -383,7 +403,9 @@ def _after_stop(pause: str, name: str) -> str:
     return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
 
 
-def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
+def _unled(
+    rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None, back: Sequence[Back]
+) -> Iterator[Trouble]:
     """Partitions that nobody leads: those where something waits for long, and the others."""
 
     def is_late(row: Partition) -> bool:
@@ -393,21 +415,32 @@ def _unled(rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | 
     free = [row for row in rows if row.leader is None]
     late = [row for row in free if is_late(row)]
     host, name = rows[0].host, rows[0].name
+    level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
-        noun = "pods" if late[0].kind == "tube" else "records"
-        waiting = sum(one.number for row in late for one in (row.waiting, row.backfill) if one is not None)
-        number = f"about {waiting}" if waiting >= _MANY else waiting
-        age = for_people(max(oldest(row) or 0 for row in late))
-        finding = f"nobody leads {_which(late)}; {noun} that wait there: {number}, the oldest for {age}"
-        yield Trouble(Level.FAIL, f"leaders of {name}", finding, _start(late), host, name)
+        finding = f"nobody leads {_which(late)}; {_waits_there(late)}"
+        yield Trouble(level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
         finding = f"nobody leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
         if problem is not None:
             finding += f"; what waits there was not looked at: {problem}"
         elif all(row.paused is None for row in others):
-            finding += f"; nothing has waited there for more than {_PATIENCE:.0f} s"
-        yield Trouble(Level.WARN, f"leaders of {name}", finding, _start(others), host, name)
+            finding += f"; {_waits_there(others)}"
+        yield Trouble(Level.WARN, f"leaders of {name}", finding, remedy, host, name)
+
+
+def _waits_there(rows: Sequence[Partition]) -> str:
+    """How much, and for how long."""
+    age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
+    if age is None:
+        return "nothing waits there"
+    noun = "pods" if rows[0].kind == "tube" else "records"
+    waiting = sum(one.number for row in rows for one in (row.waiting, row.backfill) if one is not None)
+    number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
+    documents = Count.total(row.documents for row in rows)
+    if documents is not None and documents.number != waiting:
+        number += f" with {documents} documents"
+    return f"{noun} that wait there: {number}, the oldest for {for_people(age)}"
 
 
 def oldest(row: Partition) -> float | None:
@@ -421,6 +454,16 @@ def _which(rows: Collection[Partition]) -> str:
 
 def _start(rows: Sequence[Partition]) -> str:
     return f"start a worker: pytube worker --{rows[0].kind} {rows[0].name}; if one runs, see its log"
+
+
+def _await(back: Sequence[Back]) -> str:
+    """What to do while the election is about to give them out."""
+    who = ", ".join(f"worker {one.client_id}" for one in back)
+    since = for_people(min(one.seconds for one in back))
+    return (
+        f"start no other worker: Kafka has been back for {since}, and the election is about to give them to "
+        f"{who}; if that takes longer than a minute, see the log"
+    )
 
 
 # --- of Kafka -------------------------------------------------------------------------------------

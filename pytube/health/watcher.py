@@ -24,6 +24,7 @@ from pytube.db.errors import translated
 from pytube.errors import PytubeError
 from pytube.health.fleet import (
     MOST,
+    Back,
     Candidacy,
     Count,
     FleetSample,
@@ -67,22 +68,24 @@ _LATELY: Final = 10.0
 # Records of outboxes are counted by `read_outboxes`.
 _GLANCE: Final = """
     SELECT 'tube' AS kind, s.tube AS name, s.partition, s.waiting, s.backfill, NULL AS control,
-        s.since, s.backfill_since, s.inserted, s.deleted
-    FROM {s}.tube_load(%(most)s) AS s
+        s.since, s.backfill_since, s.inserted, s.deleted, w.ids, w.sampled
+    FROM {s}.tube_load(%(most)s) AS s LEFT JOIN {s}.tube_ids_waiting() AS w USING (tube, partition)
 """
 _EXACT: Final = """
     SELECT 'tube' AS kind, s.tube AS name, s.partition, s.inc_count AS waiting, s.backfill_count AS backfill,
         s.control_count AS control, s.inc_min_ts AS since, s.backfill_min_ts AS backfill_since,
         coalesce(pg_catalog.pg_stat_get_tuples_inserted(t.oid), 0) AS inserted,
-        coalesce(pg_catalog.pg_stat_get_tuples_deleted(t.oid), 0) AS deleted
+        coalesce(pg_catalog.pg_stat_get_tuples_deleted(t.oid), 0) AS deleted, w.ids, w.sampled
     FROM {s}.tube_stats() AS s
+    LEFT JOIN {s}.tube_ids_waiting() AS w USING (tube, partition)
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
     LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = s.tube
 """
 _NONE: Final = """
     SELECT NULL::text AS kind, NULL::text AS name, 0 AS partition, NULL::text AS waiting,
         NULL::text AS backfill, NULL::text AS control, NULL::timestamptz AS since,
-        NULL::timestamptz AS backfill_since, 0::bigint AS inserted, 0::bigint AS deleted
+        NULL::timestamptz AS backfill_since, 0::bigint AS inserted, 0::bigint AS deleted,
+        0::bigint AS ids, false AS sampled
     WHERE false
 """
 Tubes = Literal["exact", "glance", "none"]
@@ -93,14 +96,15 @@ _LOADS: Final = """
         {of_tubes}
         UNION ALL
         SELECT 'outbox', o.outbox, n.partition, NULL, NULL, NULL, NULL, NULL,
-            pg_catalog.pg_stat_get_tuples_inserted(o.tbl), pg_catalog.pg_stat_get_tuples_deleted(o.tbl)
+            pg_catalog.pg_stat_get_tuples_inserted(o.tbl), pg_catalog.pg_stat_get_tuples_deleted(o.tbl),
+            NULL, NULL
         FROM {s}.outbox_list() AS o
         CROSS JOIN LATERAL pg_catalog.generate_series(0, o.partitions - 1) AS n (partition)
     )
     SELECT s.kind, s.name, s.partition, s.waiting, s.backfill, s.control,
         extract(epoch FROM clock_timestamp() - s.since)::float8 AS lag,
         extract(epoch FROM clock_timestamp() - s.backfill_since)::float8 AS backfill_lag,
-        s.inserted, s.deleted, {took}
+        s.inserted, s.deleted, s.ids, s.sampled, {took}
     FROM load AS s
     ORDER BY s.kind DESC, s.name, s.partition
 """.replace("{took}", TOOK)
@@ -145,6 +149,11 @@ _RETRYING: Final = _KEYS.replace("{of}", "tube_attempt").replace("{error}", "NUL
 _UNREACHABLE: Final = """
     SELECT k.tube, k.use, k.bootstrap_servers, k.client_id, k.reason, k.since, k.seen_at
     FROM {s}.tube_kafka_unreachable() AS k
+"""
+_BACK: Final = """
+    SELECT k.tube, k.client_id, left(replace(k.instance_id::text, '-', ''), 12),
+        extract(epoch FROM clock_timestamp() - k.back_at)::float8
+    FROM {s}.tube_kafka_back() AS k
 """
 _HINDERED: Final = """
     SELECT h.tube, h.partition, h.what, h.reason, extract(epoch FROM clock_timestamp() - h.since)::float8
@@ -233,8 +242,7 @@ class FleetWatcher:
         at, before = lately[0]
         if counted_at < at + PACE_LOOK:
             return None
-        added, taken = queue.since(before)
-        return (taken - added) / (counted_at - at)
+        return queue.falls_since(before, counted_at - at)
 
 
 def queues_of(host: HostSample) -> list[Queue]:
@@ -332,6 +340,7 @@ class Reader:
             counted_at=self._loads.read_at,
             took=sum(one.took for one in self._paced_ones),
             unverified=unverified,
+            back=[Back(*row) for row in self._rows(connection, _BACK)],
             samples=samples,
         )
 
@@ -373,6 +382,8 @@ class Reader:
                     row[name] = Count.of(row[name])
                 elif row[name] is not None:
                     row[name] = Count.up_to(row[name], MOST)
+            ids, is_sampled = row.pop("ids"), row.pop("sampled")
+            row["documents"] = None if ids is None else Count(ids, is_sampled)
         return rows, took
 
     def _by_partition(self, connection: psycopg.Connection, query: LiteralString) -> tuple[_Rows, float]:

@@ -63,7 +63,11 @@ class RestingTopic:
     """Whether an operator wants its records parked, and the leader has not done so yet."""
 
     def __str__(self) -> str:
-        again = "its records are being parked" if self.park else f"tried again in {for_people(self.tried_in)}"
+        again = f"tried again in {for_people(self.tried_in)}"
+        if self.tried_in < 1:
+            again = "about to be tried again"
+        if self.park:
+            again = "its records are being parked"
         return (
             f"topic {self.topic} has taken nothing for {for_people(self.since)}, {again}, "
             f"records held for it: {self.records}: {self.reason}"

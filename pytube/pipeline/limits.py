@@ -103,6 +103,8 @@ class CongestionControl:
         """At a time."""
         self.answered_at = -math.inf
         """When the sink gave its last answer."""
+        self.slow_at = -math.inf
+        """When the sink was last seen to be slow."""
         self.slow: Sign | None = None
         """Why the limits were lowered; None while they are as the settings have them, or begin slowly."""
         self.restart(-math.inf)
@@ -167,6 +169,8 @@ class CongestionControl:
             if self._quick is None or sent.at >= self._quick.at:
                 self._quick = sent
             self._note_calm(sent, now)
+        else:
+            self.slow_at = now
         if sent.at < self._changed_at:
             return
         # Before, the queue at the sink was still that of other limits.
@@ -179,7 +183,7 @@ class CongestionControl:
 
     def push_back(self, sent: Sent, now: float) -> None:
         """The sink was there, and put documents off. It may count requests, so they don't become smaller."""
-        self.answered_at = now
+        self.answered_at = self.slow_at = now
         if sent.at >= self._changed_at and self.requests > 1:
             self._lower("pushback", now)
             self.requests = self._fewer_requests(sent, _LESS)
@@ -194,6 +198,7 @@ class CongestionControl:
         elapsed, is_silent = now - sent.at, self.answered_at <= sent.at
         if elapsed <= _SLOW * self._patience:  # an error, and not a lack of time
             return "silent" if is_silent else "document"
+        self.slow_at = now
         later = self._quick
         if later is not None and later.at > sent.at and later.documents >= sent.documents:
             return "document"

@@ -4,6 +4,7 @@ from pytube.sinks.base import (
     Bounded,
     Making,
     Marked,
+    Noting,
     Reading,
     Scanning,
     Sink,
@@ -11,6 +12,7 @@ from pytube.sinks.base import (
     Stored,
     open_existing,
     why_no_mark,
+    why_no_note,
     why_no_read,
     why_no_scan,
 )
@@ -20,6 +22,7 @@ __all__ = [
     "Bounded",
     "Making",
     "Marked",
+    "Noting",
     "Reading",
     "Scanning",
     "Sink",
@@ -32,6 +35,7 @@ __all__ = [
     "known_sinks",
     "open_existing",
     "why_no_mark",
+    "why_no_note",
     "why_no_read",
     "why_no_scan",
 ]

@@ -284,6 +284,23 @@ class Marked(Protocol):
         """
 
 
+@runtime_checkable
+class Noting(Protocol):
+    """What a sink offers in addition to `Marked` if it keeps a short text beside the documents.
+
+    Workers note there how far the source was when they last read something. A source that is behind that has
+    lost commits, which it can't know if it was put back while no worker ran.
+
+    It may have `cannot_note()`: why it keeps none as it is configured; None when it does.
+    """
+
+    async def read_note(self, tube: str) -> str | None:
+        """The text that was left last; None: there is none. Raises as `read_mark`."""
+
+    async def write_note(self, tube: str, note: str) -> None:
+        """Replace the text by `note`; asked for once a minute at most. Raises as `read_mark`."""
+
+
 async def open_existing(sink: Sink) -> str | None:
     """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
     if isinstance(sink, Making):
@@ -327,6 +344,11 @@ async def held_forms(sink: Reading, bodies: Sequence[bytes]) -> Sequence[bytes |
 def why_no_mark(sink: Sink) -> str | None:
     """Why `sink` has no mark; None when it has one."""
     return _why_not(sink, Marked, "cannot_mark", "the sink has no mark")
+
+
+def why_no_note(sink: Sink) -> str | None:
+    """Why `sink` keeps no note; None when it does."""
+    return _why_not(sink, Noting, "cannot_note", "the sink keeps no note")
 
 
 def why_no_scan(sink: object) -> str | None:

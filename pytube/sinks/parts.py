@@ -21,6 +21,7 @@ from pytube.sinks.base import (
     READ_MOST,
     Bounded,
     Marked,
+    Noting,
     Reading,
     Scanning,
     Sink,
@@ -28,6 +29,7 @@ from pytube.sinks.base import (
     held_forms,
     open_existing,
     why_no_mark,
+    why_no_note,
     why_no_read,
     why_no_scan,
 )
@@ -382,3 +384,19 @@ class PartsSink:
         """Leave it at the other sink."""
         assert isinstance(self._inner, Marked)
         await self._inner.write_mark(tube, mark)
+
+    # --- the note ---------------------------------------------------------------------------
+
+    def cannot_note(self) -> str | None:
+        """As the other sink."""
+        return why_no_note(self._inner)
+
+    async def read_note(self, tube: str) -> str | None:
+        """The other sink's."""
+        assert isinstance(self._inner, Noting)
+        return await self._inner.read_note(tube)
+
+    async def write_note(self, tube: str, note: str) -> None:
+        """Leave it at the other sink."""
+        assert isinstance(self._inner, Noting)
+        await self._inner.write_note(tube, note)

@@ -21,7 +21,15 @@ from pytube.db.session import Session, SessionPool
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
-from pytube.sinks.postgres_table import PostgresOptions, Tables, create, look, read_files
+from pytube.sinks.postgres_table import (
+    PostgresOptions,
+    Tables,
+    create,
+    look,
+    read_files,
+    read_note,
+    write_note,
+)
 
 T = TypeVar("T")
 
@@ -270,6 +278,18 @@ class PostgresSink:
             if self._options.create:
                 await _at_once(connection, create(connection, self._options))
             self._tables = await look(connection, self._options)
+
+    async def read_note(self, tube: str) -> str | None:
+        """The comment of the table of stamps, which goes where the table goes."""
+        del tube  # tubes of one table share it, as they do the stamps
+        async with self._session() as connection:
+            return await _at_once(connection, read_note(connection, self._options))
+
+    async def write_note(self, tube: str, note: str) -> None:
+        """Set the comment, unless another session holds the table: vacuum is not to be cut off for it."""
+        del tube
+        async with self._session() as connection:
+            await _at_once(connection, write_note(connection, self._options, note))
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 import psycopg
 from psycopg import sql
@@ -232,6 +233,16 @@ _FILES = """
 """
 
 
+_NOTED: Final = "pytube: "
+"""The begin of pytube's comment of the table of stamps."""
+_NOTE = """
+    SELECT pg_catalog.obj_description(c.oid, 'pg_class')
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(stamps)s AND c.relkind IN ('r', 'p')
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     type: str
@@ -274,6 +285,31 @@ async def read_files(connection: psycopg.AsyncConnection, options: PostgresOptio
     cursor = await connection.execute(_FILES, names)
     row = await cursor.fetchone()
     return None if row is None else str(row[0])
+
+
+async def read_note(connection: psycopg.AsyncConnection, options: PostgresOptions) -> str | None:
+    """The comment of the table of stamps, if it is pytube's; None, too, when there is no such table."""
+    names = {"schema": options.schema_name, "stamps": options.stamps_table}
+    cursor = await connection.execute(_NOTE, names)
+    row = await cursor.fetchone()
+    held = None if row is None else row[0]
+    return held.removeprefix(_NOTED) if isinstance(held, str) and held.startswith(_NOTED) else None
+
+
+async def write_note(connection: psycopg.AsyncConnection, options: PostgresOptions, note: str) -> None:
+    """Set that comment; nothing is done where there is another one, or another session holds the table."""
+    names = {"schema": options.schema_name, "stamps": options.stamps_table}
+    cursor = await connection.execute(_NOTE, names)
+    row = await cursor.fetchone()
+    if row is None or not (row[0] is None or row[0].startswith(_NOTED)):
+        return
+    table = sql.Identifier(options.schema_name, options.stamps_table)
+    with suppress(psycopg.errors.LockNotAvailable):
+        async with connection.transaction():
+            await connection.execute("SET LOCAL lock_timeout = '100ms'")
+            await connection.execute(
+                sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(_NOTED + note))
+            )
 
 
 async def _columns(

@@ -21,6 +21,7 @@ from pytube.sinks.redis_script import (
     id_of,
     marks_of,
     member_of,
+    note_of,
     payload_of,
     register_of,
     seq_of,
@@ -134,14 +135,14 @@ class RedisSink(Templated):
             (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
             if isinstance(answer, ResponseError):
                 raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
-        await self._ask_marks([[b"DEL", name] for name in self._marks(tube)])
+        await self._ask_marks([[b"DEL", name] for name in [*self._marks(tube), self._note(tube)]])
         await self.close()
 
     def cannot_scan(self) -> str | None:
         """In the mode `invalidate`, the documents are not this sink's."""
         return 'mode = "invalidate" keeps no documents' if self._options.mode == "invalidate" else None
 
-    cannot_read = cannot_mark = cannot_scan
+    cannot_read = cannot_mark = cannot_note = cannot_scan
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of a shard's register with a lower seq.
@@ -186,6 +187,18 @@ class RedisSink(Templated):
         first, *others = self._marks(tube)
         _, (held,) = await self._ask_marks([[b"SET", first, mark.encode(), b"NX"], [b"MGET", first]])
         await self._ask_marks([[b"SET", name, held] for name in others if held is not None])
+
+    async def read_note(self, tube: str) -> str | None:
+        """The value of a key beside that of the mark."""
+        ((held,),) = await self._ask_marks([[b"MGET", self._note(tube)]])
+        return None if held is None else bytes(held).decode()
+
+    async def write_note(self, tube: str, note: str) -> None:
+        """Set that key."""
+        await self._ask_marks([[b"SET", self._note(tube), note.encode()]])
+
+    def _note(self, tube: str) -> bytes:
+        return note_of(hash_tag(self._name(tube, 0, 0)), tube)
 
     def _marks(self, tube: str) -> list[bytes]:
         tag = hash_tag(self._name(tube, 0, 0))

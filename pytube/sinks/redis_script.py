@@ -162,6 +162,11 @@ def marks_of(tag: bytes, tube: str, *, cluster: bool) -> list[bytes]:
     return [b"%bmark:%b:%b:%b" % (RESERVED, place, tag, tube.encode()) for place in places]
 
 
+def note_of(tag: bytes, tube: str) -> bytes:
+    """The key of a tube's note; named as the mark's, so that a user who may set these may set it."""
+    return b"%bmark:note:%b:%b" % (RESERVED, tag, tube.encode())
+
+
 @cache
 def _spread() -> tuple[int, ...]:
     """For each part of the slots, the smallest number whose slot is in it."""

@@ -13,12 +13,14 @@ from pytube.sinks.base import (
     READ_MOST,
     Making,
     Marked,
+    Noting,
     Reading,
     Sink,
     Stored,
     held_forms,
     open_existing,
     why_no_mark,
+    why_no_note,
     why_no_read,
 )
 from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, in_loop, skip
@@ -165,6 +167,23 @@ class MarkChecks(SinkHarness):
             expect(again != mark, "what was emptied has the mark that it had before")
             await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
         await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
+
+    @in_loop
+    async def test_note(self) -> None:
+        """The last one is there, for every sink of the place, and changes neither mark nor documents."""
+        async with self._marked() as sink:
+            if not isinstance(sink, Noting) or why_no_note(sink) is not None:
+                skip(f"no note: {why_no_note(sink)}")
+            mark = await self._mark(sink, "first")
+            await self.write_ok(sink, batch({1: {"v": 1}}))
+            for note in ("first", "9b2 seq 12"):
+                await sink.write_note(TUBE.get(), note)
+                async with self.opened() as other:
+                    assert isinstance(other, Noting)
+                    held = await other.read_note(TUBE.get())
+                    expect(held == note, f"the note is {held!r}, and {note!r} was left")
+            expect(await sink.read_mark(TUBE.get()) == mark, "a note has changed the mark")
+        await self.expect_values({(0, 1): {"v": 1}}, "beside a note")
 
     @asynccontextmanager
     async def _marked(self) -> AsyncIterator[_MarkedSink]:

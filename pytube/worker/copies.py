@@ -3,6 +3,9 @@
 A Redis that comes back empty takes documents, too. What a sink is known by is in Postgres, see
 `sql/tubes/sinks.sql`.
 
+Beside the mark stands a note: how far the source was when something was last read of it. A source that was
+put back while no worker ran does not know it; then it is behind the note.
+
 A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The
 process that delivers the first partition of a tube does it, so that one does. When the last sample ended
 stands in the database: a worker that takes over goes on from there, and begins one that was cut short again.
@@ -13,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
 from pytube.clock import for_people
 from pytube.config import Config
@@ -40,6 +45,10 @@ from pytube.worker.tube import Tube
 INTERVAL = 10.0
 """Seconds between two looks at one sink."""
 _STEP = 1.0
+NOTE_INTERVAL = 60.0
+"""Seconds between two notes at one sink; the last one is left at the end."""
+_NOTE_PATIENCE = 5.0
+"""Seconds at most for the last notes."""
 _TRIES = 3
 """Looks in a row: the mark that is left is to be seen, before the sink may be emptied again."""
 
@@ -56,25 +65,36 @@ class SinkMarks:
 
     def __init__(
         self,
-        pool: Queries,
+        database: Database,
         tubes: Mapping[str, Tube],
         led: Callable[[], Iterable[str]],
         emit: Callable[[Event], None],
     ) -> None:
         """Args:
-        pool: sessions with the host.
+        database: of the host.
         tubes: of the host, by name.
         led: the names of queues of which something is led here.
         emit: receives an event when a sink was emptied, and when it is filled again.
         """
-        self._pool = pool
+        self._database = database
+        self._pool: Queries = database.pool
         self._tubes = tubes
         self._led = led
         self._emit = emit
         self._told: dict[object, str] = {}
+        self._installation = ""
+        """Once it is known: notes of another one, at a sink that is shared by mistake, say nothing."""
+        self._noted: dict[str, _Noted] = {}
+        """The last note at the sink of each tube."""
 
     async def run(self) -> None:
         """Look at all sinks again and again; one that does not answer keeps no other waiting."""
+        try:
+            await self._run()
+        finally:
+            await self._leave_last_notes()
+
+    async def _run(self) -> None:
         looking: dict[str, tuple[float, asyncio.Task[None]]] = {}
         try:
             while True:
@@ -99,13 +119,16 @@ class SinkMarks:
     async def _known(self) -> dict[str, str] | None:
         """The marks of all sinks that are well, in one statement; None: the database does not tell now."""
         try:
-            return dict(await self._pool.rows(queries.SINK_MARKS, {}))
+            rows = await self._pool.rows(queries.SINK_MARKS, {})
         except RECOVERABLE:
             return None  # told by what renews the terms
+        self._installation = rows[0][2] if rows else self._installation
+        return {tube: mark for tube, mark, _ in rows}
 
     async def _look(self, tube: Tube, known: str | None) -> None:
         try:
             await self._compare(tube, known)
+            await self._note(tube)
         except (DatabaseUnavailable, SchemaMismatch, UnknownTube):
             pass  # told by what renews the terms, and follows partitions
         except PytubeError as error:
@@ -135,6 +158,55 @@ class SinkMarks:
             held = await sink.leave_mark(wanted)
             if held is None:
                 return
+
+    # --- notes ------------------------------------------------------------------------------
+
+    async def _note(self, tube: Tube) -> None:
+        """Compare the source with the note once, and then leave a new one now and then."""
+        if not (self._installation and tube.shared_sink.has_note):
+            return
+        noted = self._noted.get(tube.name)
+        if noted is None:
+            held = self._seq_of(await tube.shared_sink.read_note())
+            if held and not await self._database.compare_source(held):
+                return
+            self._noted[tube.name] = _Noted(held, float("-inf"))
+        elif time.monotonic() >= noted.at + NOTE_INTERVAL:
+            await self._leave_note(tube, noted)
+
+    async def _leave_note(self, tube: Tube, noted: _Noted) -> None:
+        """Leave one, unless another process has left a later one."""
+        if (seq := self._database.seen_seq) <= noted.seq:
+            return
+        noted.at = time.monotonic()
+        noted.seq = max(seq, self._seq_of(await tube.shared_sink.read_note()))
+        if noted.seq == seq:
+            await tube.shared_sink.write_note(f"{self._installation} seq {seq}")
+
+    def _seq_of(self, note: str | None) -> int:
+        """How far the source was by a note; 0 for another installation's, or none."""
+        installation, _, seq = (note or "").partition(" seq ")
+        return int(seq) if installation == self._installation and seq.isdecimal() else 0
+
+    async def _leave_last_notes(self) -> None:
+        leaving = [
+            self._look_once_more(self._tubes[name], noted)
+            for name, noted in self._noted.items()
+            if self._tubes[name].shared_sink.has_note
+        ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_NOTE_PATIENCE):
+                await asyncio.gather(*leaving)
+
+    async def _look_once_more(self, tube: Tube, noted: _Noted) -> None:
+        with suppress(Exception):  # the note before is still there
+            await self._leave_note(tube, noted)
+
+
+@dataclass(slots=True)
+class _Noted:
+    seq: int
+    at: float
 
 
 def _reason(held: str | None) -> str:

@@ -245,6 +245,18 @@ class Database:
             self._emit(SourceChanged(change))
         return True
 
+    async def compare_source(self, seq: int) -> bool:
+        """Have it noted and logged if the source is behind a note at a sink; whether that is known.
+
+        Args:
+            seq: how far the source was.
+
+        Raises:
+            DatabaseUnavailable: it can't be asked.
+        """
+        self.seen_seq = max(self.seen_seq, seq)
+        return await self._check_source(self.pool)
+
     async def _renew_all(self, session: Session) -> None:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""
         by_id: dict[UUID, ActiveTerm] = {one.term.leader_id: one for one in self.terms.values()}

@@ -240,7 +240,7 @@ class Host:
         tubes = self.of_kind(Tube)
         rounds = [
             BackfillRunner(self.database, tubes).run(),
-            SinkMarks(self.database.pool, tubes, self._led, self.emit).run(),
+            SinkMarks(self.database, tubes, self._led, self.emit).run(),
         ]
         sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
         if sampler.tubes:

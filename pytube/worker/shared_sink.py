@@ -27,15 +27,24 @@ from pytube.model import PodClass
 from pytube.pipeline.batches import BackfillShare
 from pytube.pipeline.limits import CongestionControl, Sent, TokenBucket, Verdict
 from pytube.pipeline.retry_queue import backoff
-from pytube.sinks import Marked, Sink, build_sink, finished, open_existing, why_no_mark
+from pytube.sinks import (
+    Marked,
+    Noting,
+    Sink,
+    build_sink,
+    finished,
+    open_existing,
+    why_no_mark,
+    why_no_note,
+)
 from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
 
 # --- the gate ------------------------------------------------------------------------------------
 
 
-_IDLE = 60.0
-"""Seconds after its last answer in which it is still told that a sink is slow."""
+_RECENT = 60.0
+"""Seconds after its last slow answer in which a sink is still called slow."""
 
 
 @dataclass(eq=False, slots=True)
@@ -159,10 +168,13 @@ class SinkGate:
             self.control.restart(now)
 
     def why_slow(self) -> tuple[str, float] | None:
-        """Why the sink is sent less at a time, and since when; None: it is not, or was not asked lately."""
-        control, now = self.control, time.monotonic()
-        is_idle = not (self.in_flight or self.waiting) and control.answered_at < now - _IDLE
-        if control.why_slow is None or is_idle:
+        """Why the sink is sent less at a time, and since when; None: it is not, or is well with that.
+
+        Limits that were lowered stay so while they suffice, and the sink may be quick for hours.
+        """
+        control, lately = self.control, time.monotonic() - _RECENT
+        is_silent = self.in_flight > 0 and control.answered_at < lately
+        if control.why_slow is None or not (control.slow_at >= lately or is_silent):
             return None
         sent = f"the worker sends batches of {control.documents}, {control.requests} at a time"
         remedy = f"relieve the sink, or lower its {control.setting}"
@@ -335,6 +347,21 @@ class SharedSink:
             return None
         await self.sink.write_mark(self._tube, mark)
         return await self.sink.read_mark(self._tube)
+
+    @property
+    def has_note(self) -> bool:
+        """Whether a note can be read and left now."""
+        return why_no_note(self.sink) is None and self.why_closed is None
+
+    async def read_note(self) -> str | None:
+        """See `Noting.read_note`. Only if `has_note`."""
+        assert isinstance(self.sink, Noting)
+        return await self.sink.read_note(self._tube)
+
+    async def write_note(self, note: str) -> None:
+        """See `Noting.write_note`. Only if `has_note`."""
+        assert isinstance(self.sink, Noting)
+        await self.sink.write_note(self._tube, note)
 
     # --- how it opens ---------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 
 -- tube_kafka_report: a worker process says which clusters it can't reach now; all that it does not name, it reaches.
 --
--- Call it every few seconds while there is one, and once when there is none any more. A report counts for 30 s.
+-- Call it every few seconds while there is one, and once when there is none any more. A report counts for 30 s. A cluster that is
+-- named no more is back: until a minute later the process may wait for the election.
 --
 -- Arguments:
 --   instance_id, client_id   the process, and a label for people
@@ -22,8 +23,9 @@ BEGIN
     IF me IS NULL OR label IS NULL OR unreachable IS NULL THEN
         RAISE EXCEPTION 'instance_id, client_id and unreachable must be given' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    DELETE FROM tube_kafka AS k
-    WHERE k.instance_id = me AND NOT EXISTS (
+    DELETE FROM tube_kafka AS k WHERE k.instance_id = me AND k.back_at < clock_timestamp() - interval '1 minute';
+    UPDATE tube_kafka AS k SET back_at = clock_timestamp()
+    WHERE k.instance_id = me AND k.back_at IS NULL AND NOT EXISTS (
         SELECT FROM jsonb_to_recordset(unreachable) AS u (tube text, use text, bootstrap_servers text)
         WHERE (u.tube, u.use, u.bootstrap_servers) = (k.tube, k.use, k.bootstrap_servers));
     DELETE FROM tube_kafka AS k
@@ -37,8 +39,12 @@ BEGIN
     FROM jsonb_to_recordset(unreachable)
         AS u (tube text, use text, bootstrap_servers text, reason text, seconds float8)
     ON CONFLICT ON CONSTRAINT tube_kafka_pkey
-    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason, since = excluded.since,
-        seen_at = excluded.seen_at;
+    DO UPDATE SET client_id = excluded.client_id, reason = excluded.reason,
+        -- Of one outage the first: each report comes a little later than it was made.
+        since = CASE WHEN k.back_at IS NULL
+                AND excluded.since BETWEEN k.since - interval '10 seconds' AND k.since + interval '10 seconds'
+            THEN k.since ELSE excluded.since END,
+        seen_at = excluded.seen_at, back_at = NULL;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_kafka_report IS
@@ -56,7 +62,21 @@ CREATE OR REPLACE FUNCTION :"schema".tube_kafka_unreachable() RETURNS TABLE (
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT k.tube, k.use, k.bootstrap_servers, k.instance_id, k.client_id, k.reason, k.since, k.seen_at
     FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
-    WHERE k.seen_at > clock_timestamp() - interval '30 seconds'
+    WHERE k.seen_at > clock_timestamp() - interval '30 seconds' AND k.back_at IS NULL
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
 COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists the Kafka clusters that workers need and can''t reach.';
+
+-- tube_kafka_back: the processes that reach Kafka again since a minute at most, and may wait to be elected.
+--
+-- Result: a row for each process and tube or outbox. back_at: when the process said so. It may have ended since.
+CREATE OR REPLACE FUNCTION :"schema".tube_kafka_back() RETURNS TABLE (
+    tube text, instance_id uuid, client_id text, back_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT k.tube, k.instance_id, k.client_id, max(k.back_at)
+    FROM tube_kafka AS k JOIN tube_registry AS r ON r.tube = k.tube
+    WHERE k.use = 'election' AND k.back_at > clock_timestamp() - interval '1 minute'
+    GROUP BY 1, 2, 3 ORDER BY 1, 3, 2
+$$;
+COMMENT ON FUNCTION :"schema".tube_kafka_back IS 'Lists worker processes that reach Kafka again, and may wait to be elected.';

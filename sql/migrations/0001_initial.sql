@@ -406,5 +406,6 @@ CREATE TABLE :"schema".tube_kafka (
     reason            text NOT NULL,
     since             timestamptz NOT NULL,
     seen_at           timestamptz NOT NULL,
+    back_at           timestamptz,  -- when the process had reached it again; NULL: it has not
     PRIMARY KEY (instance_id, tube, use, bootstrap_servers)
 ) WITH (fillfactor = 50);

@@ -82,13 +82,13 @@ $$;
 --
 -- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make what is missing there: the
 --   tube is new, or is being filled. emptied_at: as tube_sink_note. mark: what the sink has shown; NULL: nothing yet, or it was
---   emptied. A worker that finds this mark there has nothing to note.
+--   emptied. A worker that finds this mark there has nothing to note. installation: the same in each row.
 CREATE OR REPLACE FUNCTION :"schema".tube_sink_list()
-RETURNS TABLE (tube text, makes boolean, emptied_at timestamptz, mark text)
+RETURNS TABLE (tube text, makes boolean, emptied_at timestamptz, mark text, installation uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
-        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END
-    FROM tube_sink AS s ORDER BY s.tube
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END, i.installation
+    FROM tube_sink AS s CROSS JOIN tube_installation AS i ORDER BY s.tube
 $$;
 COMMENT ON FUNCTION :"schema".tube_sink_list IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
 

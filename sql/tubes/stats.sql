@@ -119,6 +119,46 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_load IS 'Shows how much waits in each partition of each tube, at a glance.';
 
+-- tube_ids_waiting: about how many ids wait in each partition of each tube, backfills included: a pod may have one, or hundreds.
+--
+-- From the sizes of the arrays, which are not read, in every page of a small table, and in a sample of a large one. The sample is
+-- the same in each call while the table keeps its size, so what two of them differ by was delivered or written meanwhile.
+--
+-- Result: a row per tube and partition. ids: an id that is in several pods counts as often. sampled: it is an estimate; few
+--   live pods in a long table of dead rows may be overlooked.
+CREATE OR REPLACE FUNCTION :"schema".tube_ids_waiting() RETURNS TABLE (tube text, partition integer, ids bigint, sampled boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    reg tube_registry;
+    width integer;
+    pages bigint;
+    halvings integer;
+BEGIN
+    FOR reg IN SELECT r.* FROM tube_registry AS r WHERE r.kind = 'tube' ORDER BY r.tube LOOP
+        width := (SELECT t.typlen FROM pg_type AS t WHERE t.oid = reg.key_type AND t.typlen > 0);
+        pages := pg_relation_size(tube_private_qualify(reg.tube)::regclass) / current_setting('block_size')::bigint;
+        -- Texts have no width, so that their arrays have to be read.
+        halvings := greatest(0, ceil(log(2, greatest(pages, 1) / CASE WHEN width IS NULL THEN 256.0 ELSE 4096.0 END)));
+        tube := reg.tube;
+        sampled := halvings > 0;
+        RETURN QUERY EXECUTE format($sql$
+            SELECT %L, n.partition, (coalesce(s.ids, 0) * %s)::bigint, %L::boolean
+            FROM generate_series(0, %s) AS n (partition)
+            LEFT JOIN (
+                SELECT p.shard %% %s AS partition, sum(%s) AS ids
+                FROM %s AS p TABLESAMPLE SYSTEM (%s) REPEATABLE (0) GROUP BY 1
+            ) AS s ON s.partition = n.partition
+            ORDER BY n.partition$sql$,
+            reg.tube, 2 ^ halvings, sampled, reg.partitions - 1, reg.partitions,
+            -- The header of an array takes 20 to 24 bytes, as it is stored.
+            CASE WHEN width IS NULL THEN 'cardinality(p.ids)' ELSE format('(pg_column_size(p.ids) - 20) / %s', width) END,
+            tube_private_qualify(reg.tube), 100 / 2 ^ halvings);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_ids_waiting IS 'Shows about how many ids wait in each partition of each tube.';
+
 -- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
 --
 -- Both classes of all partitions are looked up by one scan, since to plan it is what costs. It needs the index for this

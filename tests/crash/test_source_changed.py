@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +115,7 @@ def differing(fleet: Fleet, copy: str) -> bool:
 
 def told(fleet: Fleet) -> list[str]:
     """The reasons in the logs of the workers."""
-    return [entry["reason"] for number in (1, 2) for entry in fleet.events(number, "source_changed")]
+    return [entry["reason"] for number in fleet.processes for entry in fleet.events(number, "source_changed")]
 
 
 def test_an_asynchronous_standby_that_lost_commits(pair: Pair, fleet: Fleet, copy: str) -> None:
@@ -157,6 +159,71 @@ def test_a_planned_switchover_may_be_one(pair: Pair, fleet: Fleet, copy: str) ->
     verify_to_the_end(fleet, differs=False)
     assert_equal(fleet, copy)
     assert fleet.terminate() == [0, 0]
+
+
+@pytest.fixture
+def source() -> Iterator[TestServer]:
+    """A server whose data are put back."""
+    server = TestServer(18)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def put_back(source: TestServer, earlier: Path) -> None:
+    """Have the server begin again with its data of before."""
+    data = source.postgres.directory / "data"
+    source.postgres.stop("fast")
+    shutil.rmtree(data)
+    subprocess.run(["cp", "-a", earlier, data], check=True)
+    source.postgres.start()
+
+
+def copied(source: TestServer, folder: Path) -> Path:
+    """A copy of its data, as of a snapshot of the disks."""
+    source.postgres.stop("fast")
+    subprocess.run(["cp", "-a", source.postgres.directory / "data", folder / "earlier"], check=True)
+    source.postgres.start()
+    return folder / "earlier"
+
+
+def test_data_put_back_while_no_worker_ran(source: TestServer, copy: str, tmp_path: Path) -> None:
+    """No timeline and no identifier tells of it: what was noted at the sink does."""
+    with source.database(installed=True) as dsn:
+        make_table(dsn, "items", 4)
+        with Fleet(dsn, tmp_path, sink_options=SINK.format(dsn=copy)) as fleet:
+            fleet.start(1)
+            fleet.wait_for_leaders({1})
+            fleet.wait_until_drained()
+            fleet.wait_until(lambda: fleet.query("SELECT seen FROM tube_sink") == [(True,)], "it has a mark")
+            assert fleet.terminate() == [0]
+            earlier = copied(source, tmp_path)
+            fleet.start(1)
+            fleet.wait_for_leaders({1})
+            for number in range(LOST):
+                fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+            fleet.wait_until_drained()
+            assert unverified(fleet) == [], "a start of the server is no loss"
+            assert fleet.terminate() == [0]
+            assert note(copy) is not None
+            put_back(source, earlier)
+            fleet.start(1)
+            found = wait_for_finding(fleet, is_certain=True)
+            assert "tube_seq is at " in found["detail"]
+            assert len(told(fleet)) == 1
+            assert "fail copy of items: the source lost commits" in run(fleet, "doctor")[1]
+            fleet.wait_for_leaders({1})
+            verify_to_the_end(fleet, differs=True)
+            assert_equal(fleet, copy)
+            assert fleet.terminate() == [0]
+
+
+def note(copy: str) -> str | None:
+    """What a worker has noted at the sink."""
+    with psycopg.connect(copy) as connection:
+        row = connection.execute("SELECT obj_description('copy_pytube'::regclass, 'pg_class')").fetchone()
+    return None if row is None else row[0]
 
 
 def test_an_acknowledgement_ends_it_too(pair: Pair, fleet: Fleet) -> None:

@@ -65,7 +65,7 @@ class TestLeaders:
         assert late.finding == "nobody leads partitions 0, 2; pods that wait there: 2, the oldest for 3 min"
         assert late.remedy == "start a worker: pytube worker --tube queue; if one runs, see its log"
         idle = one(dsn, "leaders of queue", Level.WARN)
-        assert idle.finding == "nobody leads partition 1; nothing has waited there for more than 10 s"
+        assert idle.finding == "nobody leads partition 1; nothing waits there"
         assert checks(dsn, "leaders") == []
 
     def test_a_hand_over_is_no_failure(self, dsn: str, conn: Conn) -> None:
@@ -82,7 +82,7 @@ class TestLeaders:
         terms.release(conn, terms.acquire(conn))
         conn.execute("UPDATE tube.tube_term SET ended_at = ended_at - interval '1 hour'")
         idle = one(dsn, "leaders of queue", Level.WARN)
-        assert idle.finding == "nobody leads partition 0; nothing has waited there for more than 10 s"
+        assert idle.finding == "nobody leads partition 0; nothing waits there"
         assert len(checks(dsn, "leaders of queue")) == 1
 
     def test_no_tube_at_all(self, dsn: str) -> None:
@@ -176,6 +176,21 @@ def test_kafka_is_told_of_where_a_tube_of_this_configuration_needs_it(dsn: str, 
     said = one(dsn, "Kafka", Level.FAIL).finding
     assert said.endswith("nobody can be elected for partitions of: queue")
     assert checks(dsn, "leaders of queue") == []
+
+
+def test_a_dead_broker_fails_once(dsn: str, conn: Conn) -> None:
+    """Of the election and an outbox; and when workers have reported it, in their line alone."""
+    conn.execute("SELECT tube_ensure_exists('queue'), outbox_ensure_exists('evt')")
+    more = '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[outbox.evt]\n'
+
+    def dead() -> list[str]:
+        found = (check for check in examine(configured(dsn, more)) if check.level is Level.FAIL)
+        return [check.subject for check in found if "127.0.0.1:1" in check.finding]
+
+    assert dead() == ["broker"]
+    lost = {"use": "delivery", "bootstrap_servers": "127.0.0.1:1", "reason": "refused", "seconds": 60}
+    conn.execute("SELECT tube_kafka_report(%s, 'w', %s)", [uuid4(), json.dumps([lost | {"tube": "evt"}])])
+    assert dead() == ["Kafka"]
 
 
 def test_parked_documents(dsn: str, conn: Conn) -> None:

@@ -205,3 +205,24 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
             wait_until(lambda: scalar(conn, share) == 2, what="they share")
             wait_until(lambda: kafka_lines(dsn, "status") == [], what="the line goes")
         assert process.poll() is None
+
+
+def test_a_worker_that_is_about_to_be_elected_is_not_asked_for(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_proxy: Proxy
+) -> None:
+    """From when Kafka is back until the group has given it the partitions."""
+    conn.execute("INSERT INTO public.goods SELECT n, n FROM generate_series(1, 20) AS n")
+    kafka_proxy.switch(Mode.CUT)
+    with OneWorker(tmp_path, dsn, kafka_proxy.address).running():
+        wait_until(lambda: bool(kafka_lines(dsn, "status")), what="status tells of it")
+        kafka_proxy.switch(Mode.PASS)
+        said = list[str]()
+
+        def is_led() -> bool:
+            said.append(run("status", dsn=dsn).output)
+            return led(conn) == 6
+
+        wait_until(is_led, what="it leads all")
+    waits = [text for text in said if "nobody leads" in text]
+    assert not any("start a worker" in text for text in waits), waits
+    assert all("the election is about to give them to worker one" in text for text in waits), waits

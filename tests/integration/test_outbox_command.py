@@ -152,6 +152,8 @@ def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
             "tube",
             "backfill",
             "backfill_is_exact",
+            "documents",
+            "documents_is_exact",
             "control",
             "control_is_exact",
             "backfill_lag",
@@ -200,7 +202,7 @@ def test_the_doctor_says_what_an_outbox_lacks(conn: Conn, dsn: str) -> None:
     park(conn, term, id_)
     found = [check["finding"] for check in run_json("doctor", dsn=dsn, code=1)]
     assert "row-level security of public.outbox could hide records" in found
-    assert [one for one in found if one.startswith("records are parked, one of them: ")]
+    assert [one for one in found if one.startswith("1 record parked, one of them: ")]
     conn.execute(f"DROP TABLE {ADOPTED}")
     assert "its table was dropped" in {check["finding"] for check in run_json("doctor", dsn=dsn, code=1)}
 

@@ -63,6 +63,45 @@ def test_a_process_that_says_no_more_is_believed_for_half_a_minute(conn: Conn) -
     assert scalar(conn, "SELECT count(*) FROM tube_kafka") == 0, "the next report of anybody's forgets it"
 
 
+def test_an_outage_keeps_its_begin(conn: Conn) -> None:
+    """Reports come later than they were made; a new outage has a begin of its own."""
+    instance = uuid4()
+
+    def since() -> object:
+        return scalar(conn, "SELECT since FROM tube_kafka_unreachable()")
+
+    report(conn, instance, said(seconds=60))
+    first = since()
+    for seconds in (58, 63):
+        report(conn, instance, said(seconds=seconds))
+        assert since() == first
+    report(conn, instance, said(seconds=5))
+    assert since() != first
+    report(conn, instance, said(seconds=60))
+    report(conn, instance)
+    report(conn, instance, said(seconds=59))
+    assert since() != first
+
+
+def test_a_process_that_is_back_may_wait_for_the_election(conn: Conn) -> None:
+    instance = uuid4()
+
+    def back() -> list[tuple[object, ...]]:
+        return conn.execute("SELECT tube, instance_id, client_id FROM tube_kafka_back()").fetchall()
+
+    report(conn, instance, said(), said(use="delivery"), said("other", "delivery"))
+    assert back() == []
+    report(conn, instance)
+    assert back() == [("es", instance, "w")]
+    report(conn, instance, said())
+    assert (back(), len(unreachable(conn))) == ([], 1), "it is lost again"
+    report(conn, instance)
+    conn.execute("UPDATE tube_kafka SET back_at = back_at - interval '61 seconds'")
+    assert back() == []
+    report(conn, instance)
+    assert scalar(conn, "SELECT count(*) FROM tube_kafka") == 0
+
+
 def test_nothing_is_said_of_a_tube_that_is_gone(conn: Conn) -> None:
     report(conn, uuid4(), said())
     conn.execute("SELECT tube_drop('es')")

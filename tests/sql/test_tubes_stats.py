@@ -145,6 +145,63 @@ def test_estimates_where_other_tubes_draw_most_of_the_seqs(db: Conn) -> None:
     assert_about(db)
 
 
+def ids_waiting(db: Conn) -> tuple[list[int], bool]:
+    """What is said to wait in each partition, which is compared with the truth; whether it is an estimate."""
+    truth = [
+        row[0]
+        for row in db.execute(
+            'SELECT sum(cardinality(ids)) FROM tube."es-live" GROUP BY shard % 4 ORDER BY shard % 4'
+        )
+    ]
+    rows = db.execute("SELECT ids, sampled FROM tube_ids_waiting() ORDER BY partition").fetchall()
+    told = [row[0] for row in rows]
+    if not rows[0][1]:
+        assert told == truth
+    assert all(real / 2 <= count <= real * 2 for count, real in zip(told, truth, strict=True)), (told, truth)
+    return told, rows[0][1]
+
+
+def fill_pods(db: Conn, ids: str, pods: int) -> None:
+    db.execute(
+        f"INSERT INTO tube.\"es-live\" (op, shard, ids) SELECT 'U', g % 4, {ids}"
+        f" FROM generate_series(1, {pods}) AS g"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key_type", "one", "many"),
+    [
+        ("bigint", "ARRAY[g]", "ARRAY(SELECT n + g FROM generate_series(1, 250) AS n)"),
+        (
+            "uuid",
+            "ARRAY[gen_random_uuid()]",
+            "ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 250) WHERE g > 0)",
+        ),
+        ("text", "ARRAY[g::text]", "ARRAY(SELECT (n * g)::text FROM generate_series(1, 250) AS n)"),
+    ],
+)
+def test_ids_that_wait_in_pods_of_many_and_of_one(db: Conn, key_type: str, one: str, many: str) -> None:
+    db.execute("SELECT tube_ensure_exists('es-live', 4, key_type => %s)", (key_type,))
+    fill_pods(db, many, 400)
+    fill_pods(db, one, 2000)
+    db.execute("INSERT INTO tube.\"es-live\" (op, shard, ids, payload) VALUES ('T', 1, '{}', '{}')")
+    assert ids_waiting(db) == ([25_500] * 4, False)
+
+
+def test_ids_that_wait_in_a_large_table_are_estimated(db: Conn) -> None:
+    """What was delivered between two looks is seen, since both look at the same pages."""
+    make_tube(db, partitions=4)
+    fill_pods(db, "ARRAY(SELECT n + g FROM generate_series(1, 250) AS n)", 8000)
+    fill(db, pods=400_000)
+    before, is_sampled = ids_waiting(db)
+    assert is_sampled
+    db.execute(
+        'DELETE FROM tube."es-live" WHERE seq IN (SELECT seq FROM tube."es-live" ORDER BY seq LIMIT 800)'
+    )
+    fewer = sum(before) - sum(ids_waiting(db)[0])
+    assert 100_000 <= fewer <= 400_000, "200,000 were delivered"
+
+
 def test_estimates_cost_little(db: Conn) -> None:
     make_tube(db, partitions=4)
     fill(db)

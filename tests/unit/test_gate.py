@@ -228,3 +228,14 @@ async def test_the_rate_of_a_sink_counts_parts() -> None:
     done, _ = await asyncio.wait({waits}, timeout=0)
     assert not done, "two documents of two parts each are a second's worth"
     waits.cancel()
+
+
+@pytest.mark.parametrize(("ago", "is_told"), [(0.0, True), (59.0, True), (61.0, False)])
+def test_a_sink_that_is_quick_with_less_is_not_called_slow_for_ever(ago: float, is_told: bool) -> None:
+    control = CongestionControl(documents=100, requests=1, first=1, timeout=2.0)
+    gate = SinkGate(control, rate=None, backfill_share=0.5, on_change=lambda: None)
+    now = time.monotonic()
+    control.answer(control.send(now - ago - 1.5, 100, 1), now - ago)
+    control.answer(control.send(now - 0.1, control.documents, 1), now)
+    assert control.slow == "latency", "less is sent at a time"
+    assert (gate.why_slow() is not None) is is_told

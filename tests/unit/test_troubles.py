@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from pytube.health.findings import Level
-from pytube.health.fleet import Count, Hindrance, HostSample, Partition, Queue
+from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue
 from pytube.health.troubles import pace, troubles
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
@@ -37,7 +38,14 @@ def said(*partitions: Partition, hindered: Sequence[Hindrance] = ()) -> list[str
 
 def queue_of(falls_by: float | None, **changes: Any) -> Queue:
     """One that is a minute behind."""
-    late = replace(TUBE, waiting=Count(900), backfill=Count(100), lag=60.0, **changes)
+    late = replace(
+        TUBE,
+        waiting=Count(900),
+        backfill=Count(100),
+        documents=Count(5000, is_estimate=True),
+        lag=60.0,
+        **changes,
+    )
     return Queue("tube", "t", [late, TUBE], falls_by=falls_by)
 
 
@@ -46,9 +54,9 @@ def queue_of(falls_by: float | None, **changes: Any) -> Queue:
     [
         (
             queue_of(50.0),
-            "catching up: what waits falls by about 50 pods a second; at this pace all that waits",
+            "catching up: what waits falls by about 50 documents a second; at this pace all that waits",
         ),
-        (queue_of(-7.5), "falling behind: about 7.5 pods a second more are written than delivered"),
+        (queue_of(-7.5), "falling behind: about 7.5 documents a second more are written than delivered"),
         (queue_of(0.0), None),
         (queue_of(None), None),
         (queue_of(50.0, state="sink down"), None),
@@ -60,7 +68,19 @@ def test_a_queue_that_is_behind_catches_up_or_does_not(queue: Queue, begins: str
     assert (said is None) == (begins is None)
     if said is not None and begins is not None:
         assert said.startswith(begins)
-        assert ("(1000) is delivered in about 20.0 s" in said) == said.startswith("catching up")
+        ends = "(~5000 documents, in 1000 pods) is delivered in about 100.0 s"
+        assert (ends in said) == said.startswith("catching up")
+
+
+def test_a_pace_counts_documents_and_not_pods() -> None:
+    """One pod has 250, or one, and each document takes as long."""
+
+    def left(documents: int, pods: int) -> Queue:
+        row = replace(TUBE, waiting=Count(pods), documents=Count(documents), lag=60.0, deleted=254_000 - pods)
+        return Queue("tube", "t", [row])
+
+    looks = [left(1_250_000, 254_000), left(1_236_200, 253_945), left(1_222_400, 240_145)]
+    assert [after.falls_since(before, 3.0) for before, after in pairwise(looks)] == [4600.0, 4600.0]
 
 
 def test_what_is_locked_is_not_said_to_catch_up() -> None:
@@ -97,6 +117,46 @@ def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     assert "create the topic" not in line
     assert "correct what the reason names" in line
     assert "pytube outbox park o --topic news sets them aside" in line
+
+
+def test_what_waits_is_told_before_it_is_late() -> None:
+    free = replace(TUBE, state="free", leader=None)
+    late = replace(free, waiting=Count(4000, is_estimate=True), documents=Count(1_000_000), lag=9.2)
+    (line,) = said(late)
+    assert "; pods that wait there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
+    (line,) = said(free)
+    assert "t: nobody leads partition 0; nothing waits there: start a worker" in line
+
+
+def test_parked_records_have_a_number() -> None:
+    def parked(*counts: Count) -> str:
+        (line,) = said(*(replace(OUTBOX, parked=count, parked_error="no") for count in counts))
+        return line
+
+    assert parked(Count(1)).startswith("o: 1 record parked, one of them: no: ")
+    assert parked(Count(300), Count(1)).startswith("o: 301 records parked, one of them: no: ")
+    assert parked(Count(1000, is_least=True), Count(1)).startswith("o: 1001+ records parked, ")
+
+
+def test_a_topic_that_is_due_is_not_tried_in_0_ms() -> None:
+    topic = RestingTopic("news", "no", records=1, since=4.0, tried_in=0.0, park=False)
+    (line,) = said(replace(OUTBOX, resting=[topic]))
+    assert "for 4.0 s, about to be tried again, records held for it: 1" in line
+
+
+def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
+    """The one that waits for the election is alive: its session is there."""
+    free = replace(TUBE, state="free", leader=None, waiting=Count(845), lag=86.8)
+    back = Back("t", "shop-2", "0123456789ab", 4.0)
+    here = HostSample(None, [free], processes=[Process("0123456789ab", "1", 1)], back=[back])
+    (found,) = troubles([here])
+    assert found.level is Level.WARN
+    assert "start no other worker: Kafka has been back for 4.0 s" in str(found)
+    assert "about to give them to worker shop-2" in str(found)
+    for sample in (replace(here, processes=[]), replace(here, back=[replace(back, tube="other")])):
+        (found,) = troubles([sample])
+        assert found.level is Level.FAIL
+        assert "start a worker: pytube worker --tube t" in str(found)
 
 
 def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:

@@ -276,6 +276,34 @@ async def read_mark(client: Client, options: OpenSearchOptions) -> str | None:
     return " ".join(sorted(map(mark_of, found.values()))) or None
 
 
+_NOTE = "pytube_note"
+"""In `_meta` of an index: what workers have noted there."""
+REINDEX = "pytube_reindex"
+"""In `_meta` of the new index, until the end: what a reindex keeps."""
+
+
+async def read_note(client: Client, options: OpenSearchOptions) -> str | None:
+    """The note at the index; None when there is none."""
+    found = await find(client, options)
+    return None if found is None else _meta_of(found[1]).get(_NOTE)
+
+
+async def write_note(client: Client, options: OpenSearchOptions, note: str) -> None:
+    """Note it; not at an index at which a reindex keeps its own state: each writes all of `_meta`."""
+    found = await find(client, options)
+    if found is None or REINDEX in _meta_of(found[1]):
+        return
+    name, about = found
+    body = {"_meta": {**_meta_of(about), _NOTE: note}}
+    with explained(client, f'note the state of the source at "{name}"'):
+        await client.request("PUT", f"{path_of(name)}/_mapping", body=body)
+
+
+def _meta_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    meta: dict[str, Any] = about.get("mappings", {}).get("_meta", {})
+    return meta
+
+
 def handed_on(about: Mapping[str, Any]) -> dict[str, str]:
     """What belongs in `_meta` of the index that takes over the documents of this one."""
     return {_ORIGIN: mark_of(about)}

@@ -16,6 +16,7 @@ from pytube.sinks.base import ReindexState
 from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import (
     GREEN,
+    REINDEX,
     Pair,
     create,
     describe,
@@ -26,8 +27,7 @@ from pytube.sinks.opensearch.index import (
     takes_no_writes,
 )
 
-_META = "pytube_reindex"
-"""What we keep among the new index's `_meta`, until the end."""
+_META = REINDEX
 _MOMENT = "%Y%m%d%H%M%S"
 """Of the start, in names."""
 

@@ -19,7 +19,9 @@ from pytube.sinks.opensearch.index import (
     inspect,
     look_up,
     read_mark,
+    read_note,
     refuse_missing,
+    write_note,
 )
 from pytube.sinks.opensearch.reindex import IndexReindexer
 from pytube.sinks.registry import Templated
@@ -228,6 +230,16 @@ class OpenSearchSink(Templated):
         except (ConfigError, SinkUnavailable) as error:
             self._fault = str(error)  # for who sends to tell: it is why there is no index
             raise
+
+    async def read_note(self, tube: str) -> str | None:
+        """From `_meta` of the index."""
+        del tube
+        return await read_note(self._open()[0], self._options)
+
+    async def write_note(self, tube: str, note: str) -> None:
+        """Into `_meta` of the index."""
+        del tube
+        await write_note(self._open()[0], self._options, note)
 
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
