@@ -20,7 +20,7 @@ from pytube.documents.catalogue import Catalogue, Column
 from pytube.documents.catalogue import Table as KnownTable
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
-from pytube.keys import PartType
+from pytube.keys import MOST_COLUMNS, PartType
 from pytube.model import KeyType
 from pytube.tubes import queries
 
@@ -80,10 +80,10 @@ def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schem
     row = connection.execute(
         queries.within(queries.ID_COLUMN, schema), {"table": table.oid, "id_col": None}
     ).fetchone()
-    if len(table.key) > 1 and (row is None or not row[1]):
+    if 2 <= len(table.key) <= MOST_COLUMNS and (row is None or not row[1]):
         raise ConfigError(
             f"{where}: the primary key of {table.name} has several columns; name them all, in a tube with "
-            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}; or one that is unique'
+            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}, or one that is unique'
         )
     if row is None:
         raise ConfigError(

@@ -287,7 +287,7 @@ REFUSED = {
     ),
     "left out": (
         FILE.replace('key = ["tenant_id", "id"]\nshard_by = "tenant_id"\n', "").replace(VISITS, ""),
-        'key_type = "text", as key = ["tenant_id", "id"]; or one that is unique',
+        'key_type = "text", as key = ["tenant_id", "id"], or one that is unique',
     ),
     "an heir": (
         BASE + '[tube.h.sink]\ntype = "jsonl"\npath = "x"\n[tube.h.tables."plant.heir"]\n',
@@ -359,6 +359,25 @@ def test_a_document_of_the_same_tables_is_another_matter(dsn: str, conn: Conn, f
     file.write_text(BASE + DOCUMENT)
     run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent)
     assert (there(conn, "copies"), there(conn, "orders")) == ([], before)
+
+
+def test_a_tube_whose_document_is_gone_and_comes_again(dsn: str, conn: Conn, file: Path) -> None:
+    """Each takes over what the other has attached by several columns."""
+    file.write_text(BASE + DOCUMENT)
+    run("apply", dsn=dsn, folder=file.parent)
+    before = there(conn, "orders")
+    assert [row[4] for row in before] == [["tenant_id", "id"], *[["tenant_id", "order_id"]] * 3]
+    sink = '[tube.orders.sink]\ntype = "jsonl"\npath = "orders.jsonl"\n'
+    file.write_text(BASE + sink)
+    run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent)
+    columns = ", ".join(f'"{name}"' for name in before[0][6] or ())  # type: ignore[attr-defined]
+    text = BASE + sink + '[tube.orders]\npartitions = 4\n[tube.orders.tables."shop.orders"]\nshards = 8\n'
+    assert apply(dsn, f"{text}columns = [{columns}]\n") == ["note that the file declares it so"]
+    assert there(conn, "orders") == before
+    file.write_text(BASE + DOCUMENT)
+    run("apply", dsn=dsn, folder=file.parent)
+    assert there(conn, "orders") == before
+    assert run("plan", dsn=dsn, folder=file.parent).stdout.splitlines()[-1] == "nothing to do"
 
 
 # --- how it is planned -----------------------------------------------------------------------------
