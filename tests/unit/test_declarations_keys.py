@@ -55,7 +55,9 @@ def test_it_is_attached_as_it_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "was", [ONE, replace(ROOT, key_cols=("tenant", "name")), replace(ROOT, shard_by=None)], ids=str
+    "was",
+    [ONE, replace(ROOT, key_cols=("tenant", "name")), replace(ROOT, shard_by=None)],
+    ids=["one", "other", "whole"],
 )
 @pytest.mark.parametrize("applied", [None, "before"])
 def test_documents_keep_their_keys(was: Attached, applied: str | None) -> None:
