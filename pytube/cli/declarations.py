@@ -73,7 +73,7 @@ def _tree(tube: DeclaredTube) -> Iterator[tuple[str, ...]]:
             branch = "" if one is root else "└─ " if one is related[-1] else "├─ "
             counting = ", ".join(sorted(one.columns)) or "anything"
             shards = shards_of(one).partition(" ")[2] if one is root else ""
-            yield f"{branch}{one.table}", one.column, shards, counting
+            yield f"{branch}{one.table}", ", ".join(one.key), shards, counting
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -72,7 +72,7 @@ def _surveyed(
 ) -> Sequence[Found]:
     """Documents, tubes and outboxes, or some of them."""
     declarations = Declarations(connection, schema)
-    others = [name for found in names_of(config, declarations).values() for name in found]
+    others = [name for found in names_of(config, declarations.there()).values() for name in found]
     documents = survey(config, connection, Documents(connection, schema), names, also=others)
     return [*documents, *survey_declared(config, declarations, names)]
 

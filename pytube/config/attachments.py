@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from pytube.config.names import table_name
 from pytube.config.section import Section
+from pytube.keys import MOST_COLUMNS
 
 MOST_PARTITIONS = 1024
 _MOST = 2**31 - 1
 """Of shards, as Postgres' integer."""
+_KEY = f"expected the name of a column, or a list of 2 to {MOST_COLUMNS} columns"
 
 
 def checked_table(value: object) -> object:
@@ -26,6 +28,18 @@ def checked_table(value: object) -> object:
 
 
 Table = Annotated[str, BeforeValidator(checked_table)]
+
+
+def _checked_key(value: object) -> object:
+    """A column, or several; checked before its types are, whose errors would be one for each of them."""
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError(_KEY)
+    if isinstance(value, list) and not 2 <= len(value) <= MOST_COLUMNS:
+        raise ValueError(f"{_KEY}, not {len(value)}")
+    if len({*names}) < len(names):
+        raise ValueError(f"a column stands twice in it; {_KEY}")
+    return value
 
 
 class DeclaringSection(Section):
@@ -51,8 +65,13 @@ class DeclaringSection(Section):
 class AttachmentConfig(Section):
     """`[tube.NAME.tables."schema.table"]`: how the tube follows a table."""
 
-    key: str | None = Field(default=None, min_length=1)
-    """The column of its ids; of a related table, the one that holds ids of the root table."""
+    key: Annotated[str | list[str] | None, BeforeValidator(_checked_key)] = None
+    """The column of its ids, or those of a key of several; of a related table, what holds ids of the root
+    table."""
+
+    shard_by: str | None = Field(default=None, min_length=1)
+    """The column of a key of several that alone tells a key's shard; None: as the root table of the shard
+    has it, else the whole key."""
 
     shard: int | None = Field(default=None, ge=0, le=_MOST)
     """Its shard, or the first of them; None: the number that its schema ends in, else 0."""
@@ -66,6 +85,29 @@ class AttachmentConfig(Section):
     replica: bool = False
     """Whether what logical replication writes here is touched, too."""
 
+    @model_validator(mode="after")
+    def _shard_by_of_key(self) -> Self:
+        if self.shard_by is None:
+            return self
+        if not isinstance(self.key, list):
+            raise ValueError(  # noqa: TRY004 # pydantic's way
+                "shard_by chooses one column of a key of several; name them by key, as a list, or take "
+                "shard_by out"
+            )
+        if self.shard_by not in self.key:
+            raise ValueError(
+                f"shard_by is {self.shard_by}, which is no column of the key, so an id would not tell its "
+                f"shard; write one of: {', '.join(self.key)}"
+            )
+        return self
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the key; none: the file leaves it out."""
+        if isinstance(self.key, list):
+            return tuple(self.key)
+        return () if self.key is None else (self.key,)
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
@@ -74,8 +116,8 @@ class Attachment:
     schema: str
     table: str
     """As the catalogue has the two."""
-    key: str | None
-    """None: the column that names its rows, if something proves which one does."""
+    key: tuple[str, ...]
+    """None at all: the column that names its rows, if something proves which one does."""
     shard: int
     shards: int
     columns: tuple[str, ...]
@@ -83,6 +125,8 @@ class Attachment:
     replica: bool
     root: bool
     """Whether its ids are those of the documents; else they are those of another table in the same shards."""
+    shard_by: str | None
+    """The one column of a key of several that tells a key's shard; None: the whole key."""
 
     @property
     def range(self) -> tuple[int, int]:
@@ -104,21 +148,29 @@ def attachments(tables: Mapping[str, AttachmentConfig]) -> tuple[Attachment, ...
             raise ValueError(f"two sections are for {schema}.{table}; take one of them out")
         number = re.search(r"[0-9]+$", schema)
         shard = section.shard if section.shard is not None else int(number[0]) if number else 0
-        there = {one.shard: one.shards for one in reversed(found)}
-        shards = section.shards if section.shards is not None else there.get(shard, 1)
+        root = next((one for one in found if one.shard == shard), None)
+        shards = section.shards if section.shards is not None else 1 if root is None else root.shards
         new = Attachment(
             schema,
             table,
-            section.key,
+            section.key_columns,
             shard,
             shards,
             tuple(sorted(set(section.columns or ()))),
             section.replica,
-            root=not any(one.shard == shard for one in found),
+            root is None,
+            section.shard_by if section.shard_by or root is None else _shard_by(section.key_columns, root),
         )
         _check_shards(new, found, written)
         found.append(new)
     return tuple(found)
+
+
+def _shard_by(key: tuple[str, ...], root: Attachment) -> str | None:
+    """The column of a related table that holds what tells the shards of its root table."""
+    if root.shard_by is None or len(key) != len(root.key):
+        return None
+    return key[root.key.index(root.shard_by)]
 
 
 def _check_shards(new: Attachment, found: list[Attachment], written: str) -> None:
@@ -133,7 +185,7 @@ def _check_shards(new: Attachment, found: list[Attachment], written: str) -> Non
                 f"{written} has {_shards(new)}, partly those of {name}, which has {_shards(other)}; "
                 "give it as many if it holds ids of that table, else shards of its own"
             )
-        if new.key is None:
+        if not new.key:
             raise ValueError(
                 f"{written} has the {_shards(new)} of {name}; say by key which column holds ids of {name}, "
                 "or give it a shard of its own"

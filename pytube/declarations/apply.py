@@ -31,22 +31,18 @@ from pytube.tubes.queries import within
 # What Postgres says of an attachment by hand, the plan has said of this one.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _APPLIED: Final = "SELECT {s}.tube_applied_set(%(name)s, %(digest)s, %(made)s)"
-_ATTACH: Final = """
-    SELECT {s}.tube_table_ensure_attached(
-        %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s)
-"""
 _ATTACHED: Final = "SELECT {s}.tube_applied_attached(%(name)s, %(table)s)"
 _DROP: Final = "SELECT {s}.tube_ensure_absent(%(name)s)"
 _HAS_RECORDS: Final = "SELECT s.count FROM {s}.outbox_stats() AS s WHERE s.outbox = %(name)s"
 _BACKFILLED: Final = "SELECT DISTINCT l.relation::oid FROM {s}.tube_backfill_list(%(name)s) AS l"
 # tube_sync() looks for these columns under the names that they have by now.
 _RENAMED: Final = """
-    SELECT DISTINCT l.tbl::text FROM {s}.tube_list() AS l
-    WHERE l.tube = %(name)s AND l.tbl IS NOT NULL AND EXISTS (
-        SELECT FROM unnest(l.columns || l.id_col) AS u (name) WHERE NOT EXISTS (
+    SELECT DISTINCT l.tube, l.tbl::text FROM {s}.tube_list() AS l
+    WHERE l.tbl IS NOT NULL AND EXISTS (
+        SELECT FROM unnest(l.columns || coalesce(l.key_cols, ARRAY[l.id_col])) AS u (name) WHERE NOT EXISTS (
             SELECT FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = l.tbl AND a.attname = u.name AND NOT a.attisdropped))
-    ORDER BY 1
+    ORDER BY 1, 2
 """
 
 
@@ -59,6 +55,16 @@ class Applied:
     """The numbers of those that were asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class There:
+    """What a database has, read once for all that is planned."""
+
+    tubes: Mapping[str, Tube]
+    outboxes: Mapping[str, Outbox]
+    renamed: Mapping[str, Sequence[str]]
+    """By tube, tables whose columns were renamed or dropped, and nothing has followed that yet."""
+
+
 class Declarations:
     """The tubes and outboxes of one installation that files declare. Errors as for `Tubes`."""
 
@@ -67,6 +73,14 @@ class Declarations:
         check(connection, schema)
         self.connection = connection
         self.schema = schema
+
+    def there(self) -> There:
+        """All that plans compare with."""
+        renamed: dict[str, list[str]] = {}
+        with explained(), translated():
+            for tube, table in self._rows(_RENAMED):
+                renamed.setdefault(tube, []).append(table)
+        return There(self.tubes(), self.outboxes(), renamed)
 
     def tubes(self) -> Mapping[str, Tube]:
         """All tubes."""
@@ -78,23 +92,23 @@ class Declarations:
         with explained(), translated():
             return read_outboxes(self.connection, self.schema)
 
-    def plan_tube(self, tube: DeclaredTube) -> Plan:
+    def plan_tube(self, tube: DeclaredTube, there: There) -> Plan:
         """What has to be done about a tube.
 
         Raises:
             UsageError: what is there can't become what the file declares.
         """
-        if tube.name in self.outboxes():
+        if tube.name in there.outboxes:
             raise UsageError(f"tube.{tube.name}: {tube.name} is an outbox; give the tube another name")
-        now = self.tubes().get(tube.name)
+        now = there.tubes.get(tube.name)
         refuse_tube(tube, now)
         return tubes.plan(tube, now)
 
-    def plan_outbox(self, outbox: DeclaredOutbox) -> Plan:
+    def plan_outbox(self, outbox: DeclaredOutbox, there: There) -> Plan:
         """As `plan_tube`."""
-        if outbox.name in self.tubes():
+        if outbox.name in there.tubes:
             raise UsageError(f"outbox.{outbox.name}: {outbox.name} is a tube; give the outbox another name")
-        now = self.outboxes().get(outbox.name)
+        now = there.outboxes.get(outbox.name)
         refuse_outbox(outbox, now)
         if outbox.table is not None:
             Catalogue(self.connection).table(outbox.table, key_path(("outbox", outbox.name, "adopt")))
@@ -109,8 +123,9 @@ class Declarations:
         check_owners(self.connection, self._owned(plans))
         for one in plans:
             self._try_to_make(one)
+        there = self.outboxes()
         for one in plans:
-            if one.kind is not Kind.OUTBOX or not one.losses or self.outboxes()[one.name].adopted:
+            if one.kind is not Kind.OUTBOX or not one.losses or there[one.name].adopted:
                 continue
             with translated():
                 counts = [count for (count,) in self._rows(_HAS_RECORDS, name=one.name)]
@@ -188,11 +203,6 @@ class Declarations:
             if backfill and isinstance(plan.target, DeclaredTube):
                 run.begin_first(plan.target)
         return Applied(done, run.backfills)
-
-    def renamed(self, name: str) -> Sequence[str]:
-        """Tables of a tube whose columns were renamed or dropped, and nothing has followed that yet."""
-        with explained(), translated():
-            return [table for (table,) in self._rows(_RENAMED, name=name)]
 
     def backfilled(self, tube: str) -> Collection[int]:
         """The oids of its tables that have had a backfill."""
@@ -333,14 +343,16 @@ class _Run:
     def _attach(self, tube: DeclaredTube, one: Attached) -> None:
         self._at.run(_SAY, level="error")
         self._at.run(
-            _ATTACH,
+            queries.ATTACH,
             tube=tube.name,
             table=self._oid(one.table),
             shard=one.shard,
             shards=one.shards,
-            id_col=one.column,
+            id_col=None if one.key_cols else one.column,
             columns=sorted(one.columns),
             replica=one.replica,
+            key_cols=list(one.key_cols) or None,
+            shard_by=one.shard_by,
         )
         self._at.run(_SAY, level="warning")
 

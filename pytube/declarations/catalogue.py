@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import psycopg
@@ -15,10 +16,11 @@ from pytube.config.section import key_path
 from pytube.declarations.model import DeclaredOutbox, DeclaredTube
 from pytube.declarations.state import Attached, Tube
 from pytube.declarations.tubes import digest_of
-from pytube.documents.catalogue import Catalogue
+from pytube.documents.catalogue import Catalogue, Column
 from pytube.documents.catalogue import Table as KnownTable
 from pytube.documents.model import TableName
 from pytube.errors import ConfigError
+from pytube.keys import MOST_COLUMNS, PartType
 from pytube.model import KeyType
 from pytube.tubes import queries
 
@@ -40,7 +42,7 @@ def declared_tube(
     if section.key_type is not None:
         key_type = KeyType(section.key_type)
     catalogue = Catalogue(connection)
-    tables = []
+    tables: list[Attached] = []
     for one in attachments(section.tables):
         place = TableName(one.schema, one.table)
         where = key_path(("tube", name, "tables", str(place)))
@@ -48,12 +50,27 @@ def declared_tube(
         if (whole := connection.execute(_WHOLE, {"table": table.oid}).fetchone()) is not None:
             raise ConfigError(f"{where}: {place} is a partition of {whole[0]}; name that table")
         was = None if now is None else next((each for each in now.tables if each.table == place), None)
-        column = one.key or (None if was is None else was.column)
-        if column is None:
-            column = _key_of(table, where, connection, schema)
-        _check_columns(name, table, one, column, key_type)
-        columns = frozenset(one.columns)
-        tables.append(Attached(place, column, one.shard, one.shards, columns, one.replica, one.root))
+        key, shard_by = one.key, one.shard_by
+        if not key and was is not None:  # what the file leaves out of these two is as it is
+            key, shard_by = was.key, was.shard_by
+        key = key or (_key_of(table, where, connection, schema),)
+        _check_columns(where, table, one, key)
+        _check_types(name, where, [table.columns[each] for each in key], table, key_type)
+        new = Attached(
+            place,
+            key[0],
+            one.shard,
+            one.shards,
+            frozenset(one.columns),
+            one.replica,
+            one.root,
+            key_cols=key if len(key) > 1 else (),
+            shard_by=shard_by,
+        )
+        root = next((each for each in tables if each.root and each.same_shards(new)), None)
+        if root is not None:
+            _check_related(where, new, root, catalogue)
+        tables.append(new)
     predicate = (section.predicate or "").strip() or None
     return DeclaredTube(name, section.partitions, key_type, predicate, tuple(tables), digest_of(section))
 
@@ -63,6 +80,11 @@ def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schem
     row = connection.execute(
         queries.within(queries.ID_COLUMN, schema), {"table": table.oid, "id_col": None}
     ).fetchone()
+    if 2 <= len(table.key) <= MOST_COLUMNS and (row is None or not row[1]):
+        raise ConfigError(
+            f"{where}: the primary key of {table.name} has several columns; name them all, in a tube with "
+            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}, or one that is unique'
+        )
     if row is None:
         raise ConfigError(
             f"{where}: {table.name} has no column id, and no primary key of one column; name by key the "
@@ -77,9 +99,9 @@ def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schem
     return str(found)
 
 
-def _check_columns(tube: str, table: KnownTable, one: Attachment, column: str, key_type: KeyType) -> None:
-    where = key_path(("tube", tube, "tables", str(table.name)))
-    for name, key in ((column, "key"), *((each, "columns") for each in one.columns)):
+def _check_columns(where: str, table: KnownTable, one: Attachment, columns: Sequence[str]) -> None:
+    """Refuse columns that are not there, or that no trigger sees."""
+    for name, key in (*((each, "key") for each in columns), *((each, "columns") for each in one.columns)):
         if name not in table.columns:
             there = ", ".join(table.columns)
             raise ConfigError(f"{where}.{key}: {table.name} has no column {name}; it has {there}")
@@ -89,13 +111,67 @@ def _check_columns(tube: str, table: KnownTable, one: Attachment, column: str, k
                 "a row is written; name what it is computed of "
                 f"({', '.join(table.columns[name].computed_of)}), or make it STORED"
             )
-    kind = table.columns[column]
-    if kind.key_type is not key_type:
-        said = f'; set key_type = "{kind.key_type}" in [{key_path(("tube", tube))}]' if kind.key_type else ""
+
+
+def _check_types(tube: str, where: str, key: Sequence[Column], table: KnownTable, key_type: KeyType) -> None:
+    """Refuse a key that is none of the tube."""
+    if len(key) > 1:
+        _check_parts(tube, where, key, table, key_type)
+        return
+    (column,) = key
+    if column.key_type is not key_type:
+        said = _set_type(tube, column.key_type) if column.key_type else ""
         raise ConfigError(
-            f"{where}.key: {column} of {table.name} is {kind.type}, and the keys of the tube are "
+            f"{where}.key: {column.name} of {table.name} is {column.type}, and the keys of the tube are "
             f"{key_type}{said or '; name another column'}"
         )
+
+
+def _check_parts(tube: str, where: str, key: Sequence[Column], table: KnownTable, key_type: KeyType) -> None:
+    if key_type is not KeyType.TEXT:
+        raise ConfigError(
+            f"{where}.key: a key of several columns is a text, and the keys of the tube are "
+            f"{key_type}{_set_type(tube, KeyType.TEXT)}"
+        )
+    for column in key:
+        if column.part is None:
+            raise ConfigError(
+                f"{where}.key: {column.name} of {table.name} is {column.type}, and a key of several columns "
+                "has integers, text, varchar, uuid, boolean, date and enums, but no domains over enums, as "
+                "equal values of others may have different texts; name another column"
+            )
+
+
+def _set_type(tube: str, key_type: KeyType) -> str:
+    return f'; set key_type = "{key_type}" in [{key_path(("tube", tube))}]'
+
+
+def _check_related(where: str, one: Attached, root: Attached, catalogue: Catalogue) -> None:
+    """Refuse a related table whose columns can't hold the ids of the root table."""
+    if len(one.key) != len(root.key):
+        raise ConfigError(
+            f"{where}.key: ids of {root.table} have {len(root.key)} of its columns in them "
+            f"({', '.join(root.key)}), and this key has {len(one.key)}; name what holds these, in their order"
+        )
+    if one.shard_place != root.shard_place:
+        same = None if root.shard_place is None else one.key[root.shard_place]
+        raise ConfigError(
+            f"{where}.shard_by: the shards of {root.table} are told by {root.shard_by or 'its whole key'}, "
+            f"not {one.shard_by or 'the whole key'}; "
+            + ("take it out" if same is None else f'say shard_by = "{same}"')
+        )
+    here, there = (catalogue.table(each.table, where).columns for each in (one, root))
+    for name, of in zip(one.key, root.key, strict=True):
+        if _kind(here[name]) != _kind(there[of]):
+            raise ConfigError(
+                f"{where}.key: {name} is {here[name].type}, and can't hold {of} of {root.table}, which is "
+                f"{there[of].type}; name another column"
+            )
+
+
+def _kind(column: Column) -> PartType:
+    """As what JSON has a value in the text of a key."""
+    return column.part if column.part in (PartType.BIGINT, PartType.BOOLEAN) else PartType.TEXT
 
 
 def declared_outbox(name: str, section: OutboxConfig) -> DeclaredOutbox:

@@ -83,7 +83,8 @@ def _refuse_change(tube: DeclaredTube, one: Attached, was: Attached, *, by_hand:
         return
     where = f'tube.{tube.name}.tables."{one.table}"'
     words = f"pytube tube attach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
-    if not was.same_shards(one) or (was.root and was.column != one.column):
+    moves = not was.same_shards(one) or was.shard_place != one.shard_place
+    if moves or (was.root and was.key != one.key):
         raise KeysWouldChange(
             f"{where}: each row of {one.table} would have a document under another key "
             f"({', '.join(changed)}); put it back in the file; or run `{words}{_options(one, was)} --force`, "
@@ -104,8 +105,10 @@ def _options(one: Attached, was: Attached) -> str:
         words += f" --shard {one.shard}"
     if one.shards != was.shards:
         words += f" --shards {one.shards}"
-    if one.column != was.column:
-        words += f" --id-col {shlex.quote(one.column)}"
+    if one.key != was.key:
+        words += f" {manner(one).option}"
+    if one.shard_by != (was.shard_by if was.shard_by in one.key_cols else None):
+        words += f" --shard-by {shlex.quote(one.shard_by or '')}"
     if one.columns != was.columns:
         words += f" --columns {shlex.quote(','.join(sorted(one.columns)))}"
     if one.replica != was.replica:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,7 @@ from pytube.tubes.queries import within
 _TUBES: Final = """
     SELECT l.tube, l.partitions, l.predicate, l.key_type::text, l.companion_of, a.declared, a.applied, a.made,
         n.nspname, c.relname, l.id_col::text, l.shard, l.shards, coalesce(l.columns, '{{}}')::text[],
-        l.replica, l.root, a.attached
+        l.replica, l.root, a.attached, coalesce(l.key_cols, '{{}}')::text[], l.shard_by::text
     FROM {s}.tube_list() WITH ORDINALITY AS l
     JOIN {s}.tube_applied() AS a ON a.tube = l.tube AND a.tbl IS NOT DISTINCT FROM l.tbl
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
@@ -39,6 +39,7 @@ class Attached:
 
     table: TableName
     column: str
+    """That of its ids; of a key of several, the first."""
     shard: int
     shards: int
     columns: frozenset[str]
@@ -48,6 +49,20 @@ class Attached:
     """Whether its ids are those of the documents."""
     made: bool = False
     """Whether it was attached because a file declares it."""
+    key_cols: tuple[str, ...] = ()
+    """The columns of a key of several; else none."""
+    shard_by: str | None = None
+    """The one of them that alone tells a key's shard; None: the whole key."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self.key_cols or (self.column,)
+
+    @property
+    def shard_place(self) -> int | None:
+        """Which part of the key alone tells its shard, from 0; None: all of them."""
+        return None if self.shard_by is None else self.key.index(self.shard_by)
 
     @property
     def end(self) -> int:
@@ -110,12 +125,26 @@ def read_tubes(connection: psycopg.Connection, schema: str) -> Mapping[str, Tube
             name, Tube(name, partitions, predicate, KeyType(keys), companion_of, document, applied, made)
         )
         if table is not None:
-            column, shard, shards, columns, replica, root, attached = how
-            place = TableName(schema_name, table)
-            tube.tables.append(
-                Attached(place, column, shard, shards, frozenset(columns), replica, root, attached)
-            )
+            tube.tables.append(_attached(TableName(schema_name, table), *how))
     return found
+
+
+def _attached(
+    table: TableName,
+    column: str,
+    shard: int,
+    shards: int,
+    columns: Sequence[str],
+    replica: bool,
+    root: bool,
+    made: bool,
+    key_cols: Sequence[str],
+    shard_by: str | None,
+) -> Attached:
+    """As a row has it."""
+    return Attached(
+        table, column, shard, shards, frozenset(columns), replica, root, made, tuple(key_cols), shard_by
+    )
 
 
 def read_outboxes(connection: psycopg.Connection, schema: str) -> Mapping[str, Outbox]:

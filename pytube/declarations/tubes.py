@@ -18,7 +18,7 @@ def digest_of(section: TubeConfig) -> str:
     """Changes whenever the file declares something else; what it leaves out is as if it were written."""
     said = [section.partitions, section.key_type, (section.predicate or "").strip()]
     tables = [
-        [one.schema, one.table, one.key, one.shard, one.shards, one.columns, one.replica]
+        [one.schema, one.table, one.key, one.shard, one.shards, one.columns, one.replica, one.shard_by]
         for one in attachments(section.tables)
     ]
     return hashlib.sha256(json.dumps([said, tables]).encode()).hexdigest()
@@ -26,7 +26,7 @@ def digest_of(section: TubeConfig) -> str:
 
 def manner(one: Attached) -> Manner:
     """As `pytube tube attach` has it."""
-    return Manner(one.shard, one.shards, one.column, one.columns, one.replica)
+    return Manner(one.shard, one.shards, one.column, one.columns, one.replica, one.key_cols, one.shard_by)
 
 
 def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
@@ -41,6 +41,8 @@ def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
             {
                 "table": str(one.table),
                 "column": one.column,
+                "key": list(one.key),
+                "shard_by": one.shard_by,
                 "shard": one.shard,
                 "shards": one.shards,
                 "columns": sorted(one.columns),
@@ -121,7 +123,7 @@ def _made(tube: DeclaredTube, now: Tube | None) -> Iterator[Step]:
     for one in tube.tables:
         was = there.get(one.table)
         if was is None:
-            text = f"attach {one.table} to {name} by {one.column}{_how(one)}"
+            text = f"attach {one.table} to {name} by {', '.join(one.key)}{_how(one)}"
             yield Step(Kind.TUBE, Action.ATTACH, name, text, one.table, (tube.root_of(one),))
         elif manner(was) != manner(one):
             text = f"change {one.table} in {name}: {', '.join(changes(manner(was), manner(one)))}"
@@ -133,19 +135,20 @@ def _how(one: Attached) -> str:
     counting = (
         f"columns that count: {', '.join(sorted(one.columns))}" if one.columns else "each UPDATE counts"
     )
-    shards = "" if (one.shard, one.shards) == (0, 1) else f"; {shards_of(one)}"
+    shards = "" if (one.shard, one.shards, one.shard_by) == (0, 1, None) else f"; {shards_of(one)}"
     return f"; {counting}{shards}{'; what replication writes, too' if one.replica else ''}"
 
 
 def shards_of(one: Attached) -> str:
     """For people."""
-    return f"shard {one.shard}" if one.shards == 1 else f"shards {one.shard} to {one.end - 1}"
+    found = f"shard {one.shard}" if one.shards == 1 else f"shards {one.shard} to {one.end - 1}"
+    return found if one.shard_by is None else f"{found} by {one.shard_by}"
 
 
 def _widens(was: Attached, now: Attached) -> bool:
     """Whether changes count from then on that did not before."""
     return (
-        was.column != now.column
+        was.key != now.key
         or (now.replica and not was.replica)
         or (bool(was.columns) and (not now.columns or not now.columns <= was.columns))
     )

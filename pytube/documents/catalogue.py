@@ -16,7 +16,8 @@ from pytube.model import KeyType
 _TABLE = """
     SELECT c.oid, c.relkind::text, c.relpersistence::text, c.reltuples::float8,
         pg_catalog.row_security_active(c.oid),
-        EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
+        EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid),
+        NOT c.relispartition AND EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid)
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
 """
@@ -274,7 +275,7 @@ class Catalogue:
         row = self._rows(_TABLE, {"schema": name.schema, "table": name.table})
         if not row:
             raise ConfigError(f"{where}: there is no table {name}; correct the name, or create it first")
-        oid, kind, persistence, rows, hides_rows, has_heirs = row[0]
+        oid, kind, persistence, rows, hides_rows, has_heirs, is_heir = row[0]
         if kind in ("v", "m"):
             raise ConfigError(
                 f"{where}: {name} is {_KINDS[kind]}, whose changes no trigger sees; name the tables below "
@@ -289,6 +290,11 @@ class Catalogue:
             raise ConfigError(
                 f"{where}: other tables inherit from {name}, and their rows can't be followed; name them one "
                 "by one, or make it a partitioned table"
+            )
+        if is_heir:
+            raise ConfigError(
+                f"{where}: {name} inherits from another table, and what is written by that one's name can't "
+                "be followed; name a table without inheritance, or make both one partitioned table"
             )
         columns = {
             column: Column(

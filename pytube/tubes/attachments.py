@@ -56,6 +56,11 @@ class Manner:
         return self.key_cols or (self.id_col,)
 
     @property
+    def shard_place(self) -> int | None:
+        """Which part of the key alone tells its shard, from 0; None: all of them."""
+        return self.key.index(self.shard_by) if self.shard_by in self.key_cols else None
+
+    @property
     def option(self) -> str:
         """The option of `pytube tube attach` that names them."""
         name = "--key" if self.key_cols else "--id-col"
@@ -194,7 +199,7 @@ class Place:
         )
 
     def _check_keys(self, was: Attached, manner: Manner) -> None:
-        moved = not was.manner.same_shards(manner) or was.manner.shard_by != manner.shard_by
+        moved = not was.manner.same_shards(manner) or was.manner.shard_place != manner.shard_place
         if not moved and (not was.root or was.manner.key == manner.key):
             return
         change = ", ".join(

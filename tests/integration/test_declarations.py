@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from pydantic import SecretStr
 
-from pytube.config import Config
-from pytube.config.loader import parse
-from pytube.db.database import Database
-from pytube.declarations.apply import Declarations
-from pytube.declarations.model import Kind, Plan, Refused, Step
-from pytube.declarations.survey import survey
-from pytube.documents.plan import State
+from pytube.declarations.model import Kind, Step
 from pytube.errors import UsageError
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
+from tests.helpers.declarations import BASE, apply, backfills, plans, problem, session
 from tests.helpers.declared import SCHEMA
 from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.terms import Conn
 
-BASE = """
-[postgres]
-dsn = "${PYTUBE_DSN}"
-[kafka]
-bootstrap_servers = "127.0.0.1:1"
-[worker]
-election = "lease"
-"""
 TUBE = """
 [tube.stock]
 partitions = 2
@@ -90,40 +74,6 @@ def file(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def config(text: str, dsn: str = "postgresql://x") -> Config:
-    return parse(text, environment={"PYTUBE_DSN": dsn})
-
-
-@contextmanager
-def session(dsn: str) -> Iterator[Declarations]:
-    with Database(SecretStr(dsn)).connect() as connection:
-        yield Declarations(connection, "tube")
-
-
-def plans(dsn: str, text: str) -> dict[str, Plan]:
-    with session(dsn) as declarations:
-        found = survey(config(text), declarations)
-    assert [one.problem for one in found if isinstance(one, Refused)] == []
-    return {one.name: one for one in found if isinstance(one, Plan)}
-
-
-def apply(dsn: str, text: str, *, backfill: bool = False) -> list[str]:
-    """Do all that is not asked for by --prune; the steps."""
-    done: list[str] = []
-    for one in plans(dsn, text).values():
-        if one.state is not State.GONE:
-            with session(dsn) as declarations:
-                done += [step.text for step in declarations.apply(one, backfill=backfill).steps]
-    return done
-
-
-def problem(dsn: str, text: str) -> str:
-    """What is refused, and that it is all."""
-    with session(dsn) as declarations:
-        (said,) = [one.problem for one in survey(config(text), declarations) if isinstance(one, Refused)]
-    return said
-
-
 def there(conn: Conn) -> dict[str, Any]:
     """Tubes and outboxes, and what is followed."""
     tubes = conn.execute(
@@ -150,10 +100,6 @@ ITEMS: tuple[object, ...] = (
     False,
     ["product_id", "quantity"],
 )
-
-
-def backfills(conn: Conn) -> list[tuple[str, str]]:
-    return conn.execute("SELECT tube, table_name FROM tube.tube_backfill ORDER BY backfill_id").fetchall()
 
 
 # --- the whole way ---------------------------------------------------------------------------------
@@ -235,6 +181,7 @@ def test_a_plan_as_json(dsn: str, file: Path) -> None:
     assert tube["tables"][1] == {
         "table": "shop.order_items", "column": "product_id", "shard": 0, "shards": 4,
         "columns": ["product_id", "quantity"], "replica": False, "root": False,
+        "key": ["product_id"], "shard_by": None,
     }  # fmt: skip
     assert (outbox["outbox"], outbox["state"]) == ("events", "new")
     assert [step["action"] for step in outbox["steps"]] == ["make", "declare"]

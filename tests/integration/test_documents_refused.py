@@ -82,6 +82,10 @@ REFUSED = {
         '[document.d]\ntable = "shop.above"\nfields = ["*"]',
         r"^document\.d: other tables inherit from shop\.above.*partitioned",
     ),
+    "an heir of another": (
+        '[document.d]\ntable = "shop.below"\nfields = ["*"]',
+        r"^document\.d: shop\.below inherits from another table.*partitioned",
+    ),
     "a table of Postgres": (
         '[document.d]\ntable = "pg_catalog.pg_class"\nfields = ["*"]',
         r"^document\.d: pg_catalog\.pg_class is temporary or Postgres' own",

@@ -48,10 +48,33 @@ def test_what_a_section_of_a_table_leaves_out() -> None:
         (str(one.table), one.key, one.shard, one.shards, one.columns, one.replica, one.root)
         for one in attachments(tables.tables)
     ] == [
-        ("orders", None, 0, 4, (), False, True),
-        ("items", "order_id", 0, 4, ("a", "b"), False, False),
-        ("Notes", None, 17, 1, (), True, True),
+        ("orders", (), 0, 4, (), False, True),
+        ("items", ("order_id",), 0, 4, ("a", "b"), False, False),
+        ("Notes", (), 17, 1, (), True, True),
     ]
+
+
+def test_keys_of_several_columns() -> None:
+    """What is related to a table is spread as that is, by its own column."""
+    tables = with_sink(
+        _TABLE.format("a.b")
+        + 'key = ["tenant", "id"]\nshard_by = "tenant"\nshards = 4\n'
+        + _TABLE.format("a.c")
+        + 'key = ["of_tenant", "b_id"]\n'
+        + _TABLE.format("a.d")
+        + 'key = "id"\n'
+        + _TABLE.format("a_9.e")
+        + 'key = ["x", "y", "z"]\n'
+    ).tubes["stock"]
+    assert [(one.key, one.shard_by) for one in attachments(tables.tables)] == [
+        (("tenant", "id"), "tenant"),
+        (("of_tenant", "b_id"), "of_tenant"),
+        (("id",), None),
+        (("x", "y", "z"), None),
+    ]
+    assert masked(with_sink(_TABLE.format("a.b") + 'key = ["x", "y"]\n'))["tube"]["stock"]["tables"] == {
+        "a.b": {"key": ["x", "y"], "replica": False}
+    }
 
 
 REFUSED = {
@@ -63,6 +86,30 @@ REFUSED = {
     "no key": (
         _TABLE.format("a.b") + _TABLE.format("a.c"),
         "a.c has the shard 0 of a.b; say by key which column holds ids of a.b, or give it a shard of its own",
+    ),
+    "a key of one column as a list": (
+        _TABLE.format("a.b") + 'key = ["id"]\n',
+        'key tube.stock.tables."a.b".key: expected the name of a column, or a list of 2 to 8 columns, not 1',
+    ),
+    "a key of nine columns": (
+        _TABLE.format("a.b") + f"key = {list('abcdefghi')}\n",
+        'key tube.stock.tables."a.b".key: expected the name of a column, or a list of 2 to 8 columns, not 9',
+    ),
+    "a column twice": (
+        _TABLE.format("a.b") + 'key = ["a", "a"]\n',
+        'key tube.stock.tables."a.b".key: a column stands twice in it',
+    ),
+    "a key that is no name": (
+        _TABLE.format("a.b") + "key = 7\n",
+        'key tube.stock.tables."a.b".key: expected the name of a column, or a list',
+    ),
+    "shard_by of another column": (
+        _TABLE.format("a.b") + 'key = ["a", "b"]\nshard_by = "c"\n',
+        'key tube.stock.tables."a.b": shard_by is c, which is no column of the key, so an id',
+    ),
+    "shard_by of one column": (
+        _TABLE.format("a.b") + 'key = "a"\nshard_by = "a"\n',
+        'key tube.stock.tables."a.b": shard_by chooses one column of a key of several; name them',
     ),
     "shards in part": (
         _TABLE.format("a.b") + "shards = 4\n" + _TABLE.format("a.c") + "shard = 2\n",

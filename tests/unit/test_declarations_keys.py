@@ -1,0 +1,87 @@
+"""What is to be done about tables that are attached by several columns, without a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytube.declarations.model import DeclaredTube
+from pytube.declarations.obstacles import refuse_tube
+from pytube.declarations.state import Attached, Tube
+from pytube.declarations.tubes import manner, plan
+from pytube.documents.model import TableName
+from pytube.documents.plan import Action
+from pytube.errors import KeysWouldChange, UsageError
+from pytube.model import KeyType
+
+ROOT = Attached(
+    TableName("a", "sites"),
+    "tenant",
+    0,
+    4,
+    frozenset(),
+    replica=False,
+    root=True,
+    made=True,
+    key_cols=("tenant", "id"),
+    shard_by="tenant",
+)
+RELATED = replace(
+    ROOT,
+    table=TableName("a", "visits"),
+    root=False,
+    column="of_tenant",
+    key_cols=("of_tenant", "site"),
+    shard_by="of_tenant",
+)
+ONE = replace(ROOT, column="id", key_cols=(), shard_by=None)
+
+
+def there(*tables: Attached, applied: str | None = "before") -> Tube:
+    return Tube("t", 1, None, KeyType.TEXT, None, None, applied, applied is not None, list(tables))
+
+
+def declared(*tables: Attached) -> DeclaredTube:
+    return DeclaredTube("t", None, KeyType.TEXT, None, tables, "digest")
+
+
+def test_it_is_attached_as_it_is_said() -> None:
+    assert manner(ROOT).key == ("tenant", "id")
+    assert manner(ROOT).option == "--key tenant,id"
+    assert (manner(ROOT).shard_place, ROOT.shard_place, ONE.shard_place) == (0, 0, None)
+    (make,) = [step for step in plan(declared(ROOT), None).steps if step.action is Action.ATTACH]
+    assert make.text == "attach a.sites to t by tenant, id; each UPDATE counts; shards 0 to 3 by tenant"
+
+
+@pytest.mark.parametrize(
+    "was",
+    [ONE, replace(ROOT, key_cols=("tenant", "name")), replace(ROOT, shard_by=None)],
+    ids=["one", "other", "whole"],
+)
+@pytest.mark.parametrize("applied", [None, "before"])
+def test_documents_keep_their_keys(was: Attached, applied: str | None) -> None:
+    with pytest.raises(KeysWouldChange, match="would have a document under another key"):
+        refuse_tube(declared(ROOT), there(was, applied=applied))
+    with pytest.raises(KeysWouldChange):
+        refuse_tube(declared(was), there(ROOT, applied=applied))
+
+
+@pytest.mark.parametrize("key", [("of_tenant", "other"), ("place", "site")])
+def test_a_related_table_may_hold_ids_elsewhere(key: tuple[str, ...]) -> None:
+    """Which of its columns tells the shard has another name then, and the same place."""
+    new = replace(RELATED, column=key[0], key_cols=key, shard_by=key[0])
+    refuse_tube(declared(ROOT, new), there(ROOT, RELATED))
+    (change, _) = plan(declared(ROOT, new), there(ROOT, RELATED)).steps
+    assert (change.action, change.table, change.roots) == (Action.CHANGE, new.table, (ROOT.table,))
+    with pytest.raises(UsageError, match=f"--key {','.join(key)}") as caught:
+        refuse_tube(declared(ROOT, new), there(ROOT, RELATED, applied=None))
+    assert ("--shard-by" in str(caught.value)) is (key[0] != "of_tenant")
+
+
+def test_another_change_sends_only_what_it_widens() -> None:
+    """The columns of the key are no reason."""
+    less = replace(RELATED, columns=frozenset({"of_tenant"}))
+    (change, _) = plan(declared(ROOT, less), there(ROOT, RELATED)).steps
+    assert (change.action, change.roots) == (Action.CHANGE, ())
+    assert plan(declared(ROOT, RELATED), there(ROOT, RELATED)).steps[:-1] == ()
