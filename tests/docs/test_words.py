@@ -43,6 +43,7 @@ HABITS = {
 }
 FALSE_POSITIVES = (
     "how it goes on",  # the title of a chapter elsewhere
+    *("What it gets", "What it returns"),  # titles in transforms.md, to which links and a test refer
 )
 """Phrases that are right as they are."""
 CEILINGS = Path(__file__).with_name("words.json")

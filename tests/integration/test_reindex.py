@@ -135,16 +135,15 @@ def traces(index: Index) -> Any:
 
 def on_the_page(step: str) -> str:
     """What docs/reindex.md says that a step prints."""
-    start = f"$ pytube reindex {step} --tube es-live\n"
+    start = f"$ pytube reindex {step} es-live\n"
     blocks = [block.text for block in BY_NAME["docs/reindex.md"].blocks("text")]
     (said,) = [text.removeprefix(start) for text in blocks if text.startswith(start)]
     return alike(said)
 
 
 def as_on_the_page(index: Index, said: str) -> str:
-    return alike(said.replace(index.name, "orders").replace("public.items", "public.orders")).replace(
-        "--tube items", "--tube es-live"
-    )
+    said = said.replace(index.name, "orders").replace("public.items", "public.orders")
+    return alike(re.sub(r"(pytube reindex \w+) items\b", r"\1 es-live", said))
 
 
 def alike(said: str) -> str:
