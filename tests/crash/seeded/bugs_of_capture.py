@@ -70,9 +70,9 @@ SEEDS = [
         "a row that enters or leaves the predicate is missed where columns are given",
         _BODY,
         "<passes> IS TRUE, <image>) FROM old_table AS r LIMIT <few>)))\n                "
-        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, <passes> IS TRUE, ",
+        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, <passes> IS TRUE, ",
         "<image>) FROM old_table AS r LIMIT <few>)))\n                "
-        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(r.<key_column>, ",
+        "OPERATOR(pg_catalog.*=) (SELECT ROW(ARRAY(SELECT ROW(<key_columns>, ",
     ),
     _seed(
         "ops_are_swapped",
