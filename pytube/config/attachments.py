@@ -66,11 +66,11 @@ class AttachmentConfig(Section):
     """`[tube.NAME.tables."schema.table"]`: how the tube follows a table."""
 
     key: Annotated[str | list[str] | None, BeforeValidator(_checked_key)] = None
-    """The column of its ids, or those of a key of several; of a related table, what holds ids of the root
-    table."""
+    """The column of its ids, or the columns of a key of several; of a related table, the columns with ids of
+    the root table."""
 
     shard_by: str | None = Field(default=None, min_length=1)
-    """The column of a key of several that alone tells a key's shard; None: as the root table of the shard
+    """The column of a key of several that alone decides the shard; None: as the root table of the shard
     has it, else the whole key."""
 
     shard: int | None = Field(default=None, ge=0, le=_MOST)
@@ -96,7 +96,7 @@ class AttachmentConfig(Section):
             )
         if self.shard_by not in self.key:
             raise ValueError(
-                f"shard_by is {self.shard_by}, which is no column of the key, so an id would not tell its "
+                f"shard_by is {self.shard_by}, which the key does not have, so an id would not decide its "
                 f"shard; write one of: {', '.join(self.key)}"
             )
         return self
@@ -126,7 +126,7 @@ class Attachment:
     root: bool
     """Whether its ids are those of the documents; else they are those of another table in the same shards."""
     shard_by: str | None
-    """The one column of a key of several that tells a key's shard; None: the whole key."""
+    """The one column of a key of several that decides the shard; None: the whole key."""
 
     @property
     def range(self) -> tuple[int, int]:
@@ -167,7 +167,7 @@ def attachments(tables: Mapping[str, AttachmentConfig]) -> tuple[Attachment, ...
 
 
 def _shard_by(key: tuple[str, ...], root: Attachment) -> str | None:
-    """The column of a related table that holds what tells the shards of its root table."""
+    """The column of a related table that decides the shard, as that of its root table does."""
     if root.shard_by is None or len(key) != len(root.key):
         return None
     return key[root.key.index(root.shard_by)]

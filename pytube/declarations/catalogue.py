@@ -83,7 +83,7 @@ def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schem
     if 2 <= len(table.key) <= MOST_COLUMNS and (row is None or not row[1]):
         raise ConfigError(
             f"{where}: the primary key of {table.name} has several columns; name them all, in a tube with "
-            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}, or one that is unique'
+            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}, or a unique column'
         )
     if row is None:
         raise ConfigError(
@@ -151,13 +151,14 @@ def _check_related(where: str, one: Attached, root: Attached, catalogue: Catalog
     if len(one.key) != len(root.key):
         raise ConfigError(
             f"{where}.key: ids of {root.table} have {len(root.key)} of its columns in them "
-            f"({', '.join(root.key)}), and this key has {len(one.key)}; name what holds these, in their order"
+            f"({', '.join(root.key)}), and this key has {len(one.key)}; name the columns with these, in "
+            "their order"
         )
     if one.shard_place != root.shard_place:
         same = None if root.shard_place is None else one.key[root.shard_place]
         raise ConfigError(
-            f"{where}.shard_by: the shards of {root.table} are told by {root.shard_by or 'its whole key'}, "
-            f"not {one.shard_by or 'the whole key'}; "
+            f"{where}.shard_by: the shards of {root.table} are decided by "
+            f"{root.shard_by or 'its whole key'}, not {one.shard_by or 'the whole key'}; "
             + ("take it out" if same is None else f'say shard_by = "{same}"')
         )
     here, there = (catalogue.table(each.table, where).columns for each in (one, root))

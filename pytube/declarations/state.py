@@ -52,7 +52,7 @@ class Attached:
     key_cols: tuple[str, ...] = ()
     """The columns of a key of several; else none."""
     shard_by: str | None = None
-    """The one of them that alone tells a key's shard; None: the whole key."""
+    """The one of them that alone decides the shard; None: the whole key."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Attached:
 
     @property
     def shard_place(self) -> int | None:
-        """Which part of the key alone tells its shard, from 0; None: all of them."""
+        """Which part of the key alone decides its shard, from 0; None: all of them."""
         return None if self.shard_by is None else self.key.index(self.shard_by)
 
     @property

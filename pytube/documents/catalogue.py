@@ -293,8 +293,8 @@ class Catalogue:
             )
         if is_heir:
             raise ConfigError(
-                f"{where}: {name} inherits from another table, and what is written by that one's name can't "
-                "be followed; name a table without inheritance, or make both one partitioned table"
+                f"{where}: {name} inherits from another table, and writes by the name of that one can't be "
+                "followed; name a table without inheritance, or make both one partitioned table"
             )
         columns = {
             column: Column(

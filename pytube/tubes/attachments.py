@@ -57,7 +57,7 @@ class Manner:
 
     @property
     def shard_place(self) -> int | None:
-        """Which part of the key alone tells its shard, from 0; None: all of them."""
+        """Which part of the key alone decides its shard, from 0; None: all of them."""
         return self.key.index(self.shard_by) if self.shard_by in self.key_cols else None
 
     @property

@@ -279,15 +279,15 @@ REFUSED = {
     ),
     "spread by another": (
         FILE.replace('"note"]', '"note"]\nshard_by = "site_id"'),
-        f"{AT}.shard_by: the shards of plant.sites are told by tenant_id, not site_id; say shard_by = ",
+        f"{AT}.shard_by: the shards of plant.sites are decided by tenant_id, not site_id; say shard_by = ",
     ),
     "spread by one": (
         FILE.replace('shard_by = "tenant_id"\n', "").replace('"note"]', '"note"]\nshard_by = "site_id"'),
-        "are told by its whole key, not site_id; take it out",
+        "are decided by its whole key, not site_id; take it out",
     ),
     "left out": (
         FILE.replace('key = ["tenant_id", "id"]\nshard_by = "tenant_id"\n', "").replace(VISITS, ""),
-        'key_type = "text", as key = ["tenant_id", "id"], or one that is unique',
+        'key_type = "text", as key = ["tenant_id", "id"], or a unique column',
     ),
     "an heir": (
         BASE + '[tube.h.sink]\ntype = "jsonl"\npath = "x"\n[tube.h.tables."plant.heir"]\n',

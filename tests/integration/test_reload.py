@@ -347,7 +347,9 @@ async def test_counters_go_on(dsn: str, conn: Conn) -> None:
         await one.delivers("a", 2, other)
         (host,) = one.worker._hosts
         counters = host.of_kind(Tube)["a"].metrics.partitions.values()
-        assert sum(sum(one.documents) for one in counters) == 2
+        await wait_until_async(
+            lambda: sum(sum(one.documents) for one in counters) == 2, what="both are counted"
+        )
 
 
 # --- instances of sinks --------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def test_a_worker_detaches_a_table_without_its_key(admin: Conn, keeper: Conn, wo
     _, (told,) = warned(worker, "SELECT tube_sync()")
     assert told == (
         f"shop.log is detached from tube '{TUBE}': its key id was dropped, or has another type"
-        " | Attach it again by another column: id_col => COLUMN."
+        " | Attach it again by another column: id_col => COLUMN, or several: key_cols => COLUMNS."
     )
     assert scalar(admin, "SELECT tbl FROM tube_list()") is None
     assert triggers(admin, "shop.log") == triggers(admin, "shop.log_1") == []

@@ -105,7 +105,7 @@ REFUSED = {
     ),
     "shard_by of another column": (
         _TABLE.format("a.b") + 'key = ["a", "b"]\nshard_by = "c"\n',
-        'key tube.stock.tables."a.b": shard_by is c, which is no column of the key, so an id',
+        'key tube.stock.tables."a.b": shard_by is c, which the key does not have, so an id',
     ),
     "shard_by of one column": (
         _TABLE.format("a.b") + 'key = "a"\nshard_by = "a"\n',
