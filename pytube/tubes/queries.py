@@ -18,12 +18,13 @@ ATTACH = """
         %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s,
         %(key_cols)s::pg_catalog.name[], %(shard_by)s)
 """
-# What proves that rows differ in several columns: the primary key first.
+# Indexes that prove that rows differ in several columns: the primary key first. A partition can't be attached.
 SEVERAL = """
     SELECT i.indisprimary, pg_catalog.array_agg(a.attname::text ORDER BY k.place)
     FROM pg_catalog.pg_index AS i
     CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid AND NOT c.relispartition
     WHERE i.indrelid = %(table)s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
         AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
     GROUP BY i.indexrelid, i.indisprimary, i.indnkeyatts HAVING i.indnkeyatts > 1
