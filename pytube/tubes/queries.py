@@ -18,7 +18,7 @@ ATTACH = """
         %(tube)s, %(table)s, %(shard)s, %(shards)s, %(id_col)s, %(columns)s::pg_catalog.name[], %(replica)s,
         %(key_cols)s::pg_catalog.name[], %(shard_by)s)
 """
-# Indexes that prove that rows differ in several columns: the primary key first. A partition can't be attached.
+# Indexes that prove that rows differ in several columns, the primary key first; none of a partition.
 SEVERAL = """
     SELECT i.indisprimary, pg_catalog.array_agg(a.attname::text ORDER BY k.place)
     FROM pg_catalog.pg_index AS i
