@@ -13,8 +13,8 @@ class Invariant(StrEnum):
     CAPTURED = "Every committed change of a row has a touch of the same transaction."
     EMPTY = "No touch is left, and none has vanished without a purge."
     ACKNOWLEDGED = (
-        "A touch is purged only after the sink has answered for each of its keys, to a send that began "
-        "after the touch and held that change or a later one: a delete only where the row was gone by then."
+        "A touch is purged only after the sink has answered for each of its keys. The answered send began "
+        "after the touch and held that change or a later one: a delete only if the row was gone by then."
     )
     PURGED_IN_TERM = "A touch is purged only by the term that holds its partition at that moment."
     ALONE = "No key is in two sends at once, within a term or over terms."
@@ -22,11 +22,11 @@ class Invariant(StrEnum):
     RECORDED = "Every term that wrote or spoke is in the database, for the shards that it wrote to."
     TRUSTED = "No send begins later than the receive deadline after the last renewal of its term before it."
     WAITED = "No term sends before each earlier one has released, or must have lost its right to send."
-    PARKED = "Parked is exactly what the sink refused last."
+    PARKED = "The parked keys are exactly the ones whose last state the sink refused."
     DELIVERED = (
         "Once all is quiet, Kafka has each record that was committed to an outbox, and nothing that was "
-        "rolled back. Of a key, what was committed before a record was stashed comes before it. What comes "
-        "again does so within the bounds of the mode; in transactions nothing comes again, or late."
+        "rolled back. Records of a key that were committed before another was stashed come before it. "
+        "Repeats stay within the bounds of the mode; with transactions there are none, and nothing is late."
     )
     SENDABLE = "No record of an outbox is parked."
     LED = "Each partition is led again, and its backlog gone, within a bound after the last fault."

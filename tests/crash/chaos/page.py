@@ -67,11 +67,11 @@ def report(outcome: Outcome) -> str:
         "## The last long run",
         _verdict(outcome),
         _machine(outcome),
-        "### What was done to it",
+        "### Faults",
         _faults(outcome),
-        "### What came through",
+        "### Results",
         _figures(outcome),
-        "### What was checked",
+        "### Checks",
         _invariants(),
         "## " + notes[2],
     ]
@@ -83,13 +83,13 @@ def _verdict(outcome: Outcome) -> str:
     if not outcome.violations:
         return f"**{checked}, 0 violations.**"
     found = "\n".join(f"- {violation}" for violation in outcome.violations)
-    return f"**{checked}, then stopped by what follows.**\n\n{found}"
+    return f"**{checked}, then stopped by these violations.**\n\n{found}"
 
 
 def _machine(outcome: Outcome) -> str:
     memory = psutil.virtual_memory().total / 2**30
     return _table(
-        ["what", "which"],
+        ["setting", "value"],
         [
             ["began", f"{outcome.began:%Y-%m-%d %H:%M} UTC"],
             ["seed of the faults", str(outcome.seed)],
@@ -111,9 +111,7 @@ def _machine(outcome: Outcome) -> str:
 def _faults(outcome: Outcome) -> str:
     counts = {**dict.fromkeys(outcome.missing, 0), **outcome.faults}
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
-    table = _table(
-        ["fault", "how often"], [*_rows(rows), ["all together", str(sum(outcome.faults.values()))]]
-    )
+    table = _table(["fault", "count"], [*_rows(rows), ["total", str(sum(outcome.faults.values()))]])
     if not outcome.missing:
         return table
     return f"{table}\n\n**Never struck in this run: {', '.join(sorted(outcome.missing))}.**"
@@ -126,9 +124,9 @@ def _rows(rows: Sequence[tuple[str, int]]) -> list[list[str]]:
 def _figures(outcome: Outcome) -> str:
     measures = outcome.measures
     return _table(
-        ["what", "how much"],
+        ["result", "value"],
         [
-            ["transactions that our own writers committed", f"{outcome.committed:,}"],
+            ["transactions that the test's writers committed", f"{outcome.committed:,}"],
             ["touches purged (pods)", f"{measures.purged:,}"],
             ["documents written to the sink", f"{measures.documents:,}"],
             ["of these, the same state of a row once more", f"{measures.repeated:,}"],
@@ -156,7 +154,7 @@ def _records(records: Records) -> list[list[str]]:
     return [
         ["records that were committed to outboxes", f"{records.stashed:,}"],
         ["records found at Kafka", f"{records.found:,}"],
-        ["of these, one that had come before", ", ".join(again)],
+        ["of these, repeats", ", ".join(again)],
         ["of these, late: after one of a later term", f"{records.late:,}"],
         [
             "long transactions of outboxes: committed, rolled back, longest",
