@@ -50,7 +50,10 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("es-live --reason 'new mapping'", "es-live --partition 2 --for 10m"),
     ),
     "plan": ("documents.md#what-plan-shows", ("", "orders --json")),
-    "pods ack": ("operations.md#inspect-and-change-pods", ("es-live --key 7", "es-live --from 100 --to 200 --yes")),
+    "pods ack": (
+        "operations.md#inspect-and-change-pods",
+        ("es-live --key 7", "es-live --from 100 --to 200 --yes"),
+    ),
     "pods list": ("operations.md#inspect-and-change-pods", ("es-live", "es-live --partition 2 --key 7")),
     "pods reset": ("operations.md#inspect-and-change-pods", ("es-live", "es-live --key 7")),
     "pods retry": ("operations.md#inspect-and-change-pods", ("es-live --partition 2", "es-live --key 7")),
