@@ -2820,7 +2820,7 @@ BEGIN
             format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
         RAISE EXCEPTION 'the query of tube_pods_insert has not two columns'
             USING ERRCODE = 'syntax_error',
-                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM ...';
     END;
 
     declaration := format(
@@ -6603,14 +6603,14 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'…' is no word.
+    -- The longest match counts, so that E'...' is no word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
     IF words ~ '\.|\$|/\*' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it names something by its schema or table, or '
             'has a block comment or dollar quotes');
-    -- What follows E'…' on another line is read as a part of it, with its escapes.
+    -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
     END IF;
@@ -8126,7 +8126,7 @@ BEGIN
         (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
     INTO shards, list, total;
     IF total > most THEN
-        list := list || format(',… (%s)', total);
+        list := list || format(',... (%s)', total);
     END IF;
 END
 $$;
@@ -8566,7 +8566,7 @@ BEGIN
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
-                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', ...' ELSE '' END)
             END;
 END
 $$;
