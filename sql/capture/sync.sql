@@ -51,7 +51,8 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 -- column holds its keys any more, or it has become a part of something, so that what is written by another name is not seen.
 --
 -- A column is what its name says; where none has that name any more, the one that had it when the attachment was stored, or,
--- in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, all are what they were. A predicate that did not fit the table stays away until one of the two changes.
+-- in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns count
+-- instead of names. A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
