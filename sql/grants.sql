@@ -75,7 +75,7 @@ END
 $$;
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_attach, :"schema".tube_private_begin_attach, :"schema".tube_private_ensure_tube, :"schema".tube_private_key_label,
-    :"schema".tube_private_key_names,
+    :"schema".tube_private_key_names, :"schema".tube_private_names_anew,
     :"schema".tube_private_is_root, :"schema".tube_private_set_predicate,
     :"schema".tube_private_refuse_table, :"schema".tube_private_require,
     :"schema".tube_private_adopt, :"schema".tube_private_adoption_rights, :"schema".tube_private_drop_outbox,

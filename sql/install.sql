@@ -2,14 +2,14 @@
 --
 --   psql -f sql/install.sql DATABASE
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
---   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, …; default: the schema, or as before)
+--   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, ...; default: the schema, or as before)
 --
 -- One transaction of its own, or part of the caller's when there is one already. Stops at the first error.
 -- Tables come from migrations/, each run once and recorded in tube_version, where Alembic finds it too;
 -- functions are always made again.
 --
 -- `pytube install` reads this page as well: of it, the lines \ir and nothing else, and it does itself what
--- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_…
+-- the files in psql/ do. The other files are plain SQL with the variables schema, version, roles and role_...
 -- as :"name" or :'name', which are not put into quoted bodies.
 \set version 0001
 \ir psql/start.sql

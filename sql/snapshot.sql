@@ -2035,7 +2035,7 @@ COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists the Kafka clusters t
 
 CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE("substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || (place)::text) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)), key);
+    RETURN COALESCE(CASE WHEN ((place >= 0) AND (place <= 7)) THEN "substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || (place)::text) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)) ELSE NULL::text END, key);
 
 COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns what stands for a column in a key of several columns.';
 
@@ -2820,7 +2820,7 @@ BEGIN
             format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
         RAISE EXCEPTION 'the query of tube_pods_insert has not two columns'
             USING ERRCODE = 'syntax_error',
-                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM ...';
     END;
 
     declaration := format(
@@ -3332,6 +3332,7 @@ CREATE TABLE tube.tube_attachment (
     seen_oid oid,
     seen_attnums smallint[],
     seen_names name[],
+    seen_types text[],
     members oid[],
     waiting oid[],
     as_root boolean,
@@ -3421,7 +3422,9 @@ BEGIN
             tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.key_cols[new.shard_place + 1]),
             ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
-        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place) THEN
+        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place)
+            OR tube_private_names_anew(old, new)
+        THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
                     'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
@@ -3493,13 +3496,18 @@ CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETUR
 DECLARE
     keys CONSTANT integer := cardinality(tube_private_key_names(att));
     names name[];
+    seen name[];
 BEGIN
-    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
+    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place),
+        array_agg(coalesce(moved.attname, same.attname) ORDER BY s.place)
+    INTO names, seen
     FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS s (name, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
         AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+    names := tube_private_each_once(names[:keys], seen[:keys]) || tube_private_each_once(names[keys + 1:], seen[keys + 1:]);
     IF tube_private_table_fault(att.tbl) IS NOT NULL
+        OR (SELECT count(DISTINCT n) FROM unnest(names[:keys]) AS n) < keys -- of two, one was dropped, and the other has its name
         OR att.key_cols IS NOT NULL AND array_position(tube_key_types(att.tbl, names[:keys]), NULL) IS NOT NULL
         OR att.key_cols IS NULL AND NOT EXISTS (
             SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
@@ -3509,7 +3517,9 @@ BEGIN
     END IF;
     att.id_col := names[1];
     att.key_cols := CASE WHEN att.key_cols IS NOT NULL THEN names[:keys] END;
-    att.columns := nullif(array_remove(names[keys + 1:], NULL), '{}');
+    att.columns := (SELECT array_agg(c.name ORDER BY c.place) FROM (
+        SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
+        WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
     END IF;
@@ -4397,6 +4407,7 @@ CREATE FUNCTION tube.tube_private_check_shard_by(att tube.tube_attachment, shard
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
+    types CONSTANT text[] := tube_private_key_texts(att);
     other tube_attachment;
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
@@ -4406,7 +4417,8 @@ BEGIN
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
-        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) <> cardinality(att.key_cols))
+        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) IS DISTINCT FROM cardinality(att.key_cols)
+            OR EXISTS (SELECT FROM unnest(types, tube_private_key_texts(a)) AS t (here, there) WHERE t.here <> t.there))
     ORDER BY a.position LIMIT 1;
     IF NOT FOUND THEN
         RETURN;
@@ -4418,9 +4430,10 @@ BEGIN
                 ELSE format('Give key_cols, and its column %s as shard_by.', other.shard_place + 1) END;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'TU104',
-        MESSAGE = format('%s can''t be attached to tube %L by %s columns: %s, which has its shards, has a key of %s', att.tbl, att.tube,
-            cardinality(att.key_cols), other.tbl, cardinality(other.key_cols)),
-        HINT = 'Give the columns that hold that key, in its order.';
+        MESSAGE = format('%s can''t be attached to tube %L by %s (%s): %s, which has its shards, has the key %s (%s)', att.tbl, att.tube,
+            tube_private_key_label(att), array_to_string(types, ', '),
+            other.tbl, tube_private_key_label(other), array_to_string(tube_private_key_texts(other), ', ')),
+        HINT = 'Give the columns that hold that key, in its order and with its types: an integer is another key than the same digits as a text.';
 END
 $$;
 
@@ -4795,6 +4808,12 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN count(n) > count(DISTINCT n) THEN others ELSE names END FROM unnest(names) AS n
+$$;
+
 CREATE FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -5155,13 +5174,13 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
-        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names, now.seen_types)
+        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names, att.seen_types)
     THEN
         RETURN;
     END IF;
     UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
-        seen_attnums = now.seen_attnums, seen_names = now.seen_names,
+        seen_attnums = now.seen_attnums, seen_names = now.seen_names, seen_types = now.seen_types,
         captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
     WHERE a.tube = $1 AND a.tbl = $2;
     keys := tube_private_key_names(now);
@@ -5171,6 +5190,7 @@ BEGIN
     IF now.seen_oid = att.seen_oid AND moved IS NOT NULL THEN
         PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, keys[moved]));
     END IF;
+    PERFORM tube_private_follow_types(att, now);
 END
 $_$;
 
@@ -5251,6 +5271,27 @@ BEGIN
     END IF;
 END
 $_$;
+
+CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    other name;
+BEGIN
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND now.seen_types <> was.seen_types;
+    SELECT now.seen_names[k.place] INTO other
+    FROM unnest(was.seen_types, now.seen_types) WITH ORDINALITY AS k (was, now, place)
+    WHERE now.seen_attnums[k.place] = was.seen_attnums[k.place] AND CASE WHEN k.was LIKE 'enum{%' AND k.now LIKE 'enum{%' THEN
+            substr(k.was, 5)::name[] <> ARRAY(
+                SELECT l.label FROM unnest(substr(k.now, 5)::name[]) WITH ORDINALITY AS l (label, place)
+                WHERE l.label = ANY (substr(k.was, 5)::name[]) ORDER BY l.place)
+        ELSE regexp_replace(k.was, '^enum.*', 'text') <> regexp_replace(k.now, '^enum.*', 'text') END
+    ORDER BY k.place LIMIT 1;
+    IF FOUND AND now.seen_oid = was.seen_oid THEN
+        PERFORM tube_private_ask_backfill(now, format('the column %I of its key has another type, or other labels, now', other));
+    END IF;
+END
+$$;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
@@ -5807,6 +5848,13 @@ CREATE FUNCTION tube.tube_private_key_text(value character varying) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (value)::text;
 
+CREATE FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) RETURNS text[]
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN att.key_cols IS NULL THEN ARRAY[tube_private_key_type(att.tube)::text]
+        ELSE array_replace(tube_key_types(att.tbl, att.key_cols), 'enum', 'text') END
+$$;
+
 CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -6161,6 +6209,16 @@ BEGIN
     END LOOP;
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
 END
+$$;
+
+CREATE FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS $$
+    SELECT tube_private_is_root(new) AND tube_private_key_names(old) <> tube_private_key_names(new)
+        AND (old.seen_oid = new.tbl AND old.seen_attnums[:cardinality(tube_private_key_names(old))] = ARRAY(
+            SELECT a.attnum FROM unnest(tube_private_key_names(new)) WITH ORDINALITY AS k (name, place)
+            JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
 $$;
 
 CREATE FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) RETURNS text
@@ -6603,14 +6661,14 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'…' is no word.
+    -- The longest match counts, so that E'...' is no word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
     IF words ~ '\.|\$|/\*' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it names something by its schema or table, or '
             'has a block comment or dollar quotes');
-    -- What follows E'…' on another line is read as a part of it, with its escapes.
+    -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
     END IF;
@@ -8126,7 +8184,7 @@ BEGIN
         (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
     INTO shards, list, total;
     IF total > most THEN
-        list := list || format(',… (%s)', total);
+        list := list || format(',... (%s)', total);
     END IF;
 END
 $$;
@@ -8191,7 +8249,7 @@ BEGIN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, captured_by = att.captured_by
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, seen_types = att.seen_types, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
@@ -8203,6 +8261,7 @@ BEGIN
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube
             AND tube_private_key_names(att) <> tube_private_key_names(old);
+        PERFORM tube_private_follow_types(old, att);
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
 END
@@ -8566,7 +8625,7 @@ BEGIN
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
-                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', ...' ELSE '' END)
             END;
 END
 $$;
@@ -8592,6 +8651,11 @@ BEGIN
     FROM pg_attribute AS a
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = ANY (keys) OR a.attname = ANY (att.columns)
         OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    att.seen_types := (
+        SELECT array_agg(concat(k.type, (
+            SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
+            WHERE a.attrelid = att.tbl AND a.attname = k.name)) ORDER BY k.place)
+        FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place));
     RETURN att;
 END
 $$;
@@ -10623,6 +10687,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_collect(backfill_id bigint, pods bigint, wrong text) FROM PUBLIC;
@@ -10667,6 +10733,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
@@ -10735,6 +10803,8 @@ GRANT ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) TO t
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_types(key_type regtype) FROM PUBLIC;
@@ -10776,6 +10846,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) FROM PUBLIC;
 

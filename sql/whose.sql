@@ -53,7 +53,7 @@ BEGIN
             MESSAGE = format('%s belongs to %I, who is neither %I, who installs, nor %I, nor a superuser',
                 wrong.what, wrong.rolname, current_user, owner),
             HINT = format('Its owner could run code with your rights, or with those of %I. Drop it, or take '
-                'it over (ALTER … OWNER TO) once you know what it is; or give another schema: psql -v schema=NAME. '
+                'it over (ALTER ... OWNER TO) once you know what it is; or give another schema: psql -v schema=NAME. '
                 'Where the roles have other names, give them: psql -v roles=NAME.', owner);
     END IF;
 END

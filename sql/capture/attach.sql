@@ -63,7 +63,9 @@ BEGIN
             tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.key_cols[new.shard_place + 1]),
             ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
-        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place) THEN
+        IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place)
+            OR tube_private_names_anew(old, new)
+        THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
                     'sweep deletes those under the old keys in the shards of now. Those in shards that the table gave up '
@@ -102,6 +104,16 @@ BEGIN
                 'know that it is: id_col => COLUMN.';
     END IF;
 END
+$$;
+
+-- tube_private_names_anew: whether the rows of a root table have other keys by the way in which it is now attached. A column that
+-- was renamed is the same.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_names_anew(old :"schema".tube_attachment, new :"schema".tube_attachment) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT tube_private_is_root(new) AND tube_private_key_names(old) <> tube_private_key_names(new)
+        AND (old.seen_oid = new.tbl AND old.seen_attnums[:cardinality(tube_private_key_names(old))] = ARRAY(
+            SELECT a.attnum FROM unnest(tube_private_key_names(new)) WITH ORDINALITY AS k (name, place)
+            JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
 $$;
 
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with what is ours for it.
@@ -152,10 +164,11 @@ $$;
 -- tube_private_check_shard_by: refuses what would give the ids of one document several shards, or several keys.
 --
 -- Errors: TU106 shard_by is none of the key's columns, or another table of these shards is spread by another part of its key;
---   TU104 that has a key of another number of columns.
+--   TU104 that has a key of another number of columns, or of other types: no text of the one is ever one of the other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_shard_by(att :"schema".tube_attachment, shard_by name) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    types CONSTANT text[] := tube_private_key_texts(att);
     other tube_attachment;
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
@@ -165,7 +178,8 @@ BEGIN
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
-        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) <> cardinality(att.key_cols))
+        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) IS DISTINCT FROM cardinality(att.key_cols)
+            OR EXISTS (SELECT FROM unnest(types, tube_private_key_texts(a)) AS t (here, there) WHERE t.here <> t.there))
     ORDER BY a.position LIMIT 1;
     IF NOT FOUND THEN
         RETURN;
@@ -177,10 +191,19 @@ BEGIN
                 ELSE format('Give key_cols, and its column %s as shard_by.', other.shard_place + 1) END;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'TU104',
-        MESSAGE = format('%s can''t be attached to tube %L by %s columns: %s, which has its shards, has a key of %s', att.tbl, att.tube,
-            cardinality(att.key_cols), other.tbl, cardinality(other.key_cols)),
-        HINT = 'Give the columns that hold that key, in its order.';
+        MESSAGE = format('%s can''t be attached to tube %L by %s (%s): %s, which has its shards, has the key %s (%s)', att.tbl, att.tube,
+            tube_private_key_label(att), array_to_string(types, ', '),
+            other.tbl, tube_private_key_label(other), array_to_string(tube_private_key_texts(other), ', ')),
+        HINT = 'Give the columns that hold that key, in its order and with its types: an integer is another key than the same digits as a text.';
 END
+$$;
+
+-- tube_private_key_texts: of what types the texts in a key of several columns are; enums are like texts. A key of one column
+-- has the type of the tube's.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_texts(att :"schema".tube_attachment) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN att.key_cols IS NULL THEN ARRAY[tube_private_key_type(att.tube)::text]
+        ELSE array_replace(tube_key_types(att.tbl, att.key_cols), 'enum', 'text') END
 $$;
 
 -- tube_private_refuse_table: refuses relations that can't be attached.

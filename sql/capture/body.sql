@@ -20,6 +20,9 @@
 -- With `columns`, an UPDATE counts for an id when the images of its rows differ, bit by bit: no type's equality is asked.
 -- Nothing tells which old row became which new one, so rows of one id are compared as a multiset.
 --
+-- Of a row that a MERGE moves to another partition it sees nothing, or, where that MERGE may also insert, the new version as an
+-- inserted row: by a fault of Postgres 15 to 18, neither version comes into the transition tables of UPDATE and DELETE.
+--
 -- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
 -- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
 -- versions of those, so with a row filter, where an id is among the new ones only, those that are among the old ones

@@ -94,7 +94,7 @@ $$;
 
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.
 --
--- ALTER COLUMN … TYPE … USING, say, gives all rows other values, and makes no touch. Whether documents changed
+-- ALTER COLUMN ... TYPE ... USING, say, gives all rows other values, and makes no touch. Whether documents changed
 -- by it, and are worth a backfill, who runs it knows.
 --
 -- Result: none; a WARNING for each attachment of the table, once in a transaction.

@@ -10,7 +10,7 @@
 --     whose other columns are there because tables are partitioned by them.
 --   is_unique: whether an index proves that no two rows have one id. A deferred one does: it is checked at the commit,
 --     and workers read what is committed.
---   reason: that in words, for a sentence "… is attached by …: reason".
+--   reason: that in words, for a sentence "... is attached by ...: reason".
 -- Reads catalogs only, with the rights of the caller.
 CREATE OR REPLACE FUNCTION :"schema".tube_id_column(tbl regclass, id_col name = NULL) RETURNS TABLE (
     name name, is_key boolean, is_unique boolean, reason text

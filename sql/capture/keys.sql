@@ -24,8 +24,8 @@ RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint %
 -- Result: that text; the whole key where it has no such part, as one that somebody has touched by hand, and where place is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN coalesce(substring(key COLLATE "C" FROM
-    '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place::text || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'), key);
+RETURN coalesce(CASE WHEN place BETWEEN 0 AND 7 THEN substring(key COLLATE "C" FROM
+    '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place::text || '}("(?:[^"\\]|\\.)*"|[^",\]]+)') END, key);
 COMMENT ON FUNCTION :"schema".tube_key_part IS 'Returns what stands for a column in a key of several columns.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) IS
     'Returns the shard of an id in a table that is spread over several.';

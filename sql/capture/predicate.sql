@@ -33,14 +33,14 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'…' is no word.
+    -- The longest match counts, so that E'...' is no word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
     IF words ~ '\.|\$|/\*' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it names something by its schema or table, or '
             'has a block comment or dollar quotes');
-    -- What follows E'…' on another line is read as a part of it, with its escapes.
+    -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
         PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
     END IF;

@@ -41,7 +41,7 @@ BEGIN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter, misfit = att.misfit,
             columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, captured_by = att.captured_by
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, seen_types = att.seen_types, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
@@ -53,6 +53,7 @@ BEGIN
         END IF;
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube
             AND tube_private_key_names(att) <> tube_private_key_names(old);
+        PERFORM tube_private_follow_types(old, att);
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
 END

@@ -51,19 +51,25 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 -- column holds its keys any more, or it has become a part of something, so that what is written by another name is not seen.
 --
 -- A column is what its name says; where none has that name any more, the one that had it when the attachment was stored, or,
--- in a restored table, none. A predicate that did not fit the table stays away until one of the two changes.
+-- in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns count
+-- instead of names. A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
     keys CONSTANT integer := cardinality(tube_private_key_names(att));
     names name[];
+    seen name[];
 BEGIN
-    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place) INTO names
+    SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place),
+        array_agg(coalesce(moved.attname, same.attname) ORDER BY s.place)
+    INTO names, seen
     FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS s (name, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
         AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+    names := tube_private_each_once(names[:keys], seen[:keys]) || tube_private_each_once(names[keys + 1:], seen[keys + 1:]);
     IF tube_private_table_fault(att.tbl) IS NOT NULL
+        OR (SELECT count(DISTINCT n) FROM unnest(names[:keys]) AS n) < keys -- of two, one was dropped, and the other has its name
         OR att.key_cols IS NOT NULL AND array_position(tube_key_types(att.tbl, names[:keys]), NULL) IS NOT NULL
         OR att.key_cols IS NULL AND NOT EXISTS (
             SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
@@ -73,7 +79,9 @@ BEGIN
     END IF;
     att.id_col := names[1];
     att.key_cols := CASE WHEN att.key_cols IS NOT NULL THEN names[:keys] END;
-    att.columns := nullif(array_remove(names[keys + 1:], NULL), '{}');
+    att.columns := (SELECT array_agg(c.name ORDER BY c.place) FROM (
+        SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
+        WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
     END IF;
@@ -82,6 +90,12 @@ BEGIN
     att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att));
     RETURN tube_private_with_columns(att);
 END
+$$;
+
+-- tube_private_each_once: these names, or others instead where one stands among them twice.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_each_once(names name[], others name[]) RETURNS name[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN count(n) > count(DISTINCT n) THEN others ELSE names END FROM unnest(names) AS n
 $$;
 
 -- tube_private_follow_columns: stores the names that an attachment's columns have now. A worker reads by them.
@@ -97,13 +111,13 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names)
-        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names)
+    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names, now.seen_types)
+        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names, att.seen_types)
     THEN
         RETURN;
     END IF;
     UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
-        seen_attnums = now.seen_attnums, seen_names = now.seen_names,
+        seen_attnums = now.seen_attnums, seen_names = now.seen_names, seen_types = now.seen_types,
         captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
     WHERE a.tube = $1 AND a.tbl = $2;
     keys := tube_private_key_names(now);
@@ -112,6 +126,31 @@ BEGIN
     WHERE n.now = n.was AND now.seen_attnums[n.place] <> att.seen_attnums[n.place] LIMIT 1;
     IF now.seen_oid = att.seen_oid AND moved IS NOT NULL THEN
         PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, keys[moved]));
+    END IF;
+    PERFORM tube_private_follow_types(att, now);
+END
+$$;
+
+-- tube_private_follow_types: asks for a backfill where a key of several columns has the same columns as before, and their values
+-- are other texts by now: a bigint became a text, or a label of an enum was renamed.
+--
+-- Labels that have come change nothing, nor does an enum that became a text, or the other way round.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_types(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    other name;
+BEGIN
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND now.seen_types <> was.seen_types;
+    SELECT now.seen_names[k.place] INTO other
+    FROM unnest(was.seen_types, now.seen_types) WITH ORDINALITY AS k (was, now, place)
+    WHERE now.seen_attnums[k.place] = was.seen_attnums[k.place] AND CASE WHEN k.was LIKE 'enum{%' AND k.now LIKE 'enum{%' THEN
+            substr(k.was, 5)::name[] <> ARRAY(
+                SELECT l.label FROM unnest(substr(k.now, 5)::name[]) WITH ORDINALITY AS l (label, place)
+                WHERE l.label = ANY (substr(k.was, 5)::name[]) ORDER BY l.place)
+        ELSE regexp_replace(k.was, '^enum.*', 'text') <> regexp_replace(k.now, '^enum.*', 'text') END
+    ORDER BY k.place LIMIT 1;
+    IF FOUND AND now.seen_oid = was.seen_oid THEN
+        PERFORM tube_private_ask_backfill(now, format('the column %I of its key has another type, or other labels, now', other));
     END IF;
 END
 $$;
@@ -129,6 +168,11 @@ BEGIN
     FROM pg_attribute AS a
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = ANY (keys) OR a.attname = ANY (att.columns)
         OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    att.seen_types := (
+        SELECT array_agg(concat(k.type, (
+            SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
+            WHERE a.attrelid = att.tbl AND a.attname = k.name)) ORDER BY k.place)
+        FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place));
     RETURN att;
 END
 $$;

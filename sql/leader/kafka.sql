@@ -8,7 +8,7 @@
 --
 -- Arguments:
 --   instance_id, client_id   the process, and a label for people
---   unreachable   an array of {"tube": …, "use": "election" or "delivery", "bootstrap_servers": …, "reason": …,
+--   unreachable   an array of {"tube": ..., "use": "election" or "delivery", "bootstrap_servers": ..., "reason": ...,
 --                 "seconds": how long it has been so}
 -- Errors: 22004 an argument is missing, 23502 a value in unreachable; 22023, 22P02 unreachable is something else.
 -- Locks: the rows of the process, until the transaction ends. Reports of others that are older than an hour are removed,

@@ -215,8 +215,8 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if t
 -- Arguments:
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
---   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": …, "source": …, "paused": …,
---                "slow": …, "locked": …}, each of them {"reason": text, "seconds": how long it has been so} or missing;
+--   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": ..., "source": ..., "paused": ...,
+--                "slow": ..., "locked": ...}, each of them {"reason": text, "seconds": how long it has been so} or missing;
 --                "paused" once it has come to rest for a pause; "slow" and "locked" as of tube_hindered_list. A term that
 --                is renewed and has none of the first three delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL

@@ -7,7 +7,7 @@
 
 -- outbox_records_park: sets records of a term aside, each with the error that it met.
 --
--- Arguments: the term; items: a JSON array of objects {"id": 7, "error": "…", "attempts": 3, "behind": true}, where behind
+-- Arguments: the term; items: a JSON array of objects {"id": 7, "error": "...", "attempts": 3, "behind": true}, where behind
 --   may be missing: the record waits behind an earlier parked one of its key, which holds it; hold: the other records
 --   hold their keys from now on. A record without a key holds nothing.
 -- Result: the ids that were parked. Left out: a record that is not this term's, and one to be behind another when its

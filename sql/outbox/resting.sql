@@ -24,7 +24,7 @@ COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns what the header pytube
 
 -- outbox_topics_rest: says which topics rest, of the records that a term holds; no others do any more.
 --
--- Arguments: the term; topics: a JSON array of objects {"topic": "t", "reason": "…", "records": 3, "seconds": 1.5, "left": 0.5}:
+-- Arguments: the term; topics: a JSON array of objects {"topic": "t", "reason": "...", "records": 3, "seconds": 1.5, "left": 0.5}:
 --   seconds: for how long it has rested; left: until it is tried again.
 -- Result: the topics among them of which an operator wants all records parked (outbox_topic_park).
 -- Errors: those of a call under a term; TU111. Locks: the fence, and the rows of the term. A lost answer: call again.

@@ -9,7 +9,7 @@
 --   outbox, topic
 --   key             of the message; NULL: none
 --   value           text or bytea, NULL for a tombstone; converted by UTF-8 where the outbox has values of the other type
---   headers         an object {"name": "value"}, or an array of pairs [["name", "value"], …], which may repeat a name
+--   headers         an object {"name": "value"}, or an array of pairs [["name", "value"], ...], which may repeat a name
 --   partition_key   orders the message and chooses its partition in place of the key
 --   in_order        commits of this key wait for each other, so that the order of the ids is that of the commits. A
 --                   transaction that stashes so more than once may meet another one that does: 40P01

@@ -24,10 +24,10 @@
 -- Locks: the fence and the marked rows, until the transaction ends: a new term can't begin before. A client that is
 --   stopped while it reads the rows must therefore not be in the transaction any more. Send this as one message (a
 --   simple query), so that the rows come after the commit, and nothing is done before all of it is there:
---     BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(…);
+--     BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(...);
 --     COMMIT; FETCH ALL FROM marked; CLOSE marked
 --   (after an error: ROLLBACK). Committed as it begins, it is READ COMMITTED.
--- A lost answer: the pods may be this term's, and will not be returned again. Give them back by tube_pods_reset(…,
+-- A lost answer: the pods may be this term's, and will not be returned again. Give them back by tube_pods_reset(...,
 --   NULL) with the floors at 0, or begin a new term. A killed client's statement may still commit.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_mark(
     tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer = 1000, floor bigint = 0,

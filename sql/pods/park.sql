@@ -7,7 +7,7 @@
 -- that of its last failure. A control pod, which has no id, has one per seq.
 --
 -- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7" or null, "op": "U", "seq": 9, "payload":
---   null, "error": "…", "attempts": 3, "document": null}. When a key occurs twice, its highest seq counts. document: what
+--   null, "error": "...", "attempts": 3, "document": null}. When a key occurs twice, its highest seq counts. document: what
 --   was sent, as base64; kept until the key is delivered, dropped or parked again. in_limit: how many keys of the tube may
 --   be parked, those aside that an operator has retried; NULL: any number.
 -- Result: how many rows were written.
@@ -113,7 +113,7 @@ $$;
 
 -- tube_pods_fail: keeps the failures of keys that are to be sent again, so that the next term goes on where this one was.
 --
--- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7", "error": "…", "attempts": 3, "delay": 0.8}:
+-- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7", "error": "...", "attempts": 3, "delay": 0.8}:
 --   how many attempts are used up, and the seconds until the next one.
 -- Result: how many rows were written.
 -- Errors: those of a call under a term; TU106; 22023 items is no array; 23502 no such field.

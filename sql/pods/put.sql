@@ -127,7 +127,7 @@ BEGIN
         HINT = 'A worker that reads rows parks each of these ids. ' || CASE WHEN ranges = '{}'
             THEN 'Attach their table first, unless its consumers read no rows.'
             ELSE format('Give a shard of an attached table (%s), or attach the table that has this one.',
-                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', …' ELSE '' END)
+                array_to_string(ranges[:most], ', ') || CASE WHEN cardinality(ranges) > most THEN ', ...' ELSE '' END)
             END;
 END
 $$;
@@ -207,7 +207,7 @@ BEGIN
             format('SELECT 1::pg_catalog.int8 FROM %s AS q LIMIT 0', body));
         RAISE EXCEPTION 'the query of tube_pods_insert has not two columns'
             USING ERRCODE = 'syntax_error',
-                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM …';
+                HINT = 'Give the id and a row number: SELECT id, row_number() OVER () FROM ...';
     END;
 
     declaration := format(

@@ -3,7 +3,7 @@
 -- The files in this folder are for psql alone, and so is everything in the pages but \ir. pytube/db/install.py
 -- does the same for `pytube install`.
 --
--- psql puts no variables into a quoted body: those read the settings pytube.install_….
+-- psql puts no variables into a quoted body: those read the settings pytube.install_....
 \set before_stop :ON_ERROR_STOP
 \set before_quiet :QUIET
 \set ON_ERROR_STOP on

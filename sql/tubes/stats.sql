@@ -373,7 +373,7 @@ BEGIN
         (SELECT string_agg(s.shard::text, ',' ORDER BY s.shard) FROM shown AS s), (SELECT sum(o.shards) FROM once AS o)
     INTO shards, list, total;
     IF total > most THEN
-        list := list || format(',… (%s)', total);
+        list := list || format(',... (%s)', total);
     END IF;
 END
 $$;

@@ -42,7 +42,8 @@ class State:
     touches: list[tuple[str, int]] = field(default_factory=list)
     loose: set[int] = field(default_factory=set)
     """Ids that a MERGE updated beside others that it inserted: Postgres shows wrong rows then, so that
-    they may be touched with other ops, or needlessly; but at least once if need be."""
+    they may be touched with other ops, or needlessly; but at least once if need be. None moves a row to
+    another partition, which Postgres shows to nobody."""
     asks: bool = False
     """Whether rows came or went with a partition, which nothing touches: a pod has to ask for them."""
 

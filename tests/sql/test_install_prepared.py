@@ -54,6 +54,26 @@ def by_alembic(_: Postgres, dsn: str) -> None:
     upgrade(dsn)
 
 
+def test_a_database_with_another_encoding(bare_dsn: str) -> None:
+    """What is sent has to be in any: a server converts literals, and function bodies as a whole."""
+    name = f"latin_{database_name(bare_dsn)}"
+    dsn = psycopg.conninfo.make_conninfo(bare_dsn, dbname=name)
+    with psycopg.connect(bare_dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} ENCODING latin1 LOCALE 'C' TEMPLATE template0".encode())
+        try:
+            install(dsn)
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                conn.execute("CREATE TABLE public.item (tenant text, id int, PRIMARY KEY (tenant, id))")
+                conn.execute("SELECT tube.tube_ensure_exists('t', 1, key_type => 'text')")
+                conn.execute(
+                    "SELECT tube.tube_table_ensure_attached('t', 'item', 0, key_cols => '{tenant,id}')"
+                )
+                conn.execute("INSERT INTO item VALUES ('\u00e9', 1)")
+                assert scalar(conn, "SELECT ids FROM tube.t") == ['["\u00e9", 1]']
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 @pytest.fixture
 def mallory(bare_dsn: str) -> Iterator[tuple[Conn, Conn]]:
     """A superuser's session, and one of a role that may make schemas."""

@@ -356,6 +356,54 @@ def test_renamed_columns(followed: Conn) -> None:
     assert scalar(followed, "SELECT tube_sync()") == 0
 
 
+@pytest.mark.parametrize(
+    ("renames", "key_cols"),
+    [
+        (["tenant TO was", "id TO tenant"], ["was", "tenant"]),
+        (["id TO was", "tenant TO id"], ["id", "was"]),
+        (["id TO x", "tenant TO id", "x TO tenant"], ["tenant", "id"]),
+    ],
+)
+def test_a_chain_of_renames(followed: Conn, renames: list[str], key_cols: list[str]) -> None:
+    for rename in renames:
+        followed.execute(f"ALTER TABLE item RENAME {rename}".encode())
+    followed.execute("SELECT tube_sync()")
+    assert rows(followed, "SELECT key_cols FROM tube_list()") == [(key_cols,)]
+    take(followed)
+    followed.execute("UPDATE item SET value = 'c'")
+    assert take(followed) == [("U", "[1, 1]")]
+    assert scalar(followed, "SELECT tube_sync()") == 0
+
+
+def test_a_chain_of_renames_in_columns(db: Conn) -> None:
+    db.execute("CREATE TABLE public.made (a int, b int, v int, w int, n int, PRIMARY KEY (a, b))")
+    attach(db, "public.made", ["a", "b"], shard=1, columns=["v", "w"])
+    db.execute("INSERT INTO made VALUES (1, 1)")
+    db.execute("ALTER TABLE made RENAME v TO x")
+    db.execute("ALTER TABLE made RENAME w TO v")
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT columns FROM tube_list('made')") == ["x", "v"]
+    db.execute("ALTER TABLE made DROP x")
+    db.execute("ALTER TABLE made RENAME v TO x")
+    db.execute("SELECT tube_sync()")
+    assert scalar(db, "SELECT columns FROM tube_list('made')") == ["x"]
+    take(db)
+    db.execute("UPDATE made SET n = 1")
+    assert take(db) == []
+    db.execute("UPDATE made SET x = 1")
+    assert take(db) == [("U", "[1, 1]")]
+    assert scalar(db, "SELECT tube_sync()") == 0
+
+
+def test_a_part_that_is_gone_and_whose_name_another_has(followed: Conn) -> None:
+    followed.execute("ALTER TABLE item DROP tenant CASCADE")
+    followed.execute("ALTER TABLE item RENAME id TO tenant")
+    followed.execute("UPDATE item SET value = 'c'")
+    followed.execute("SELECT tube_sync()")
+    assert rows(followed, "SELECT tbl FROM tube_list()") == [(None,)]
+    assert any("its key (tenant, id) was dropped, or has another type" in text for text in said)
+
+
 def test_columns_that_change_places(followed: Conn) -> None:
     followed.execute("ALTER TABLE item RENAME id TO was")
     followed.execute("ALTER TABLE item ADD id bigint NOT NULL DEFAULT 5")
@@ -406,21 +454,112 @@ def test_an_enum_that_becomes_something_else(db: Conn) -> None:
     assert "public.made" not in [table for (table,) in rows(db, "SELECT tbl::text FROM tube_list()")]
 
 
+@pytest.fixture
+def labeled(followed: Conn) -> Conn:
+    """An empty `item` beside `made`, which has an enum in its key, and a row."""
+    followed.execute("CREATE TYPE public.mood AS ENUM ('bad', 'ok')")
+    followed.execute("CREATE TABLE public.made (a int, m mood, n int, PRIMARY KEY (a, m))")
+    attach(followed, "public.made", ["a", "m"], shard=1)
+    followed.execute("INSERT INTO made VALUES (1, 'ok')")
+    take(followed)
+    return followed
+
+
+RETYPED = "ALTER TABLE made ALTER a TYPE text"
+RELABELED = "ALTER TYPE mood RENAME VALUE 'ok' TO 'good'"
+SWAPPED = [
+    "ALTER TYPE mood RENAME VALUE 'ok' TO 'x'",
+    "ALTER TYPE mood RENAME VALUE 'bad' TO 'ok'",
+    "ALTER TYPE mood RENAME VALUE 'x' TO 'bad'",
+]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "key", "column"),
+    [
+        ([RETYPED], '["1", "ok"]', "a"),
+        ([RELABELED], '[1, "good"]', "m"),
+        ([RELABELED, "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'bad'"], '[1, "good"]', "m"),
+        (SWAPPED, '[1, "bad"]', "m"),
+        ([RELABELED, "ALTER TABLE made RENAME m TO l"], '[1, "good"]', "l"),
+    ],
+)
+@pytest.mark.parametrize("by", ["tube_sync()", "attach"])
+def test_a_key_whose_texts_are_others_asks_for_a_backfill(
+    labeled: Conn, ddl: list[str], key: str, column: str, by: str
+) -> None:
+    version = scalar(labeled, "SELECT version FROM tube_registry")
+    for statement in ddl:
+        labeled.execute(statement.encode())
+    said.clear()
+    if by == "attach":
+        attach(labeled, "public.made", ["a", column if column != "a" else "m"], shard=1)
+    labeled.execute("SELECT tube_sync()")
+    assert "backfill_schedule" in asked(labeled)
+    assert any(
+        f"the column {column} of its key has another type, or other labels, now" in text for text in said
+    )
+    assert scalar(labeled, "SELECT version FROM tube_registry") > version
+    take(labeled)
+    labeled.execute("SELECT tube_sync()")
+    assert asked(labeled) == []
+    labeled.execute("UPDATE made SET n = 1")
+    assert take(labeled) == [("U", key)]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'ok'",
+        "ALTER TYPE mood RENAME TO state",
+        "ALTER TABLE made ALTER m TYPE text",
+        "ALTER TABLE made ALTER a TYPE bigint",
+        "ALTER TABLE made ALTER n TYPE text",
+    ],
+)
+def test_a_key_whose_texts_stay_the_same_asks_for_nothing(labeled: Conn, ddl: str) -> None:
+    labeled.execute(ddl.encode())
+    labeled.execute("SELECT tube_sync()")
+    assert asked(labeled) == []
+    labeled.execute("UPDATE made SET n = NULL")
+    assert take(labeled) == [("U", '[1, "ok"]')]
+    assert scalar(labeled, "SELECT tube_sync()") == 0
+
+
 def test_another_way_of_attaching(db: Conn) -> None:
     db.execute("INSERT INTO item VALUES (1, 'a', 1)")
     take(db)
     attach(db, "public.item", ["id", "tenant"])
     before, now = "by (tenant, id) with shards 0 to 0", "by (id, tenant) with shards 0 to 0"
-    assert said == [f"NOTICE: public.item, attached to tube 'es-live' {before}, is now attached {now}"]
+    assert said == [f"WARNING: public.item, attached to tube 'es-live' {before}, is now attached {now}"]
     db.execute("UPDATE item SET id = 2")
     assert take(db) == [("D", "[1, 1]"), ("I", "[2, 1]")]
     attach(db, "public.item", ["id", "tenant"])
     assert len(said) == 1
     attach(db, "public.item", ["id", "tenant"], shards=4, shard_by="tenant")
     attach(db, "public.item", None, id_col="value", shards=4)
-    assert [text.split(":")[0] for text in said] == ["NOTICE", "WARNING", "WARNING"]
+    assert [text.split(":")[0] for text in said] == ["WARNING"] * 3
     db.execute("UPDATE item SET value = 'b'")
     assert take(db) == [("D", "a"), ("I", "b")]
+
+
+@pytest.mark.parametrize("key_cols", [["tenant", "id"], ["nr", "tenant"]])
+def test_a_renamed_part_is_the_same(db: Conn, key_cols: list[str]) -> None:
+    if "nr" in key_cols:
+        db.execute("ALTER TABLE item RENAME id TO nr")
+        said.clear()
+        attach(db, "public.item", ["tenant", "nr"])
+        assert [text for text in said if "is now attached" in text and text.startswith("WARNING")] == []
+    attach(db, "public.item", key_cols)
+    assert any(text.startswith("WARNING: public.item, attached") for text in said) is ("nr" in key_cols)
+
+
+def test_another_key_of_a_related_table_is_a_notice(db: Conn) -> None:
+    db.execute("CREATE TABLE public.part (id int PRIMARY KEY, item bigint, tenant bigint)")
+    attach(db, "public.part", ["tenant", "item"])
+    said.clear()
+    attach(db, "public.part", ["item", "tenant"])
+    assert [text.split(":")[0] for text in said] == ["NOTICE"]
 
 
 # --- rights -----------------------------------------------------------------------------------------
@@ -518,6 +657,52 @@ def test_related_tables(db: Conn) -> None:
     with pytest.raises(psycopg.Error) as refused:
         attach(db, "public.item", ["tenant", "id"], shards=8, shard_by="id")
     assert state_of(refused.value) == "TU106"
+
+
+@pytest.mark.parametrize(
+    ("key_cols", "id_col", "said_so"),
+    [
+        (
+            ["item", "tenant"],
+            None,
+            "(text, bigint): public.item, which has its shards, has the key (tenant, id) (bigint, bigint)",
+        ),
+        (["tenant", "day"], None, "(tenant, day) (bigint, date)"),
+        (None, "item", "by item (text)"),
+    ],
+)
+def test_related_tables_that_never_touch_the_root(
+    db: Conn, key_cols: list[str] | None, id_col: str | None, said_so: str
+) -> None:
+    db.execute("CREATE TABLE public.part (id int PRIMARY KEY, item text, tenant bigint, day date)")
+    with pytest.raises(psycopg.Error) as refused:
+        attach(db, "public.part", key_cols, id_col=id_col)
+    assert state_of(refused.value) == "TU104"
+    assert said_so in str(refused.value)
+
+
+def test_a_label_and_the_same_text_are_one_key(db: Conn) -> None:
+    db.execute("CREATE TYPE public.mood AS ENUM ('ok')")
+    db.execute("CREATE TABLE public.made (a int, m mood, PRIMARY KEY (a, m))")
+    db.execute("CREATE TABLE public.part (a bigint, m varchar)")
+    attach(db, "public.made", ["a", "m"], shard=1)
+    attach(db, "public.part", ["a", "m"], shard=1)
+    db.execute("INSERT INTO part VALUES (1, 'ok')")
+    assert take(db) == [("U", '[1, "ok"]')]
+
+
+def test_a_text_that_holds_the_key_of_a_root_by_one_column(db: Conn) -> None:
+    db.execute("CREATE TABLE public.made (id text PRIMARY KEY)")
+    attach(db, "public.made", None, shard=1)
+    with pytest.raises(psycopg.Error) as refused:
+        attach(db, "public.item", ["tenant", "id"], shard=1)
+    assert state_of(refused.value) == "TU104"
+
+
+@pytest.mark.parametrize("place", [-1, 8, 300, 2**31 - 1])
+def test_a_part_that_no_key_has(db: Conn, place: int) -> None:
+    assert scalar(db, "SELECT tube_key_part('[1, 2]', %s)", (place,)) == "[1, 2]"
+    assert scalar(db, f"SELECT tube_key_part('[1, 2]', {place})") == "[1, 2]"
 
 
 # --- backfills ----------------------------------------------------------------------------------------

@@ -260,8 +260,11 @@ def test_stats_are_cheap_on_a_full_tube(db: Conn, analysed: str) -> None:
             1,
             100,
             [25, 25, 25, 25],
-            ["4,8,12,16,20,24,28,32,36,40,… (25)"]
-            + [f"{first},{','.join(str(first + 4 * n) for n in range(1, 10))},… (25)" for first in (1, 2, 3)],
+            ["4,8,12,16,20,24,28,32,36,40,... (25)"]
+            + [
+                f"{first},{','.join(str(first + 4 * n) for n in range(1, 10))},... (25)"
+                for first in (1, 2, 3)
+            ],
         ),
         (5, 2, [0, 1, 1, 0], [None, "5", "6", None]),
     ],

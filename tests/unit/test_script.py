@@ -81,7 +81,9 @@ def test_psql_knows_the_same_roles() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_files_are_plain_sql(file: str) -> None:
     """What would mean something else to psql, or to us, is not in them; nor what psql would print."""
-    rest = bare((sql_dir() / file).read_text())
+    text = (sql_dir() / file).read_text()
+    assert text.isascii(), "what a database with another encoding may not have"
+    rest = bare(text)
     assert "\\" not in rest, "a command of psql, or a backslash"
     assert "/*" not in rest, "a block comment"
     assert not re.search(r"\bE''", rest, re.IGNORECASE), "a string with escapes"
