@@ -7,7 +7,7 @@ kind of keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -15,6 +15,7 @@ from psycopg import sql
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.config.names import table_name
 from pytube.config.section import key_path
+from pytube.errors import EnrichFailed
 from pytube.keys import CompositeKey, PartType, part_parameter
 from pytube.model import Id, KeyType, ids_in, shard_of
 
@@ -289,6 +290,40 @@ def _row(columns: Sequence[str] | None) -> sql.Composable:
 def raw(text: str) -> sql.Composable:
     """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
     return sql.SQL(text)
+
+
+# --- names of documents at the sink ---------------------------------------------------------------
+
+WhyNoName = Callable[[CompositeKey | None, str], str | None]
+"""Why a sink that names columns can't name the keys of a table; see `pytube.sinks.base.Naming`."""
+
+
+def unnamed(roots: Roots, why_no_name: WhyNoName) -> Iterator[str]:
+    """The root tables whose keys the sink can't name: each a sentence with its remedy."""
+    for root in roots.all:
+        reason = why_no_name(root.key, root.name)
+        if reason is not None:
+            yield reason
+
+
+def refuse_unnamed(roots: Roots, why_no_name: WhyNoName) -> None:
+    """Raise `EnrichFailed` if there is such a table.
+
+    So nothing is read until that is mended. Sent, its documents would be rejected, and parked one by one.
+    """
+    reason = next(unnamed(roots, why_no_name), None)
+    if reason is not None:
+        raise EnrichFailed(reason)
+
+
+def why_no_columns(tube: str, config: EnrichConfig) -> str | None:
+    """Why documents can't be named by columns: no table is looked at; None: they are."""
+    if config.mode != "none" or config.tables:
+        return None
+    return (
+        f'option "key" of the sink names columns, and mode = "none" of {section_path(tube)} reads no rows; '
+        "give {id} alone, or have rows read"
+    )
 
 
 # --- sections of a batch --------------------------------------------------------------------------
