@@ -156,8 +156,8 @@ def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> s
         rows = _found(root, row, condition)
     else:
         known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(
-            table=sql.Identifier(root.schema, root.table),
-            id=sql.Identifier(root.id_col),
+            table=_table(root),
+            id=_name(root.id_col),
             condition=condition,
             found=_found(root, sql.SQL('{} COLLATE "C"').format(_id(roots, root)), condition),
         )
@@ -201,7 +201,7 @@ def ids_statement(
         order = sql.SQL(" ORDER BY random()")
     return sql.SQL("SELECT {} FROM {} r{} WHERE {}{} LIMIT %(limit)s").format(
         _id(roots, root),
-        sql.Identifier(root.schema, root.table),
+        _table(root),
         sample,
         sql.SQL(" AND ").join(conditions),
         order,
@@ -211,7 +211,16 @@ def ids_statement(
 def _columns(root: Root) -> list[sql.Composable]:
     """The columns of the key, of the row `r`."""
     names = [root.id_col] if root.key is None else [column.name for column in root.key.columns]
-    return [raw(sql.Identifier("r", name).as_string().replace("%", "%%")) for name in names]
+    return [_name("r", name) for name in names]
+
+
+def _table(root: Root) -> sql.Composable:
+    return _name(root.schema, root.table)
+
+
+def _name(*names: str) -> sql.Composable:
+    """A name in a statement that has parameters, where % is psycopg's own sign."""
+    return raw(sql.Identifier(*names).as_string().replace("%", "%%"))
 
 
 def _id(roots: Roots, root: Root) -> sql.Composable:
@@ -246,7 +255,7 @@ def part_arguments(columns: Sequence[object]) -> dict[str, object]:
 def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.Composable:
     """`what` of the rows `r` that have the ids that are asked for, and meet a condition."""
     columns = _columns(root)
-    table = sql.Identifier(root.schema, root.table)
+    table = _table(root)
     if root.key is None:
         return sql.SQL("SELECT {} FROM {} r WHERE {} = ANY(%(ids)s){}").format(
             what, table, columns[0], condition
@@ -262,9 +271,11 @@ def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.C
         for name in [sql.Identifier(f"part {place}")]
     ]
     equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(columns, asked, strict=True)]
-    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table.
+    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table. OFFSET 0
+    # keeps it one: it is planned as it stands, and each key is looked up, which takes a third less time.
     return sql.SQL(
-        "SELECT r.* FROM unnest(%(ids)s, {}) k(id, {}) CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{}) r"
+        "SELECT r.* FROM unnest(%(ids)s, {}) k(id, {}) "
+        "CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{} OFFSET 0) r"
     ).format(
         sql.SQL(", ").join(
             sql.SQL("{}::{}").format(_part(place), sql.SQL(of.type.array))
