@@ -7,11 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import EnrichConfig, PostgresConfig
-from pytube.enrich.rows import RowEnricher, load_roots
-from pytube.enrich.statements import ids_statement
+from pytube.enrich.rows import RowEnricher, arguments_of, load_roots
+from pytube.enrich.statements import ids_statement, statement_for
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
 from pytube.worker.database import Database
@@ -336,3 +337,25 @@ async def _walked(dsn: str) -> list[Id]:
         roots = await load_roots(connection, "t")
         cursor = await connection.execute(ids_statement(roots, roots.tables[0], first=True), {"limit": 9})
         return [key for (key,) in await cursor.fetchall()]
+
+
+async def test_each_key_of_several_columns_is_looked_up(dsn: str, conn: Conn) -> None:
+    """No plan reads the table for some keys, or sorts or hashes it, whatever was estimated."""
+    conn.execute("SELECT tube_drop('t', force => true)")
+    conn.execute("SELECT tube_ensure_exists('t', 1, key_type => 'text')")
+    conn.execute("CREATE TABLE public.docs (tenant bigint, id bigint, PRIMARY KEY (tenant, id))")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.docs', 5, key_cols => '{tenant,id}')")
+    conn.execute("INSERT INTO public.docs SELECT n % 10, n FROM generate_series(1, 3000) n")
+    conn.execute("ANALYZE public.docs")
+    connection = await psycopg.AsyncConnection.connect(dsn, options="-c search_path=tube,public")
+    async with connection:
+        roots = await load_roots(connection, "t")
+        (root,) = roots.tables
+        statement = sql.SQL("EXPLAIN ") + statement_for(roots, root, EnrichConfig())
+        for count in (1, 10, 100, 1000):
+            keys = [f"[{n % 10}, {n}]" for n in range(count)]
+            cursor = await connection.execute(statement, arguments_of("t", roots.keys, root, keys, 5))
+            plan = "\n".join(line for (line,) in await cursor.fetchall())
+            assert "Index Cond: ((tenant = k." in plan, plan
+            assert "Join" not in plan, plan
+            assert "Seq Scan on docs" not in plan, plan
