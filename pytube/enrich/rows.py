@@ -187,7 +187,7 @@ class RowEnricher:
             self._refuse_another_document(roots)
             if self._on_roots is not None:
                 self._on_roots(roots)
-            self._roots = roots  # as nobody refuses them, which may be mended in the registry
+            self._roots = roots  # only now: what refuses them may be corrected in the registry
         some = next((ids[0] for ids in groups.values() if ids), None)
         if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None

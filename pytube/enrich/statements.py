@@ -318,9 +318,9 @@ def unnamed(roots: Roots, why_no_name: WhyNoName) -> Iterator[str]:
 
 
 def refuse_unnamed(roots: Roots, why_no_name: WhyNoName) -> None:
-    """Raise `EnrichFailed` if there is such a table.
+    """Raise `EnrichFailed` if the keys of a root table can't be named.
 
-    So nothing is read until that is mended. Sent, its documents would be rejected, and parked one by one.
+    So nothing is read until it is corrected. Sent, its documents would be rejected, and parked one by one.
     """
     reason = next(unnamed(roots, why_no_name), None)
     if reason is not None:

@@ -173,7 +173,7 @@ async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Repor
 
 
 def _why_no_name(config: SinkConfig) -> WhyNoName | None:
-    """As for `check_enriching`; None also where there can be no such sink, of which another check tells."""
+    """As for `check_enriching`; None also where the sink can't be built, which another check reports."""
     try:
         naming = naming_of(build_sink(config.type, config.options))
     except ConfigError:

@@ -46,7 +46,7 @@ class KeyTemplate:
         if not self.columns and "id" not in fields:
             raise ValueError("the placeholder {id} is missing, so all documents would have one name")
         marks = [{mark for mark in literal if not mark.isalnum()} - {"%"} for literal in between]
-        # Each needs its own: no value has one, so that the first one after a value tells where it ends.
+        # Each needs its own: no value has it, so a value ends before the first sign that follows.
         if self.columns and not all(marks):
             raise ValueError("columns need a sign such as : between any two, or names would be ambiguous")
         self._encoded = str.maketrans(
