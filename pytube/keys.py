@@ -129,6 +129,8 @@ class CompositeKey:
 
 _DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)( BC)?")
 _LAST_YEAR = 5874897
+_FIRST = (-4713, "11", "24")
+"""The first date of Postgres, which is in 4714 BC, as year, month and day."""
 
 
 def _is_date(value: object) -> bool:
@@ -139,14 +141,14 @@ def _is_date(value: object) -> bool:
     if found is None:
         return False
     written = int(found[1])
-    if not 1 <= written <= (4713 if found[4] else _LAST_YEAR) or len(found[1]) != max(4, len(str(written))):
+    if not 1 <= written <= (4714 if found[4] else _LAST_YEAR) or len(found[1]) != max(4, len(str(written))):
         return False
     year = 1 - written if found[4] else written
     try:
         date(year % 400 + 400, int(found[2]), int(found[3]))
     except ValueError:
         return False
-    return (year, found[2], found[3]) >= (-4712, "01", "01")
+    return (year, found[2], found[3]) >= _FIRST
 
 
 def _is_text(value: object) -> bool:

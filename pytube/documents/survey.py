@@ -89,17 +89,12 @@ def _refuse_names(config: Config, document: Document) -> None:
     if sink.type not in _TEMPLATED or not isinstance(text, str):
         return
     try:
-        columns = KeyTemplate(text).columns
+        template = KeyTemplate(text)
     except ValueError:
         return  # whoever opens the sink says so
-    key = ", ".join(document.root.by)
-    if columns and columns != {column.name for column in document.key_columns}:
-        where = key_path(("tube", document.name, "sink", "key"))
-        remedy = f"name all of them, or {{id}} alone, which is {key} as one text"
-        raise ConfigError(
-            f"key {where}: {text} has {', '.join(sorted(columns))}, and a document of {document.root.table} "
-            f"is named by {key}; {remedy if document.key_columns else 'write {id}'}"
-        )
+    reason = template.why_not(document.key, str(document.root.table))
+    if reason is not None:
+        raise ConfigError(f"key {key_path(('tube', document.name, 'sink', 'key'))}: {reason}")
 
 
 def survey(

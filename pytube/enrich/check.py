@@ -21,6 +21,7 @@ from pytube.enrich.statements import (
     PARAMETERS,
     Root,
     Roots,
+    WhyNoName,
     parameters_for,
     parameters_of,
     raw,
@@ -29,6 +30,8 @@ from pytube.enrich.statements import (
     section_path,
     statement_for,
     stray_percent,
+    unnamed,
+    why_no_columns,
 )
 from pytube.errors import DatabaseUnavailable
 from pytube.model import KeyType
@@ -89,8 +92,15 @@ class Report:
     faults: Sequence[Fault] = ()
 
 
-async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig) -> Report:
+async def check_enriching(
+    connection: psycopg.AsyncConnection,
+    tube: str,
+    config: EnrichConfig,
+    why_no_name: WhyNoName | None = None,
+) -> Report:
     """What keeps the documents of a tube from being read; asks in a session of the worker's, with `SETTINGS`.
+
+    `why_no_name`: of a sink that names columns.
 
     Raises:
         DatabaseUnavailable: the connection was lost.
@@ -105,7 +115,10 @@ async def check_enriching(connection: psycopg.AsyncConnection, tube: str, config
     roots = await load_roots(connection, tube)
     another = why_not_applied(tube, applied=roots.declared, own=digest_of(config))
     # Each is a sentence: what is wrong; what to do.
-    found = refusals(config, tube, roots) if another is None else [another]
+    found = [*refusals(config, tube, roots)] if another is None else [another]
+    if not found and why_no_name is not None:
+        reason = why_no_columns(tube, config)
+        found = [*unnamed(roots, why_no_name)] if reason is None else [reason]
     texts = (text.partition("; ") for text in found)
     faults = [Fault(finding, remedy) for finding, _, remedy in texts]
     faults = faults or [

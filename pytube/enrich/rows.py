@@ -116,7 +116,7 @@ class RowEnricher:
     ) -> None:
         """`pool`: sessions with our schema in their search path, whose `row_security` is off: a row that a
         policy hides would look like one that is gone, and be deleted at the sink. `on_roots` is told of the
-        registry whenever it is read.
+        registry whenever it is read, and raises `EnrichFailed` where nothing may be read by it.
         """
         self._on_roots = on_roots
         self._pool = pool
@@ -182,11 +182,12 @@ class RowEnricher:
         """None when the registry is not the one that we know any more."""
         roots = self._roots
         if roots is None:
-            roots = self._roots = self._last_roots = await load_roots(connection, self._tube)
+            roots = self._last_roots = await load_roots(connection, self._tube)
             self._sections, self._statements = {}, {}
             self._refuse_another_document(roots)
             if self._on_roots is not None:
                 self._on_roots(roots)
+            self._roots = roots  # only now: what refuses them may be corrected in the registry
         some = next((ids[0] for ids in groups.values() if ids), None)
         if some is not None and not roots.keys.has(some):  # the tube was made again, for other keys
             return None
@@ -212,7 +213,6 @@ class RowEnricher:
         """
         reason = why_not_applied(self._tube, applied=roots.declared, own=digest_of(self._config))
         if reason is not None:
-            self._roots = None  # it may be applied
             raise EnrichFailed(reason)
 
     def _shards_read_together(

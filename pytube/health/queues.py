@@ -14,17 +14,20 @@ import psycopg
 from psycopg import errors, sql
 
 from pytube.clock import for_people
-from pytube.config import Config
+from pytube.config import Config, SinkConfig
 from pytube.counts import name_partitions, say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, is_connection_lost
 from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
-from pytube.errors import PytubeError
+from pytube.enrich.statements import WhyNoName
+from pytube.errors import ConfigError, PytubeError
 from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
 from pytube.health.troubles import hanging, oldest, pace, troubles
 from pytube.health.watcher import PACE_LOOK, Reader, queues_of
+from pytube.sinks import build_sink
+from pytube.sinks.base import naming_of
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
@@ -161,10 +164,21 @@ async def _read_reports(config: Config, tubes: Sequence[str]) -> dict[str, Repor
     session = await Session.open(dsn, schema, "pytube doctor", settings=SETTINGS)
     try:
         return {
-            name: await check_enriching(session.connection, name, config.tubes[name].enrich) for name in tubes
+            name: await check_enriching(session.connection, name, tube.enrich, _why_no_name(tube.sink))
+            for name in tubes
+            for tube in [config.tubes[name]]
         }
     finally:
         await session.close()
+
+
+def _why_no_name(config: SinkConfig) -> WhyNoName | None:
+    """As for `check_enriching`; None also where the sink can't be built, which another check reports."""
+    try:
+        naming = naming_of(build_sink(config.type, config.options))
+    except ConfigError:
+        return None
+    return None if naming is None else naming.why_no_name
 
 
 # --- ids --------------------------------------------------------------------------------------

@@ -238,6 +238,17 @@ class Naming(Protocol):
         Postgres hosts, which have different shards, are told of one by one.
         """
 
+    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
+        """Why keys of these columns, of a table, can't be named, and what to do: as one sentence with a `;`.
+
+        None: they can. While they can't, no row is read, so nothing is sent.
+        """
+
+
+def naming_of(sink: object) -> Naming | None:
+    """The sink, if it does name columns of keys."""
+    return sink if isinstance(sink, Naming) and sink.names_columns() else None
+
 
 @runtime_checkable
 class Making(Protocol):

@@ -198,11 +198,10 @@ class RedisSink(Templated):
         await self._ask_marks([[b"SET", self._note(tube), note.encode()]])
 
     def _note(self, tube: str) -> bytes:
-        return note_of(hash_tag(self._name(tube, 0, 0)), tube)
+        return note_of(self._tag(tube, 0), tube)
 
     def _marks(self, tube: str) -> list[bytes]:
-        tag = hash_tag(self._name(tube, 0, 0))
-        return marks_of(tag, tube, cluster=self._options.cluster)
+        return marks_of(self._tag(tube, 0), tube, cluster=self._options.cluster)
 
     async def _ask_marks(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
         """The replies to commands about one key each, in order."""
@@ -273,7 +272,11 @@ class RedisSink(Templated):
 
     def _register(self, tube: str, shard: int) -> bytes:
         """One for all documents of a shard, whatever their ids are; in a cluster their names have its tag."""
-        return register_of(hash_tag(self._name(tube, shard, 0)), tube, shard)
+        return register_of(self._tag(tube, shard), tube, shard)
+
+    def _tag(self, tube: str, shard: int) -> bytes:
+        """The hash tag of a shard's names in a cluster, which comes before any column; none need be known."""
+        return hash_tag(self._template.example("0", tube, shard).encode())
 
     def _name(self, tube: str, shard: int, key: Id) -> bytes:
         return self._template.name(tube, shard, key).encode()

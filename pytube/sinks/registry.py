@@ -6,7 +6,7 @@ Errors name the option and what was expected, never a value, because it may be a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from string import Formatter
 from typing import Annotated, Self
@@ -29,42 +29,55 @@ class KeyTemplate:
     """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces.
 
     One that has another placeholder, as `{tenant_id}:{id}`, is for keys of several columns, and names all of
-    them. What stands between placeholders is percent-encoded in their values, and so is `%`: two keys never
-    have one name.
+    them. What stands between placeholders is percent-encoded in their values, and so is `%`: two keys of a
+    table never have one name.
     """
 
     def __init__(self, text: str) -> None:
         """Raises `ValueError` when two documents could get one name, or a placeholder is none."""
         self.text = text
-        fields: list[str] = []
-        between = ""
-        for literal, field, spec, conversion in Formatter().parse(text):
-            if field is None:
-                continue
-            if not field.isidentifier() or spec or conversion:
-                raise ValueError(
-                    "the placeholders are {tube}, {shard} and {id}, or columns of a key of several"
-                )
-            if fields and not literal:
-                raise ValueError("two placeholders need text between them, or names would be ambiguous")
-            between += literal if fields else ""
-            fields.append(field)
+        parts = list(_parts_of(text))
+        fields = [field for _, field in parts if field is not None]
+        between = [literal for literal, field in parts[1:] if field is not None]
+        if not all(between):
+            raise ValueError("two placeholders need text between them, or names would be ambiguous")
         self.columns = frozenset(fields).difference(_PLACEHOLDERS) and frozenset(fields) - {"tube", "shard"}
         """The columns of keys that it names; none: `{id}` is the whole key."""
         if not self.columns and "id" not in fields:
             raise ValueError("the placeholder {id} is missing, so all documents would have one name")
-        marks = {mark for mark in between if not mark.isalnum()} - {"%"}
-        if self.columns and not marks:
-            raise ValueError("columns need a sign such as : between them, or names would be ambiguous")
+        marks = [{mark for mark in literal if not mark.isalnum()} - {"%"} for literal in between]
+        # Each needs its own: no value has it, so a value ends before the first sign that follows.
+        if self.columns and not all(marks):
+            raise ValueError("columns need a sign such as : between any two, or names would be ambiguous")
         self._encoded = str.maketrans(
-            {mark: "".join(f"%{byte:02X}" for byte in mark.encode()) for mark in {*marks, "%"}}
+            {mark: "".join(f"%{byte:02X}" for byte in mark.encode()) for mark in {"%"}.union(*marks)}
         )
+        self._before = _before_columns(parts, self.columns)
         self._key_of: dict[str | None, Callable[[int], CompositeKey | None]] = {}
         """By host."""
 
     def learn(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
         """`key_of`: of which columns the keys of a shard are made, as it is from now on; None: of one."""
         self._key_of[host] = key_of
+
+    def why_not(self, key: CompositeKey | None, table: str) -> str | None:
+        """Why the keys of a table can't be named by their columns, and what to do; None: they can.
+
+        `key`: None where they are of one column.
+        """
+        names = [] if key is None else [column.name for column in key.columns]
+        if not self.columns or self.columns == set(names):
+            return None
+        of, remedy = ", ".join(names) or "one column", "write {id}"
+        if taken := [name for name in names if name in ("tube", "shard")]:
+            remedy = (
+                f"give {{id}} alone: {{{taken[0]}}} stands for the {taken[0]} of pytube, not for a column"
+            )
+        elif names:
+            remedy = "name all of these, or give {id} alone, which is the whole key as one text"
+        return (
+            f"{self.text} names {', '.join(sorted(self.columns))}, and keys of {table} are of {of}; {remedy}"
+        )
 
     def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder
         """The name of one document; `SinkError` where it names other columns than the key has."""
@@ -74,15 +87,13 @@ class KeyTemplate:
             raise SinkError(f'option "key": {self.text} names columns, and none are known: no rows are read')
         keys = (key_of(shard) for key_of in self._key_of.values())
         key = next((key for key in keys if key is not None), None)
-        names = {"id"} if key is None else {column.name for column in key.columns}
-        if key is None or names != self.columns:
-            raise SinkError(
-                f'option "key": {self.text} names the columns {", ".join(sorted(self.columns))}, and keys of '
-                f"shard {shard} are of {', '.join(sorted(names))}; name all of these, or give {{id}} alone"
-            )
+        reason = self.why_not(key, f"shard {shard}")
+        if key is None or reason is not None:
+            raise SinkError(f'option "key": {reason}')
         values = key.by_name(str(id))
-        if values is None:  # of no row: nothing was ever written under it
-            return str(id).translate(self._encoded)
+        if values is None:
+            # Of no row: nothing was ever written under it. In names of rows, a sign stands between values.
+            return self._before.format(tube=tube, shard=shard) + str(id).translate(self._encoded)
         texts = {
             name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()
         }
@@ -90,9 +101,35 @@ class KeyTemplate:
             **{name: text.translate(self._encoded) for name, text in texts.items()}, tube=tube, shard=shard
         )
 
-    def example(self, value: str) -> str:
+    def example(self, value: str, tube: str = "t", shard: int = 0) -> str:
         """A name in which `value` stands for the id, or for each column."""
-        return self.text.format(**dict.fromkeys({*self.columns, "id"}, value), tube="t", shard=0)
+        return self.text.format(**dict.fromkeys({*self.columns, "id"}, value), tube=tube, shard=shard)
+
+
+def _parts_of(text: str) -> Iterator[tuple[str, str | None]]:
+    """Each literal with the placeholder that follows it; None after the last."""
+    literals = ""
+    for literal, field, spec, conversion in Formatter().parse(text):
+        literals += literal
+        # A brace ends a literal, too, and then no placeholder follows.
+        if field is None:
+            continue
+        if not field.isidentifier() or spec or conversion:
+            raise ValueError("the placeholders are {tube}, {shard} and {id}, or columns of a key of several")
+        yield literals, field
+        literals = ""
+    yield literals, None
+
+
+def _before_columns(parts: Sequence[tuple[str, str | None]], columns: Collection[str]) -> str:
+    """What a template begins with, up to the first column, as a template."""
+    found = ""
+    for literal, field in parts:
+        found += literal.replace("{", "{{").replace("}", "}}")
+        if field is None or field in columns:
+            break
+        found += f"{{{field}}}"
+    return found
 
 
 class Templated:
@@ -108,6 +145,11 @@ class Templated:
     def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
         """See `Naming.learn_keys`."""
         self._template.learn(key_of, host)
+
+    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
+        """See `Naming.why_no_name`."""
+        reason = self._template.why_not(key, table)
+        return reason and f'option "key" of the sink: {reason}'
 
 
 def _checked_template(text: str) -> str:

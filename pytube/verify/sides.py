@@ -18,13 +18,13 @@ from pytube.db.errors import describe, translated
 from pytube.db.session import Session, SessionPool
 from pytube.enrich import Read, build_enricher
 from pytube.enrich.rows import load_roots
-from pytube.enrich.statements import Root, Roots, ids_statement, part_arguments
+from pytube.enrich.statements import Root, Roots, ids_statement, part_arguments, refuse_unnamed
 from pytube.errors import EnrichDataError, EnrichTimeout, StatementFailed, UnknownTable, UsageError
 from pytube.logs import Logger, UserFaults
 from pytube.model import Documents, Id, Key, KeyType, Token
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, Naming, Overlooking, Scanning
+from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning, naming_of
 from pytube.transforms import Origin, Transforms
 from pytube.tubes.calls import unknown_tube
 
@@ -87,8 +87,10 @@ class Source:
         )
 
     def _learn_roots(self, roots: Roots) -> None:
-        if isinstance(self._sink, Naming):
-            self._sink.learn_keys(roots.key_of)
+        naming = naming_of(self._sink)
+        if naming is not None:
+            naming.learn_keys(roots.key_of)
+            refuse_unnamed(roots, naming.why_no_name)
 
     async def roots(self) -> Roots:
         """The registry of the tube, as it is now; `UnknownTube` where there is none."""

@@ -17,13 +17,13 @@ from pytube.db.session import SessionPool
 from pytube.election.base import Broken
 from pytube.enrich import build_enricher
 from pytube.enrich.check import Fault, check_enriching
-from pytube.enrich.statements import Roots
+from pytube.enrich.statements import Roots, refuse_unnamed, why_no_columns
 from pytube.errors import ConfigError
 from pytube.events import Event, PartitionEvent
 from pytube.model import PodClass
 from pytube.pipeline.inflight import Flight
 from pytube.sinks import Sink, why_no_read
-from pytube.sinks.base import Naming
+from pytube.sinks.base import naming_of
 from pytube.sources.pods import TubeSource
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
@@ -84,6 +84,9 @@ class Tube(Queue):
             raise ConfigError(
                 f'[tube."{name}".verify]: samples can\'t be compared: {why}; remove the section'
             )
+        reason = why_no_columns(name, settings.enrich)
+        if reason is not None and naming_of(sink.sink) is not None:
+            raise ConfigError(reason)
 
     @property
     def sink(self) -> Sink:
@@ -91,8 +94,10 @@ class Tube(Queue):
         return self._sink.sink
 
     def _learn_roots(self, roots: Roots) -> None:
-        if isinstance(self.sink, Naming):
-            self.sink.learn_keys(roots.key_of, self._host)
+        naming = naming_of(self.sink)
+        if naming is not None:
+            naming.learn_keys(roots.key_of, self._host)
+            refuse_unnamed(roots, naming.why_no_name)
 
     @property
     def shared_sink(self) -> SharedSink:
@@ -124,7 +129,9 @@ class Tube(Queue):
 
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
         """What keeps documents from being read as configured, with the tables that are attached now."""
-        return (await check_enriching(connection, self.name, self._enrich)).faults
+        naming = naming_of(self.sink)
+        why_no_name = None if naming is None else naming.why_no_name
+        return (await check_enriching(connection, self.name, self._enrich, why_no_name)).faults
 
     def count(self, event: PartitionEvent) -> None:
         """Count what happened to a term."""

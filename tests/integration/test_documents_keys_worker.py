@@ -261,11 +261,11 @@ def test_show(dsn: str, tmp_path: Path) -> None:
         (
             "{shard}-{tenant_id}",
             (
-                "key tube.orders.sink.key: {shard}-{tenant_id} has tenant_id, and a document of shop.orders "
-                "is named by tenant_id, id; name all of them, or {id} alone, which is tenant_id, id as"
+                "key tube.orders.sink.key: {shard}-{tenant_id} names tenant_id, and keys of shop.orders are "
+                "of tenant_id, id; name all of these, or give {id} alone, which is the whole key as one text"
             ),
         ),
-        ("{tenant_id}:{number}", "{tenant_id}:{number} has number, tenant_id, and a document of shop.orders"),
+        ("{tenant_id}:{number}", "{tenant_id}:{number} names number, tenant_id, and keys of shop.orders are"),
         ("{id}", None),
         ("{id}/{tenant_id}", None),
     ],

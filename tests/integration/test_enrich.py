@@ -7,10 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import EnrichConfig, PostgresConfig
-from pytube.enrich.rows import RowEnricher
+from pytube.enrich.rows import RowEnricher, arguments_of, load_roots
+from pytube.enrich.statements import ids_statement, statement_for
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
 from pytube.worker.database import Database
@@ -297,3 +299,63 @@ async def test_a_query_of_ones_own_for_such_keys(dsn: str, names: list[str], que
         there = []
     assert await reader.read(*names) == {key: b"%d" % names.index(key) for key in there}
     await reader.pool.close()
+
+
+@pytest.mark.parametrize(
+    "query", [None, """SELECT id, row_to_json(i) FROM public."5%%s" AS i WHERE id = ANY(%(ids)s)"""]
+)
+async def test_a_percent_sign_in_the_name_of_a_table(dsn: str, conn: Conn, query: str | None) -> None:
+    conn.execute(b'ALTER TABLE public.items RENAME TO "5%s"')
+    conn.execute("SELECT tube_ensure_exists('t', 1, 'n < 15')")
+    reader = Reader(dsn, query)
+    try:
+        assert (await reader.read(1, 2)).keys() == {1}
+        assert await _walked(dsn) == [-3, 1]
+    finally:
+        await reader.pool.close()
+
+
+async def test_also_where_the_key_has_several_columns(dsn: str, conn: Conn) -> None:
+    conn.execute("SELECT tube_drop('t', force => true)")
+    conn.execute("SELECT tube_ensure_exists('t', 1, key_type => 'text')")
+    conn.execute("CREATE TYPE public.kind AS ENUM ('a', 'b')")
+    conn.execute(b'CREATE TABLE public."5%s" (kind public.kind, id bigint, PRIMARY KEY (kind, id))')
+    conn.execute("""SELECT tube_table_ensure_attached('t', 'public."5%s"', 5, key_cols => '{kind,id}')""")
+    conn.execute(b"""INSERT INTO public."5%s" VALUES ('a', 1), ('b', 2)""")
+    reader = Reader(dsn)
+    try:
+        assert await reader.read('["b", 2]', '["a", 2]') == {'["b", 2]': b'{"kind":"b","id":2}'}
+        assert await _walked(dsn) == ['["a", 1]', '["b", 2]']
+    finally:
+        await reader.pool.close()
+
+
+async def _walked(dsn: str) -> list[Id]:
+    """The first ids of the root table of the tube."""
+    connection = await psycopg.AsyncConnection.connect(dsn, options="-c search_path=tube,public")
+    async with connection:
+        roots = await load_roots(connection, "t")
+        cursor = await connection.execute(ids_statement(roots, roots.tables[0], first=True), {"limit": 9})
+        return [key for (key,) in await cursor.fetchall()]
+
+
+async def test_each_key_of_several_columns_is_looked_up(dsn: str, conn: Conn) -> None:
+    """No plan reads the table for some keys, or sorts or hashes it, whatever was estimated."""
+    conn.execute("SELECT tube_drop('t', force => true)")
+    conn.execute("SELECT tube_ensure_exists('t', 1, key_type => 'text')")
+    conn.execute("CREATE TABLE public.docs (tenant bigint, id bigint, PRIMARY KEY (tenant, id))")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.docs', 5, key_cols => '{tenant,id}')")
+    conn.execute("INSERT INTO public.docs SELECT n % 10, n FROM generate_series(1, 3000) n")
+    conn.execute("ANALYZE public.docs")
+    connection = await psycopg.AsyncConnection.connect(dsn, options="-c search_path=tube,public")
+    async with connection:
+        roots = await load_roots(connection, "t")
+        (root,) = roots.tables
+        statement = sql.SQL("EXPLAIN ") + statement_for(roots, root, EnrichConfig())
+        for count in (1, 10, 100, 1000):
+            keys = [f"[{n % 10}, {n}]" for n in range(count)]
+            cursor = await connection.execute(statement, arguments_of("t", roots.keys, root, keys, 5))
+            plan = "\n".join(line for (line,) in await cursor.fetchall())
+            assert "Index Cond: ((tenant = k." in plan, plan
+            assert "Join" not in plan, plan
+            assert "Seq Scan on docs" not in plan, plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,9 @@ def test_name(template: str, name: str) -> None:
         ("{tenant}{id}", "between"),
         ("{tenant}x{id}", "sign such as"),
         ("{tenant}%{id}", "sign such as"),
+        ("{a}x{b}:{c}", "sign such as"),
+        ("{a}:{b}%{c}", "sign such as"),
+        ("{a}:{b}1{tube}", "sign such as"),
         ("{id!r}", "placeholders are"),
         ("{id:>9}", "placeholders are"),
         ("{id.__class__}", "placeholders are"),
@@ -68,6 +73,8 @@ def of_columns(text: str, key: CompositeKey | None = KEY) -> KeyTemplate:
         ("{tenant}-{id}", '["é €", -7]', "é €-%2D7"),
         ("{tenant}:{id}", '["{id}", 7]', "{id}:7"),
         ("{tenant}:{id}", "7:12", "7%3A12"),
+        ("{{{tube}:{shard}}}:{tenant}:{id}", "7:12", "{t:3}:7%3A12"),
+        ("x{tenant}}}{id}", '["a}", 7]', "xa%7D}7"),
         ("{id}", '["acme", 7]', '["acme", 7]'),
     ],
 )
@@ -85,7 +92,7 @@ def test_a_value_of_each_type() -> None:
 
 @given(
     *[st.tuples(st.text(st.sampled_from("a:%3A25-1"), max_size=4), st.integers(-20, 20))] * 2,
-    st.sampled_from(["{tenant}:{id}", "{id}-{tenant}", "x{tenant}a:1{id}"]),
+    st.sampled_from(["{tenant}:{id}", "{id}-{tenant}", "x{tenant}a:1{id}", "{tenant}}}{id}"]),
 )
 def test_two_keys_never_have_one_name(one: tuple[str, int], other: tuple[str, int], text: str) -> None:
     template = of_columns(text)
@@ -93,11 +100,49 @@ def test_two_keys_never_have_one_name(one: tuple[str, int], other: tuple[str, in
     assert len(names) == len({one, other})
 
 
+@pytest.mark.parametrize("text", ["{a}x{b}:{c}", "{a}-x{b}:1{c}", "{a}x-{b}%:{c}", "{tube}1:{a}:{b}-{c}"])
+def test_nor_have_those_of_three_columns(text: str) -> None:
+    key = CompositeKey(tuple(KeyColumn(name, PartType.TEXT) for name in "abc"))
+    parts = ["", *"x:%1-", "x1", "1x", "x-", "-x", "25%", "1:", ":1"]
+    keys = [key.text(values) for values in product(parts, repeat=3)]
+    try:
+        template = of_columns(text, key)
+    except ValueError:
+        return  # that they had is why
+    assert len({template.name("t", 0, one) for one in keys}) == len(keys)
+
+
+def test_the_name_of_a_key_of_no_row_is_that_of_no_row() -> None:
+    template = of_columns("{tube}/{tenant}:{id}")
+    assert template.name("t", 0, "a:1") == "t/a%3A1"
+    assert template.name("t", 0, '["a", 1]') == "t/a:1"
+
+
+@pytest.mark.parametrize("taken", ["tube", "shard"])
+def test_a_column_with_the_name_of_another_placeholder(taken: str) -> None:
+    key = CompositeKey((KeyColumn("tenant", PartType.TEXT), KeyColumn(taken, PartType.TEXT)))
+    reason = KeyTemplate(f"{{tenant}}:{{{taken}}}").why_not(key, "public.docs")
+    assert reason == (
+        f"{{tenant}}:{{{taken}}} names tenant, and keys of public.docs are of tenant, {taken}; "
+        f"give {{id}} alone: {{{taken}}} stands for the {taken} of pytube, not for a column"
+    )
+
+
+def test_keys_of_one_column() -> None:
+    template = KeyTemplate("{tenant}:{id}")
+    assert template.why_not(None, "public.t") == (
+        "{tenant}:{id} names id, tenant, and keys of public.t are of one column; write {id}"
+    )
+    assert template.why_not(KEY, "public.t") is None
+    assert KeyTemplate("{id}").why_not(None, "public.t") is None
+    assert KeyTemplate("{shard}:{id}").why_not(KEY, "public.t") is None
+
+
 @pytest.mark.parametrize(
     ("template", "shard"), [("{tenant}:{number}", 0), ("{tenant}:{id}:{more}", 0), ("{tenant}:{id}", 10)]
 )
 def test_a_template_names_the_columns_that_the_key_has(template: str, shard: int) -> None:
-    with pytest.raises(SinkError, match="name all of these"):
+    with pytest.raises(SinkError, match="names .*, and keys of shard"):
         of_columns(template).name("t", shard, '["acme", 7]')
 
 
