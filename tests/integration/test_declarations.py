@@ -275,6 +275,33 @@ def test_a_table_that_is_attached_by_hand_stays(dsn: str, conn: Conn) -> None:
     assert (step.text, step.loses) == ("let tube stock be, as one that is made by hand", False)
 
 
+BY_HAND_IN_A_DECLARED_ONE = {
+    "besides": ["SELECT tube.tube_table_ensure_attached('stock', 'shop.notes', 7, 1, 'id', '{body}')"],
+    "anew": [
+        "SELECT tube.tube_table_ensure_detached('stock', 'shop.order_items')",
+        (
+            "SELECT tube.tube_table_ensure_attached('stock', 'shop.order_items', 0, 4, 'product_id',"
+            " '{product_id,position}')"
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", BY_HAND_IN_A_DECLARED_ONE)
+def test_what_was_attached_by_hand_is_not_changed(dsn: str, conn: Conn, how: str) -> None:
+    """In a tube that the file has made, too: the columns that count there are somebody's."""
+    apply(dsn, FILE)
+    for statement in BY_HAND_IN_A_DECLARED_ONE[how]:
+        conn.execute(statement.encode())
+    before = there(conn)
+    text = FILE + '[tube.stock.tables."shop.notes"]\nshard = 7\n' if how == "besides" else FILE
+    columns = "''" if how == "besides" else "product_id,quantity"
+    said = problem(dsn, text)
+    assert "to tube stock by hand, and otherwise (columns that count" in said
+    assert said.endswith(f"--columns {columns}`")
+    assert there(conn) == before
+
+
 def test_what_was_attached_by_hand_meanwhile_is_not_dropped(dsn: str, conn: Conn) -> None:
     apply(dsn, FILE)
     one = plans(dsn, BASE)["stock"]
