@@ -553,33 +553,6 @@ def test_an_outbox_with_records_is_not_dropped(dsn: str, conn: Conn, file: Path)
     assert there(conn) == before
 
 
-ADOPTED = """
-CREATE TABLE shop.outbox (
-    id bigserial PRIMARY KEY, create_time timestamptz NOT NULL, kafka_topic varchar(249) NOT NULL,
-    kafka_key varchar(100) NOT NULL, kafka_value varchar(10000), kafka_header_keys text[] NOT NULL,
-    kafka_header_values text[] NOT NULL, leader_id uuid)
-"""
-
-
-def test_an_adopted_outbox(dsn: str, conn: Conn) -> None:
-    text = BASE + '[outbox.billing]\nadopt = "shop.outbox"\nwake = true\npartitions = 2\n'
-    with pytest.raises(AssertionError, match="outbox.billing.adopt: there is no table shop.outbox; correct"):
-        plans(dsn, text)
-    conn.execute(ADOPTED.encode())
-    assert apply(dsn, text)[0] == "adopt shop.outbox as outbox billing: partitions 2; writers wake workers"
-    assert there(conn)["outboxes"] == [("billing", 2, "text", True, True)]
-    assert conn.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox'").fetchone() == (2,)
-    apply(dsn, text.replace("wake = true\n", "").replace("partitions = 2", "partitions = 1"))
-    assert there(conn)["outboxes"] == [("billing", 1, "text", True, False)]
-    assert "has the table shop.outbox, and is to have one of its own" in problem(
-        dsn, BASE + "[outbox.billing]\npartitions = 1\n"
-    )
-    with session(dsn) as declarations:
-        declarations.apply(plans(dsn, BASE)["billing"])
-    assert there(conn)["outboxes"] == []
-    assert conn.execute("SELECT to_regclass('shop.outbox')::text").fetchone() == ("shop.outbox",)
-
-
 def test_another_file_between_the_plan_and_the_yes(dsn: str) -> None:
     apply(dsn, FILE)
     one = plans(dsn, CHANGED)["stock"]
