@@ -166,6 +166,8 @@ class Declarations:
         found: set[TableName] = set()
         there = self.tubes()
         for one in plans:
+            if isinstance(one.target, DeclaredOutbox) and one.target.table is not None and self._adopts(one):
+                found.add(one.target.table)
             for step in one.steps:
                 if step.table is not None and step.action in (
                     Action.ATTACH,
@@ -177,6 +179,15 @@ class Declarations:
                 elif step.action is Action.PREDICATE:
                     found |= {each.table for each in there[one.name].tables}
         return found
+
+    def _adopts(self, plan: Plan) -> bool:
+        """Whether the adoption of its table is to be changed, or was cut before its index was built."""
+        assert isinstance(plan.target, DeclaredOutbox)
+        admin = Outboxes(self.connection, self.schema)
+        actions = {step.action for step in plan.steps}
+        return Action.PARTITIONS in actions or (
+            Action.DECLARE in actions and not admin.is_fit(plan.name, plan.target.partitions)
+        )
 
     def apply(
         self,
@@ -309,6 +320,8 @@ class _Run:
             Action.DECLARE,  # it may have been cut before
         ):
             admin = Outboxes(self._at.connection, self._at.schema)
+            if step.action is Action.DECLARE and admin.is_fit(name, target.partitions):
+                return
             if target.table is None:
                 admin.create(name, target.partitions)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pytube.tubes.tables import LockBusy
 from tests.helpers.cli import run
 from tests.helpers.declarations import BASE, apply, plans, problem, session
+from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.terms import Conn
 
 TABLE = """
@@ -80,9 +81,8 @@ def test_a_table_that_somebody_holds(
     assert outboxes(conn) == [("billing", 2, True)]
 
 
-def test_what_is_tried_beforehand_needs_no_lock(
-    dsn: str, conn: Conn, file: Path, connect: Callable[[], Conn]
-) -> None:
+@pytest.mark.usefixtures("file")
+def test_what_is_tried_beforehand_needs_no_lock(dsn: str, conn: Conn, connect: Callable[[], Conn]) -> None:
     """Writers of a table keep nobody from looking whether it can be adopted."""
     one = plans(dsn, FILE)["billing"]
     held(connect)
@@ -91,12 +91,58 @@ def test_what_is_tried_beforehand_needs_no_lock(
     assert outboxes(conn) == []
 
 
-def test_other_partitions_while_somebody_holds_it(
-    dsn: str, conn: Conn, file: Path, connect: Callable[[], Conn]
-) -> None:
+@pytest.mark.usefixtures("file")
+def test_other_partitions_while_somebody_holds_it(dsn: str, conn: Conn, connect: Callable[[], Conn]) -> None:
     apply(dsn, FILE.replace("wake = true", "wake = false"))
     one = plans(dsn, FILE.replace("partitions = 2", "partitions = 1"))["billing"]
     held(connect)
     with session(dsn) as declarations, pytest.raises(LockBusy, match="within 1 s, .* by the month-end job"):
         declarations.apply(one, limit=1)
     assert outboxes(conn) == [("billing", 2, False)]
+
+
+# --- it is somebody else's -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clerk(dsn: str, conn: Conn, file: Path) -> Iterator[str]:
+    """The database, logged in as an administrator who does not own the table of `file`."""
+    assert file.exists()
+    role = f"clerk_{database_name(dsn)}"
+    with roles(dsn, f"{role} IN ROLE tube_admin"):
+        conn.execute(f"GRANT USAGE ON SCHEMA shop TO {role}".encode())
+        yield as_role(dsn, role)
+
+
+def test_other_partitions_without_the_rights_of_its_owner(
+    dsn: str, conn: Conn, file: Path, clerk: str
+) -> None:
+    """It is refused before anything is done, also about what comes before it in the file."""
+    run("apply", dsn=dsn, folder=file.parent)
+    other = (
+        BASE
+        + "[outbox.events]\npartitions = 1\n"
+        + FILE[len(BASE) :].replace("partitions = 2", "partitions = 3")
+    )
+    file.write_text(other)
+    said = run("apply", dsn=clerk, folder=file.parent, code=2).stderr
+    assert "nothing was changed: the role " in said
+    assert "does not own shop.outbox" in said
+    assert outboxes(conn) == [("billing", 2, True)]
+
+
+def test_what_is_only_to_be_noted_needs_no_rights(dsn: str, file: Path, clerk: str) -> None:
+    """Somebody adopted it by hand, as the file has it: nobody's rights but an administrator's are asked."""
+    command = ("outbox", "adopt", "billing", "shop.outbox", "--wake", "--partitions", "2")
+    run(*command, dsn=dsn, folder=file.parent)
+    assert "billing: applied" in run("apply", dsn=clerk, folder=file.parent).stdout
+    assert plans(dsn, FILE)["billing"].steps == ()
+
+
+def test_what_was_cut_before_its_index_needs_its_owner(dsn: str, conn: Conn, file: Path, clerk: str) -> None:
+    conn.execute("SELECT tube.outbox_adopt('billing', 'shop.outbox', 2, true)")
+    said = run("apply", dsn=clerk, folder=file.parent, code=2).stderr
+    assert "nothing was changed: the role " in said
+    assert "does not own shop.outbox" in said
+    run("apply", dsn=dsn, folder=file.parent)
+    assert conn.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox'").fetchone() == (2,)
