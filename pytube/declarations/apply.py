@@ -202,8 +202,8 @@ class Declarations:
         Args:
             plan: as it was shown.
             backfill: ask for backfills of root tables that are followed from then on, or otherwise than
-                before, or that have never had one. Where what was declared was not followed, they are asked
-                for all the same.
+                before, or that have never had one. Where the file is as it was applied last, and that was not
+                followed, they are asked for all the same.
             limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
             told: called with each step when it is done.
 

@@ -118,7 +118,7 @@ def patiently(
     table: TableName | None,
     limit: float,
 ) -> T:
-    """Run a transaction of what `subject` names until it gets its locks, those of `table` if it has one.
+    """Run a transaction of what `subject` names until it gets its locks, also that of `table`.
 
     Raises:
         LockBusy: after `limit` seconds.

@@ -183,7 +183,7 @@ class Outboxes:
             return before, self._finished(outbox)
 
     def is_fit(self, outbox: str, partitions: int | None = None) -> bool:
-        """Whether nothing is left to build or drop: indexes for so many partitions, or for those it has."""
+        """Whether no index is left to build or drop, for so many partitions or its own number."""
         with translated():
             before = self._settings(outbox)
             if before is None:

@@ -153,8 +153,8 @@ def fit_index(
 ) -> str | None:
     """Give a queue the index for `partitions`; where these are its own, drop others.
 
-    Two sessions at once get in each other's way, as each waits for the other's build: the one that is broken
-    off looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others the SQL
+    Two sessions at once get in each other's way, as each waits for the other's build: Postgres breaks one
+    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others the SQL
     function that changes the number does it where that is quick, and so do workers later.
 
     Returns:
@@ -185,7 +185,7 @@ def _build_and_drop(
     arguments: Mapping[str, object],
     log: Logger,
 ) -> None:
-    """All that is left of `fit_index`; again is no harm."""
+    """All that is left of `fit_index`; it may be called again."""
     queue, statement = arguments["queue"], within(queries.next_statement, schema)
     for where, name in connection.execute(within(queries.leftovers, schema), arguments).fetchall():
         log.info("index_drop_started", tube=queue, index=name, reason="an interrupted build left it behind")
