@@ -154,8 +154,8 @@ def fit_index(
     """Give a queue the index for `partitions`; where these are its own, drop others.
 
     Two sessions at once get in each other's way, as each waits for the other's build: Postgres breaks one
-    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others the SQL
-    function that changes the number does it where that is quick, and so do workers later.
+    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others
+    the SQL function that changes the number does it where that is quick, and so do workers later.
 
     Returns:
         Why this role does not build the index that is missing, and who does; None when none is missing.
