@@ -124,7 +124,7 @@ BEGIN
         WHEN index.ddl IS NOT NULL AND found IS NULL THEN index.ddl
         WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', found)
         WHEN partitions = (tube_private_require_any(outbox)).partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY %s', i.index) FROM tube_private_outbox_indexes(box) AS i
+            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', i.index) FROM tube_private_outbox_indexes(box) AS i
             WHERE i.partitions <> outbox_index_sql.partitions ORDER BY i.partitions LIMIT 1)
     END;
 END
@@ -1750,7 +1750,7 @@ BEGIN
     SELECT i.valid INTO valid FROM tube_private_indexes(tube) AS i WHERE i.name = index.name;
     RETURN CASE
         WHEN valid AND partitions = reg.partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY %I.%I', tube_private_schema(), i.name)
+            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', tube_private_schema(), i.name)
             FROM tube_private_indexes(tube) AS i
             WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
         WHEN valid THEN NULL

@@ -106,7 +106,7 @@ def apply(
         documents = Documents(connection, database.schema)
         declarations = Declarations(connection, database.schema)
         documents.check_rights([one for one in plans if isinstance(one, Plan)])
-        declarations.check([one for one in plans if isinstance(one, declared.Plan)])
+        declarations.check([one for one in plans if isinstance(one, declared.Plan)], limit=wait)
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: go on?", yes=yes)
         for one in plans:

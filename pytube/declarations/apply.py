@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -19,7 +20,7 @@ from pytube.declarations.state import Attached, Outbox, Tube, read_outboxes, rea
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.model import TableName
 from pytube.documents.plan import UNFINISHED, Action, State
-from pytube.documents.steps import check_owners, do_all, oid_of
+from pytube.documents.steps import check_owners, do_all, oid_of, patiently
 from pytube.errors import UsageError
 from pytube.outbox import queries as outbox_queries
 from pytube.outbox.admin import Outboxes
@@ -114,15 +115,20 @@ class Declarations:
             Catalogue(self.connection).table(outbox.table, key_path(("outbox", outbox.name, "adopt")))
         return outboxes.plan(outbox, now)
 
-    def check(self, plans: Sequence[Plan]) -> None:
+    def check(self, plans: Sequence[Plan], *, limit: float = 60.0) -> None:
         """Refuse to begin what can't be ended: what our SQL refuses, or without rights, or with records.
 
+        Args:
+            plans: as they were shown.
+            limit: as for `apply`.
+
         Raises:
+            LockBusy: a table that is to be adopted stayed locked.
             UsageError: the reason.
         """
         check_owners(self.connection, self._owned(plans))
         for one in plans:
-            self._try_to_make(one)
+            self._try_to_make(one, limit)
         there = self.outboxes()
         for one in plans:
             if one.kind is not Kind.OUTBOX or not one.losses or there[one.name].adopted:
@@ -136,14 +142,22 @@ class Declarations:
                     f"{one.name} --force`"
                 )
 
-    def _try_to_make(self, plan: Plan) -> None:
+    def _try_to_make(self, plan: Plan, limit: float) -> None:
         """Make what is missing, and take it back: only our SQL knows all that it refuses."""
+        if isinstance(plan.target, DeclaredOutbox):
+            # The trigger that wakes is never refused, and would have to lock the table.
+            plan = replace(plan, target=replace(plan.target, wakes=False))
+
+        def attempt(step: Step) -> None:
+            with self.connection.transaction(force_rollback=True):
+                _Run(self, plan, backfill=False, limit=limit).do(step)
+
         for step in plan.steps:
             if step.action is not Action.MAKE:
                 continue
             try:
-                with explained(), translated(), self.connection.transaction(force_rollback=True):
-                    _Run(self, plan, backfill=False).do(step)
+                with explained(), translated():
+                    patiently(self.connection, partial(attempt, step), plan.subject, step.table, limit)
             except UsageError as error:
                 raise UsageError(f"nothing was changed: {plan.subject}: {error}") from error
 
@@ -152,6 +166,8 @@ class Declarations:
         found: set[TableName] = set()
         there = self.tubes()
         for one in plans:
+            if isinstance(one.target, DeclaredOutbox) and one.target.table is not None and self._adopts(one):
+                found.add(one.target.table)
             for step in one.steps:
                 if step.table is not None and step.action in (
                     Action.ATTACH,
@@ -163,6 +179,15 @@ class Declarations:
                 elif step.action is Action.PREDICATE:
                     found |= {each.table for each in there[one.name].tables}
         return found
+
+    def _adopts(self, plan: Plan) -> bool:
+        """Whether the adoption of its table is to be changed, or was cut before its index was built."""
+        assert isinstance(plan.target, DeclaredOutbox)
+        admin = Outboxes(self.connection, self.schema)
+        actions = {step.action for step in plan.steps}
+        return Action.PARTITIONS in actions or (
+            Action.DECLARE in actions and not admin.is_fit(plan.name, plan.target.partitions)
+        )
 
     def apply(
         self,
@@ -177,8 +202,8 @@ class Declarations:
         Args:
             plan: as it was shown.
             backfill: ask for backfills of root tables that are followed from then on, or otherwise than
-                before, or that have never had one. Where what was declared was not followed, they are asked
-                for all the same.
+                before, or that have never had one. Where the file is as it was applied last, and that was not
+                followed, they are asked for all the same.
             limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
             told: called with each step when it is done.
 
@@ -186,7 +211,7 @@ class Declarations:
             LockBusy: a table stayed locked; what was done stays, and is passed over when called again.
             UsageError: somebody has applied another declaration meanwhile, or what is there can't become it.
         """
-        run = _Run(self, plan, backfill=backfill)
+        run = _Run(self, plan, backfill=backfill, limit=limit)
         with explained(), translated():
             if plan.target is not None and plan.kind is Kind.TUBE:
                 self.run("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
@@ -219,8 +244,9 @@ class Declarations:
 class _Run:
     """One apply of one tube or outbox: what was agreed to, and what others may have done since."""
 
-    def __init__(self, declarations: Declarations, plan: Plan, *, backfill: bool) -> None:
+    def __init__(self, declarations: Declarations, plan: Plan, *, backfill: bool, limit: float) -> None:
         self._at = declarations
+        self._limit = limit
         self._plan = plan
         self._backfill = backfill or plan.state is State.DRIFTED
         digest = None if plan.target is None else plan.target.digest
@@ -294,10 +320,13 @@ class _Run:
             Action.DECLARE,  # it may have been cut before
         ):
             admin = Outboxes(self._at.connection, self._at.schema)
+            if step.action is Action.DECLARE and admin.is_fit(name, target.partitions):
+                return
             if target.table is None:
                 admin.create(name, target.partitions)
             else:
-                admin.adopt(name, _quoted(target.table), target.partitions, wake=target.wakes)
+                table = _quoted(target.table)
+                admin.adopt(name, table, target.partitions, wake=target.wakes, limit=self._limit)
 
     def begin_first(self, tube: DeclaredTube) -> None:
         """Ask for a backfill of each root table that has never had one."""

@@ -39,7 +39,7 @@ def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
     for one in tube.tables:
         was = next((each for each in now.tables if each.table == one.table), None)
         if was is not None:
-            _refuse_change(tube, one, was, by_hand=now.applied is None)
+            _refuse_change(tube, one, was, by_hand=now.applied is None or not was.made)
         _refuse_shards(tube, one, now)
     _refuse_heirs(tube, now)
 

@@ -48,6 +48,7 @@ class Doable(Protocol):
 
 
 S = TypeVar("S", bound=Doable)
+T = TypeVar("T")
 
 
 def do_all(
@@ -91,14 +92,7 @@ def do_all(
     def one() -> S | None:
         expected = upcoming()
         table = None if expected is None else expected.table
-        step = with_retries(
-            connection,
-            transaction,
-            table=0 if table is None else oid_of(connection, table),
-            name=subject.partition(".")[2] if table is None else str(table),
-            limit=limit,
-            on_wait=lambda text: _log.warning("lock_awaited", reason=text),
-        )
+        step = patiently(connection, transaction, subject, table, limit)
         if step is not None:
             afterwards(step)
         return step
@@ -115,6 +109,28 @@ def do_all(
             raise
         raise LockBusy(f"{error}; what was done before stays, and apply goes on from there") from error
     return done
+
+
+def patiently(
+    connection: psycopg.Connection,
+    transaction: Callable[[], T],
+    subject: str,
+    table: TableName | None,
+    limit: float,
+) -> T:
+    """Run a transaction of what `subject` names until it gets its locks, also that of `table`.
+
+    Raises:
+        LockBusy: after `limit` seconds.
+    """
+    return with_retries(
+        connection,
+        transaction,
+        table=0 if table is None else oid_of(connection, table),
+        name=subject.partition(".")[2] if table is None else str(table),
+        limit=limit,
+        on_wait=lambda text: _log.warning("lock_awaited", reason=text),
+    )
 
 
 def oid_of(connection: psycopg.Connection, table: TableName) -> int:

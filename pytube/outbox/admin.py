@@ -182,6 +182,15 @@ class Outboxes:
             )
             return before, self._finished(outbox)
 
+    def is_fit(self, outbox: str, partitions: int | None = None) -> bool:
+        """Whether no index is left to build or drop, for so many partitions or its own number."""
+        with translated():
+            before = self._settings(outbox)
+            if before is None:
+                return True
+            wanted = _partitions(partitions, before)
+            return self._value(queries.INDEX_SQL, queue=outbox, partitions=wanted) is None
+
     def acknowledge(self, outbox: str) -> int:
         """Answer for messages that are reported as sent for lost commits; how many reasons there were."""
         with translated():

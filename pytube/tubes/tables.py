@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
 
@@ -25,6 +25,12 @@ _LOCK_NOT_GRANTED = (*TRANSIENT, errors.LockNotAvailable, errors.QueryCanceled)
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
+
+_MET = (errors.DeadlockDetected, errors.UndefinedObject, errors.UndefinedTable, errors.DuplicateTable)
+"""What building or dropping an index fails with where another session does so, too."""
+
+_MEETINGS = 10
+"""So many times we look anew then: one of two sessions gets on each time."""
 
 _BRIEF = 1.0
 """Seconds for which anybody may hold a table without being named."""
@@ -147,8 +153,9 @@ def fit_index(
 ) -> str | None:
     """Give a queue the index for `partitions`; where these are its own, drop others.
 
-    Only who has the rights of the table's owner can do so CONCURRENTLY. For others the SQL function that
-    changes the number does it where that is quick, and so do workers later.
+    Two sessions at once get in each other's way, as each waits for the other's build: Postgres breaks one
+    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others
+    the SQL function that changes the number does it where that is quick, and so do workers later.
 
     Returns:
         Why this role does not build the index that is missing, and who does; None when none is missing.
@@ -161,6 +168,25 @@ def fit_index(
         row = connection.execute(statement, arguments).fetchone()
         is_missing = row is not None and row[0] is not None and not row[0].startswith("DROP")
         return str(obstacle[0]) if is_missing else None
+    for last in (False,) * (_MEETINGS - 1) + (True,):
+        try:
+            _build_and_drop(connection, schema, queries, arguments, log)
+            break
+        except _MET:
+            if last:
+                raise
+    return None
+
+
+def _build_and_drop(
+    connection: psycopg.Connection,
+    schema: str,
+    queries: IndexQueries,
+    arguments: Mapping[str, object],
+    log: Logger,
+) -> None:
+    """All that is left of `fit_index`; it may be called again."""
+    queue, statement = arguments["queue"], within(queries.next_statement, schema)
     for where, name in connection.execute(within(queries.leftovers, schema), arguments).fetchall():
         log.info("index_drop_started", tube=queue, index=name, reason="an interrupted build left it behind")
         connection.execute(
@@ -170,9 +196,8 @@ def fit_index(
         if row[0].startswith("DROP"):
             log.info("index_drop_started", tube=queue, reason="it is for another number of partitions")
         else:
-            log.info("index_build_started", tube=queue, partitions=partitions)
+            log.info("index_build_started", tube=queue, partitions=arguments["partitions"])
         connection.execute(str(row[0]).encode())
-    return None
 
 
 # --- the ledger of jobs that write tubes in units -------------------------------------------------

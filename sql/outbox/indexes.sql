@@ -77,7 +77,7 @@ BEGIN
         WHEN index.ddl IS NOT NULL AND found IS NULL THEN index.ddl
         WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', found)
         WHEN partitions = (tube_private_require_any(outbox)).partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY %s', i.index) FROM tube_private_outbox_indexes(box) AS i
+            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', i.index) FROM tube_private_outbox_indexes(box) AS i
             WHERE i.partitions <> outbox_index_sql.partitions ORDER BY i.partitions LIMIT 1)
     END;
 END

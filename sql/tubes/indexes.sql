@@ -22,7 +22,7 @@ BEGIN
     SELECT i.valid INTO valid FROM tube_private_indexes(tube) AS i WHERE i.name = index.name;
     RETURN CASE
         WHEN valid AND partitions = reg.partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY %I.%I', tube_private_schema(), i.name)
+            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', tube_private_schema(), i.name)
             FROM tube_private_indexes(tube) AS i
             WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
         WHEN valid THEN NULL

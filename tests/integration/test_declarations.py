@@ -275,6 +275,33 @@ def test_a_table_that_is_attached_by_hand_stays(dsn: str, conn: Conn) -> None:
     assert (step.text, step.loses) == ("let tube stock be, as one that is made by hand", False)
 
 
+BY_HAND_IN_A_DECLARED_ONE = {
+    "besides": ["SELECT tube.tube_table_ensure_attached('stock', 'shop.notes', 7, 1, 'id', '{body}')"],
+    "anew": [
+        "SELECT tube.tube_table_ensure_detached('stock', 'shop.order_items')",
+        (
+            "SELECT tube.tube_table_ensure_attached('stock', 'shop.order_items', 0, 4, 'product_id',"
+            " '{product_id,position}')"
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", BY_HAND_IN_A_DECLARED_ONE)
+def test_what_was_attached_by_hand_is_not_changed(dsn: str, conn: Conn, how: str) -> None:
+    """In a tube that the file has made, too: the columns that count there are somebody's."""
+    apply(dsn, FILE)
+    for statement in BY_HAND_IN_A_DECLARED_ONE[how]:
+        conn.execute(statement.encode())
+    before = there(conn)
+    text = FILE + '[tube.stock.tables."shop.notes"]\nshard = 7\n' if how == "besides" else FILE
+    columns = "''" if how == "besides" else "product_id,quantity"
+    said = problem(dsn, text)
+    assert "to tube stock by hand, and otherwise (columns that count" in said
+    assert said.endswith(f"--columns {columns}`")
+    assert there(conn) == before
+
+
 def test_what_was_attached_by_hand_meanwhile_is_not_dropped(dsn: str, conn: Conn) -> None:
     apply(dsn, FILE)
     one = plans(dsn, BASE)["stock"]
@@ -524,33 +551,6 @@ def test_an_outbox_with_records_is_not_dropped(dsn: str, conn: Conn, file: Path)
     said = run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent, code=2).stderr
     assert "nothing was changed: outbox.events is to be dropped, and records are in it" in said
     assert there(conn) == before
-
-
-ADOPTED = """
-CREATE TABLE shop.outbox (
-    id bigserial PRIMARY KEY, create_time timestamptz NOT NULL, kafka_topic varchar(249) NOT NULL,
-    kafka_key varchar(100) NOT NULL, kafka_value varchar(10000), kafka_header_keys text[] NOT NULL,
-    kafka_header_values text[] NOT NULL, leader_id uuid)
-"""
-
-
-def test_an_adopted_outbox(dsn: str, conn: Conn) -> None:
-    text = BASE + '[outbox.billing]\nadopt = "shop.outbox"\nwake = true\npartitions = 2\n'
-    with pytest.raises(AssertionError, match="outbox.billing.adopt: there is no table shop.outbox; correct"):
-        plans(dsn, text)
-    conn.execute(ADOPTED.encode())
-    assert apply(dsn, text)[0] == "adopt shop.outbox as outbox billing: partitions 2; writers wake workers"
-    assert there(conn)["outboxes"] == [("billing", 2, "text", True, True)]
-    assert conn.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox'").fetchone() == (2,)
-    apply(dsn, text.replace("wake = true\n", "").replace("partitions = 2", "partitions = 1"))
-    assert there(conn)["outboxes"] == [("billing", 1, "text", True, False)]
-    assert "has the table shop.outbox, and is to have one of its own" in problem(
-        dsn, BASE + "[outbox.billing]\npartitions = 1\n"
-    )
-    with session(dsn) as declarations:
-        declarations.apply(plans(dsn, BASE)["billing"])
-    assert there(conn)["outboxes"] == []
-    assert conn.execute("SELECT to_regclass('shop.outbox')::text").fetchone() == ("shop.outbox",)
 
 
 def test_another_file_between_the_plan_and_the_yes(dsn: str) -> None:

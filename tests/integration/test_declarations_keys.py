@@ -310,7 +310,7 @@ def test_another_key_for_a_table_that_is_attached(dsn: str, conn: Conn) -> None:
     other = FILE.replace('["tenant_id", "id"]', '["tenant_id", "name"]')
     said = problem(dsn, other)
     assert "(key tenant_id, id -> tenant_id, name); put it back in the file" in said
-    assert "`pytube backfill start --tube sites --table plant.sites`" in said
+    assert "`pytube backfill start sites --table plant.sites`" in said
     assert there(conn) == BOTH
 
 

@@ -161,6 +161,17 @@ def test_an_outbox_with_records_is_dropped_by_force_only(conn: Conn) -> None:
     conn.execute("SELECT outbox_drop('orders')")
 
 
+def test_an_index_that_another_session_has_dropped_meanwhile(conn: Conn) -> None:
+    adopt(conn, partitions=2)
+    for partitions in (2, 3):
+        conn.execute(scalar(conn, "SELECT outbox_index_sql('orders', %s)", (partitions,)))
+    drop = scalar(conn, "SELECT outbox_index_sql('orders', 2)")
+    assert drop.startswith("DROP INDEX CONCURRENTLY ")
+    conn.execute(drop)
+    conn.execute(drop)
+    assert scalar(conn, "SELECT outbox_index_sql('orders', 2)") is None
+
+
 def test_an_adopted_table_is_let_go_with_its_records(conn: Conn) -> None:
     adopt(conn, partitions=2, wake=True)
     build = scalar(conn, "SELECT outbox_index_sql('orders', 2)")

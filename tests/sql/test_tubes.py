@@ -178,6 +178,16 @@ def test_repartition_swaps_the_index(db: Conn) -> None:
     assert indexes() == [old]
 
 
+def test_an_index_that_another_session_has_dropped_meanwhile(conn: Conn) -> None:
+    make_tube(conn, partitions=2)
+    conn.execute(scalar(conn, "SELECT tube_index_sql(%s, 3)", (TUBE,)).encode())
+    drop = scalar(conn, "SELECT tube_index_sql(%s, 2)", (TUBE,))
+    assert drop.startswith("DROP INDEX CONCURRENTLY ")
+    conn.execute(drop.encode())
+    conn.execute(drop.encode())
+    assert scalar(conn, "SELECT tube_index_sql(%s, 2)", (TUBE,)) is None
+
+
 def test_an_index_left_over_by_a_build_that_failed(conn: Conn) -> None:
     make_tube(conn, partitions=2)
     conn.execute(scalar(conn, "SELECT tube_index_sql(%s, 3)", (TUBE,)).encode())

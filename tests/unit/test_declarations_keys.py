@@ -39,7 +39,11 @@ ONE = replace(ROOT, column="id", key_cols=(), shard_by=None)
 
 
 def there(*tables: Attached, applied: str | None = "before") -> Tube:
-    return Tube("t", 1, None, KeyType.TEXT, None, None, applied, applied is not None, list(tables))
+    """A tube and its tables, all made by a file; `applied` None: by hand."""
+    made = applied is not None
+    return Tube(
+        "t", 1, None, KeyType.TEXT, None, None, applied, made, [replace(one, made=made) for one in tables]
+    )
 
 
 def declared(*tables: Attached) -> DeclaredTube:
