@@ -94,7 +94,7 @@ class WatchedLane(Lane):
                 self.producer.poll(_WATCH)
             except KafkaException:  # as in `PolledLane`
                 self._has_failed = True
-            except Exception:  # noqa: BLE001 - without the thread nobody would learn what became of the chunks
+            except Exception:  # noqa: BLE001 - without the thread no chunk would be decided
                 self._has_failed = True
                 pause = _WATCH  # the next call may do the same
             if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):

@@ -5,7 +5,7 @@ A Redis that comes back empty takes documents, too. What a sink is known by is i
 
 Beside the mark stands a note: how far the source was when something was last read of it. A source that was
 put back while no worker ran does not know it; then it is behind the note. All processes look at it, and
-whichever finds it unchanged since its last look leaves a new one: the same process each time, until it is gone.
+whichever finds it unchanged since its last look leaves a new one: the same process each time, while it runs.
 A fixed partition's would not do, as nothing may be read of that partition.
 
 A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The

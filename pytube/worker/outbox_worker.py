@@ -64,7 +64,7 @@ much and find little. One of an adopted table looks at all that is held, and pur
 _MARK_SHARE_APART = 20.0
 """The same where marks come apart from purges, and so wait for no disk."""
 _MARK_PAUSE_APART = 1.0
-"""Seconds at most that this puts one off: one slow exchange is not to hold up what comes later."""
+"""Seconds at most that this puts one off: one slow exchange is not to hold up later records."""
 _EVERYWHERE_PAUSE = 30.0
 """Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
 _NUMBERS = re.compile("[0-9]+")
