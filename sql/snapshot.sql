@@ -8907,13 +8907,15 @@ $$;
 
 COMMENT ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) IS 'Takes what an emptied sink holds now for complete.';
 
-CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text, installation uuid)
+CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text, source text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
-        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END, i.installation
-    FROM tube_sink AS s CROSS JOIN tube_installation AS i ORDER BY s.tube
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END,
+        format('%s:%s:%s:%s', i.installation, n.system_identifier, n.timeline, d.oid)
+    FROM tube_sink AS s CROSS JOIN tube_installation AS i CROSS JOIN tube_private_source() AS n
+        JOIN pg_database AS d ON d.datname = current_database() ORDER BY s.tube
 $$;
 
 COMMENT ON FUNCTION tube.tube_sink_list() IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';

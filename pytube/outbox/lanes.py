@@ -74,12 +74,12 @@ class WatchedLane(Lane):
         self._on_decided = on_decided
         self._loop = asyncio.get_running_loop()
         self._has_failed = False
-        self._closed = False
+        self._closed = threading.Event()
         threading.Thread(target=self._watch, name="outbox-reports", daemon=True).start()
 
     def close(self) -> None:
         """See `Lane`."""
-        self._closed = True
+        self._closed.set()
 
     def decided(self) -> list[Handed]:
         """See `Lane`."""
@@ -88,11 +88,16 @@ class WatchedLane(Lane):
         return super().decided()
 
     def _watch(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
+            pause = 0.0
             try:
                 self.producer.poll(_WATCH)
             except KafkaException:  # as in `PolledLane`
                 self._has_failed = True
+            except Exception:  # noqa: BLE001 - without the thread no chunk would be decided
+                self._has_failed = True
+                pause = _WATCH  # the next call may do the same
             if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):
                 with suppress(RuntimeError):  # the loop may be closed by now
                     self._loop.call_soon_threadsafe(self._on_decided)
+            self._closed.wait(pause)

@@ -297,19 +297,25 @@ class Marked(Protocol):
 
 @runtime_checkable
 class Noting(Protocol):
-    """What a sink offers in addition to `Marked` if it keeps a short text beside the documents.
+    """What a sink offers in addition to `Marked` if it keeps short texts beside the documents.
 
     Workers note there how far the source was when they last read something. A source that is behind that has
-    lost commits, which it can't know if it was put back while no worker ran.
+    lost commits, which it can't know if it was put back while no worker ran. There is a text for each source,
+    since several may deliver into one place: `key` names it, in at most 200 printable characters of ASCII,
+    without spaces.
 
     It may have `cannot_note()`: why it keeps none as it is configured; None when it does.
     """
 
-    async def read_note(self, tube: str) -> str | None:
-        """The text that was left last; None: there is none. Raises as `read_mark`."""
+    async def read_note(self, key: str) -> str | None:
+        """The text that was left last under that key; None: there is none. Raises as `read_mark`."""
 
-    async def write_note(self, tube: str, note: str) -> None:
-        """Replace the text by `note`; asked for once a minute at most. Raises as `read_mark`."""
+    async def write_note(self, key: str, text: str) -> None:
+        """Replace the text of that key, and no other; asked for once a minute at most.
+
+        Raises as `read_mark`, `SinkUnavailable` if it can't be left now, and `ConfigError` without
+        the right.
+        """
 
 
 async def open_existing(sink: Sink) -> str | None:
@@ -444,6 +450,11 @@ class Trying(Protocol):
         Raises:
             ConfigError: there is none, as the sink is configured.
         """
+
+
+def notes_of_the_suite(tube: str) -> tuple[str, str]:
+    """The keys under which the conformance suite leaves notes; a trial erases them where they outlive it."""
+    return f"{tube}:7511:1:16384", f"{tube}:7511:1:16999"
 
 
 def of_the_suite(what: str) -> str:

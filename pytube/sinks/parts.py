@@ -391,12 +391,12 @@ class PartsSink:
         """As the other sink."""
         return why_no_note(self._inner)
 
-    async def read_note(self, tube: str) -> str | None:
+    async def read_note(self, key: str) -> str | None:
         """The other sink's."""
         assert isinstance(self._inner, Noting)
-        return await self._inner.read_note(tube)
+        return await self._inner.read_note(key)
 
-    async def write_note(self, tube: str, note: str) -> None:
+    async def write_note(self, key: str, text: str) -> None:
         """Leave it at the other sink."""
         assert isinstance(self._inner, Noting)
-        await self._inner.write_note(tube, note)
+        await self._inner.write_note(key, text)

@@ -76,6 +76,7 @@ class PostgresSink:
         self._pool: SessionPool | None = None
         self._tables: Tables | None = None
         self._clean_at = 0.0
+        self._why_no_note: str | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -111,6 +112,7 @@ class PostgresSink:
             table = self._options.qualified(self._options.table)
             return f'sink "postgres": there is no table {table}, or none of its stamps'
         self._pool = pool
+        self._why_no_note = None
         return None
 
     async def _prepare(self, session: Session, *, creates: bool) -> Tables | None:
@@ -279,17 +281,31 @@ class PostgresSink:
                 await _at_once(connection, create(connection, self._options))
             self._tables = await look(connection, self._options)
 
-    async def read_note(self, tube: str) -> str | None:
-        """The comment of the table of stamps, which goes where the table goes."""
-        del tube  # tubes of one table share it, as they do the stamps
-        async with self._session() as connection:
-            return await _at_once(connection, read_note(connection, self._options))
+    def cannot_note(self) -> str | None:
+        """Why not, once the server has refused it."""
+        return self._why_no_note
 
-    async def write_note(self, tube: str, note: str) -> None:
-        """Set the comment, unless another session holds the table: vacuum is not to be cut off for it."""
-        del tube
+    async def read_note(self, key: str) -> str | None:
+        """From the comment of the table of stamps, which goes where the table goes."""
         async with self._session() as connection:
-            await _at_once(connection, write_note(connection, self._options, note))
+            return await _at_once(connection, read_note(connection, self._options, key))
+
+    async def write_note(self, key: str, text: str) -> None:
+        """Set the comment, unless another session holds the table: vacuum is not to be cut off for it."""
+        async with self._session() as connection:
+            try:
+                await _at_once(connection, write_note(connection, self._options, key, text))
+                return
+            except psycopg.errors.LockNotAvailable as error:  # neither says anything about the tables
+                refusal: Exception = _unavailable(f"no note was left: {describe(error)}")
+            except psycopg.errors.InsufficientPrivilege as error:
+                table = self._options.qualified(self._options.stamps_table)
+                self._why_no_note = (
+                    f'sink "postgres": no note can be left at {table}, whose owner the user is to be: '
+                    f"{describe(error)}"
+                )
+                refusal = ConfigError(self._why_no_note)
+        raise refusal
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ that another session has not committed yet.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
@@ -287,29 +287,46 @@ async def read_files(connection: psycopg.AsyncConnection, options: PostgresOptio
     return None if row is None else str(row[0])
 
 
-async def read_note(connection: psycopg.AsyncConnection, options: PostgresOptions) -> str | None:
-    """The comment of the table of stamps, if it is pytube's; None, too, when there is no such table."""
-    names = {"schema": options.schema_name, "stamps": options.stamps_table}
-    cursor = await connection.execute(_NOTE, names)
-    row = await cursor.fetchone()
-    held = None if row is None else row[0]
-    return held.removeprefix(_NOTED) if isinstance(held, str) and held.startswith(_NOTED) else None
+async def read_note(connection: psycopg.AsyncConnection, options: PostgresOptions, key: str) -> str | None:
+    """The note of that key in the comment of the table of stamps; None, too, when there is no such table."""
+    notes = await _read_notes(connection, options)
+    return None if notes is None else notes.get(key)
 
 
-async def write_note(connection: psycopg.AsyncConnection, options: PostgresOptions, note: str) -> None:
-    """Set that comment; nothing is done where there is another one, or another session holds the table."""
+async def write_note(
+    connection: psycopg.AsyncConnection, options: PostgresOptions, key: str, text: str
+) -> None:
+    """Set it there; nothing is done where another comment stands.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: another session has the table locked.
+        psycopg.errors.InsufficientPrivilege: the user is not its owner.
+    """
+    if await _read_notes(connection, options) is None:
+        return
+    table = sql.Identifier(options.schema_name, options.stamps_table)
+    async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = '100ms'")
+        # As COMMENT does, but before the notes of others are read.
+        await connection.execute(sql.SQL("LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE").format(table))
+        notes = await _read_notes(connection, options)
+        if notes is not None:
+            said = sql.Literal(_NOTED + json.dumps(notes | {key: text}))
+            await connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, said))
+
+
+async def _read_notes(connection: psycopg.AsyncConnection, options: PostgresOptions) -> dict[str, str] | None:
+    """The notes in the comment, by key; None: it is not pytube's, or there is no table."""
     names = {"schema": options.schema_name, "stamps": options.stamps_table}
     cursor = await connection.execute(_NOTE, names)
     row = await cursor.fetchone()
     if row is None or not (row[0] is None or row[0].startswith(_NOTED)):
-        return
-    table = sql.Identifier(options.schema_name, options.stamps_table)
-    with suppress(psycopg.errors.LockNotAvailable):
-        async with connection.transaction():
-            await connection.execute("SET LOCAL lock_timeout = '100ms'")
-            await connection.execute(
-                sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(_NOTED + note))
-            )
+        return None
+    try:
+        held = json.loads((row[0] or "{}").removeprefix(_NOTED))
+    except ValueError:  # it was edited
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 async def _columns(

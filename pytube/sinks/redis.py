@@ -12,7 +12,15 @@ import orjson
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.logs import Logger
 from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
-from pytube.sinks.base import PAGE, Stored, Trial, in_groups, of_the_suite, refuse_lapsed
+from pytube.sinks.base import (
+    PAGE,
+    Stored,
+    Trial,
+    in_groups,
+    notes_of_the_suite,
+    of_the_suite,
+    refuse_lapsed,
+)
 from pytube.sinks.redis_script import (
     RESERVED,
     Call,
@@ -135,7 +143,9 @@ class RedisSink(Templated):
             (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
             if isinstance(answer, ResponseError):
                 raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
-        await self._ask_marks([[b"DEL", name] for name in [*self._marks(tube), self._note(tube)]])
+        await self._ask_marks(
+            [[b"DEL", name] for name in [*self._marks(tube), *map(note_of, notes_of_the_suite(tube))]]
+        )
         await self.close()
 
     def cannot_scan(self) -> str | None:
@@ -188,17 +198,14 @@ class RedisSink(Templated):
         _, (held,) = await self._ask_marks([[b"SET", first, mark.encode(), b"NX"], [b"MGET", first]])
         await self._ask_marks([[b"SET", name, held] for name in others if held is not None])
 
-    async def read_note(self, tube: str) -> str | None:
-        """The value of a key beside that of the mark."""
-        ((held,),) = await self._ask_marks([[b"MGET", self._note(tube)]])
+    async def read_note(self, key: str) -> str | None:
+        """The value of a key beside that of the mark; tubes of one database share it."""
+        ((held,),) = await self._ask_marks([[b"MGET", note_of(key)]])
         return None if held is None else bytes(held).decode()
 
-    async def write_note(self, tube: str, note: str) -> None:
+    async def write_note(self, key: str, text: str) -> None:
         """Set that key."""
-        await self._ask_marks([[b"SET", self._note(tube), note.encode()]])
-
-    def _note(self, tube: str) -> bytes:
-        return note_of(self._tag(tube, 0), tube)
+        await self._ask_marks([[b"SET", note_of(key), text.encode()]])
 
     def _marks(self, tube: str) -> list[bytes]:
         return marks_of(self._tag(tube, 0), tube, cluster=self._options.cluster)

@@ -162,9 +162,9 @@ def marks_of(tag: bytes, tube: str, *, cluster: bool) -> list[bytes]:
     return [b"%bmark:%b:%b:%b" % (RESERVED, place, tag, tube.encode()) for place in places]
 
 
-def note_of(tag: bytes, tube: str) -> bytes:
-    """The key of a tube's note; named as the mark's, so that a user who may set these may set it."""
-    return b"%bmark:note:%b:%b" % (RESERVED, tag, tube.encode())
+def note_of(key: str) -> bytes:
+    """The key of a note; named as the mark's, so that a user who may set these may set it."""
+    return b"%bmark:note:%b" % (RESERVED, key.encode())
 
 
 @cache

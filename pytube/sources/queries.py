@@ -29,7 +29,7 @@ FIT_INDEX: Final = "SELECT tube_index_fit()"
 
 SINK_NOTE: Final = "SELECT wanted, emptied_at::text, is_new, is_over FROM tube_sink_note(%(tube)s, %(held)s)"
 SINK_MARKS: Final = """
-    SELECT s.tube, s.mark, s.installation::text FROM tube_sink_list() AS s WHERE s.mark IS NOT NULL
+    SELECT s.tube, s.mark, s.source FROM tube_sink_list() AS s WHERE s.mark IS NOT NULL
 """
 SINKS_MADE: Final = "SELECT s.tube FROM tube_sink_list() AS s WHERE NOT s.makes"
 

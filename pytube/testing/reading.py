@@ -18,6 +18,7 @@ from pytube.sinks.base import (
     Sink,
     Stored,
     held_forms,
+    notes_of_the_suite,
     open_existing,
     why_no_mark,
     why_no_note,
@@ -170,18 +171,21 @@ class MarkChecks(SinkHarness):
 
     @in_loop
     async def test_note(self) -> None:
-        """The last one is there, for every sink of the place, and changes neither mark nor documents."""
+        """The last one of each key is there for every sink of the place; mark and documents stay."""
         async with self._marked() as sink:
             if not isinstance(sink, Noting) or why_no_note(sink) is not None:
                 skip(f"no note: {why_no_note(sink)}")
             mark = await self._mark(sink, "first")
             await self.write_ok(sink, batch({1: {"v": 1}}))
-            for note in ("first", "9b2 seq 12"):
-                await sink.write_note(TUBE.get(), note)
+            ours, others = notes_of_the_suite(TUBE.get())
+            left: dict[str, str | None] = {ours: None, others: None}
+            for key, text in ((ours, "seq 7"), (others, "seq 900"), (ours, "seq 12")):
+                await sink.write_note(key, text)
+                left[key] = text
                 async with self.opened() as other:
                     assert isinstance(other, Noting)
-                    held = await other.read_note(TUBE.get())
-                    expect(held == note, f"the note is {held!r}, and {note!r} was left")
+                    held = {key: await other.read_note(key) for key in left}
+                    expect(held == left, f"the notes are {held}, and {left} were left")
             expect(await sink.read_mark(TUBE.get()) == mark, "a note has changed the mark")
         await self.expect_values({(0, 1): {"v": 1}}, "beside a note")
 

@@ -4,7 +4,9 @@ A Redis that comes back empty takes documents, too. What a sink is known by is i
 `sql/tubes/sinks.sql`.
 
 Beside the mark stands a note: how far the source was when something was last read of it. A source that was
-put back while no worker ran does not know it; then it is behind the note.
+put back while no worker ran does not know it; then it is behind the note. All processes look at it, and
+whichever finds it unchanged since its last look leaves a new one: the same process each time, while it runs.
+A fixed partition's would not do, as nothing may be read of that partition.
 
 A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The
 process that delivers the first partition of a tube does it, so that one does. When the last sample ended
@@ -46,9 +48,10 @@ INTERVAL = 10.0
 """Seconds between two looks at one sink."""
 _STEP = 1.0
 NOTE_INTERVAL = 60.0
-"""Seconds between two notes at one sink; the last one is left at the end."""
+"""Seconds between two looks at the note at one sink; each process leaves a last one at its end."""
 _NOTE_PATIENCE = 5.0
 """Seconds at most for the last notes."""
+_GREATEST_SEQ = 2**63 - 1
 _TRIES = 3
 """Looks in a row: the mark that is left is to be seen, before the sink may be emptied again."""
 
@@ -82,10 +85,10 @@ class SinkMarks:
         self._led = led
         self._emit = emit
         self._told: dict[object, str] = {}
-        self._installation = ""
-        """Once it is known: notes of another one, at a sink that is shared by mistake, say nothing."""
+        self._source = ""
+        """Which database it is, once that is known: others may leave notes at the same sink."""
         self._noted: dict[str, _Noted] = {}
-        """The last note at the sink of each tube."""
+        """The note at the sink of each tube, as it was seen last."""
 
     async def run(self) -> None:
         """Look at all sinks again and again; one that does not answer keeps no other waiting."""
@@ -122,19 +125,24 @@ class SinkMarks:
             rows = await self._pool.rows(queries.SINK_MARKS, {})
         except RECOVERABLE:
             return None  # told by what renews the terms
-        self._installation = rows[0][2] if rows else self._installation
+        self._source = rows[0][2] if rows else self._source
         return {tube: mark for tube, mark, _ in rows}
 
     async def _look(self, tube: Tube, known: str | None) -> None:
+        has_mark = False
         try:
             await self._compare(tube, known)
+            has_mark = True
             await self._note(tube)
         except (DatabaseUnavailable, SchemaMismatch, UnknownTube):
             pass  # told by what renews the terms, and follows partitions
         except PytubeError as error:
             # A sink that is down is told of by those who send to it.
             if not isinstance(error, SinkUnavailable) and is_news(self._told, tube.name, str(error)):
-                tube.log.warning("sink_mark_unread", reason=str(error))
+                if has_mark:
+                    tube.log.warning("sink_note_unwritten", reason=str(error))
+                else:
+                    tube.log.warning("sink_mark_unread", reason=str(error))
         except Exception as error:  # noqa: BLE001 - a sink may be anybody's code
             tube.faults.log_sink("read_mark", error)
         else:
@@ -163,30 +171,26 @@ class SinkMarks:
 
     async def _note(self, tube: Tube) -> None:
         """Compare the source with the note once, and then leave a new one now and then."""
-        if not (self._installation and tube.shared_sink.has_note):
+        if not (self._source and tube.shared_sink.has_note):
             return
         noted = self._noted.get(tube.name)
         if noted is None:
-            held = self._seq_of(await tube.shared_sink.read_note())
+            held = _seq_of(await tube.shared_sink.read_note(self._source))
             if held and not await self._database.compare_source(held):
                 return
             self._noted[tube.name] = _Noted(held, float("-inf"))
         elif time.monotonic() >= noted.at + NOTE_INTERVAL:
-            await self._leave_note(tube, noted)
+            await self._leave_note(tube, noted, is_last=False)
 
-    async def _leave_note(self, tube: Tube, noted: _Noted) -> None:
-        """Leave one, unless another process has left a later one."""
-        if (seq := self._database.seen_seq) <= noted.seq:
-            return
+    async def _leave_note(self, tube: Tube, noted: _Noted, *, is_last: bool) -> None:
+        """Leave one, unless another process does so, or has left a later one."""
         noted.at = time.monotonic()
-        noted.seq = max(seq, self._seq_of(await tube.shared_sink.read_note()))
-        if noted.seq == seq:
-            await tube.shared_sink.write_note(f"{self._installation} seq {seq}")
-
-    def _seq_of(self, note: str | None) -> int:
-        """How far the source was by a note; 0 for another installation's, or none."""
-        installation, _, seq = (note or "").partition(" seq ")
-        return int(seq) if installation == self._installation and seq.isdecimal() else 0
+        source, before = self._source, noted.seq
+        noted.seq = _seq_of(await tube.shared_sink.read_note(source))
+        seq = self._database.seen_seq
+        if seq > noted.seq and (is_last or noted.seq <= before):
+            await tube.shared_sink.write_note(source, f"seq {seq}")
+            noted.seq = seq
 
     async def _leave_last_notes(self) -> None:
         leaving = [
@@ -200,13 +204,21 @@ class SinkMarks:
 
     async def _look_once_more(self, tube: Tube, noted: _Noted) -> None:
         with suppress(Exception):  # the note before is still there
-            await self._leave_note(tube, noted)
+            await self._leave_note(tube, noted, is_last=True)
 
 
 @dataclass(slots=True)
 class _Noted:
     seq: int
     at: float
+
+
+def _seq_of(note: str | None) -> int:
+    """How far the source was by a note; 0 for none, and for a text that is not a valid seq."""
+    digits = (note or "").removeprefix("seq ")
+    if not (digits.isdecimal() and len(digits) <= len(str(_GREATEST_SEQ))):
+        return 0
+    return seq if (seq := int(digits)) <= _GREATEST_SEQ else 0
 
 
 def _reason(held: str | None) -> str:

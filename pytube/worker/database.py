@@ -232,10 +232,14 @@ class Database:
             is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
 
-    async def _check_source(self, session: Queries) -> bool:
-        """Have it noted, and tell, if the source was replaced or restored; returns whether that is known."""
+    async def _check_source(self, session: Queries, noted: int = 0) -> bool:
+        """Have it noted, and tell, if the source was replaced or restored; returns whether that is known.
+
+        `noted` is how far it was by a note at a sink: it counts for this look alone.
+        """
+        seen_seq = max(self.seen_seq, noted)
         try:
-            change = await session.value(queries.SOURCE_CHECK, {"seen_seq": self.seen_seq or None})
+            change = await session.value(queries.SOURCE_CHECK, {"seen_seq": seen_seq or None})
         except (StatementFailed, UsageError) as error:
             self._warn_once("source_unchecked", error)  # terms are renewed all the same
             return False
@@ -254,8 +258,7 @@ class Database:
         Raises:
             DatabaseUnavailable: it can't be asked.
         """
-        self.seen_seq = max(self.seen_seq, seq)
-        return await self._check_source(self.pool)
+        return await self._check_source(self.pool, seq)
 
     async def _renew_all(self, session: Session) -> None:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""

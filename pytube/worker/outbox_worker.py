@@ -63,6 +63,8 @@ _MARK_SHARE = 8.0
 much and find little. One of an adopted table looks at all that is held, and purges wait for it."""
 _MARK_SHARE_APART = 20.0
 """The same where marks come apart from purges, and so wait for no disk."""
+_MARK_PAUSE_APART = 1.0
+"""Seconds at most that this puts one off: one slow exchange is not to hold up later records."""
 _EVERYWHERE_PAUSE = 30.0
 """Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
 _NUMBERS = re.compile("[0-9]+")
@@ -101,8 +103,12 @@ class OutboxWorker(PartitionWorker[Record]):
             database: where the records are.
         """
         marks_apart = outbox.rules.window == 1 and outbox.rules.repeats
-        share = _MARK_SHARE_APART if marks_apart else _MARK_SHARE
-        super().__init__(active_term, database, outbox.metrics, RoundPacer(float("inf"), share))
+        pacer = (
+            RoundPacer(_MARK_PAUSE_APART, _MARK_SHARE_APART)
+            if marks_apart
+            else RoundPacer(float("inf"), _MARK_SHARE)
+        )
+        super().__init__(active_term, database, outbox.metrics, pacer)
         self._marks_apart = marks_apart
         """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
         self.machine = InFlight(outbox.rules)

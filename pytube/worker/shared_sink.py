@@ -353,15 +353,15 @@ class SharedSink:
         """Whether a note can be read and left now."""
         return why_no_note(self.sink) is None and self.why_closed is None
 
-    async def read_note(self) -> str | None:
+    async def read_note(self, key: str) -> str | None:
         """See `Noting.read_note`. Only if `has_note`."""
         assert isinstance(self.sink, Noting)
-        return await self.sink.read_note(self._tube)
+        return await self.sink.read_note(key)
 
-    async def write_note(self, note: str) -> None:
+    async def write_note(self, key: str, text: str) -> None:
         """See `Noting.write_note`. Only if `has_note`."""
         assert isinstance(self.sink, Noting)
-        await self.sink.write_note(self._tube, note)
+        await self.sink.write_note(key, text)
 
     # --- how it opens ---------------------------------------------------------------------
 

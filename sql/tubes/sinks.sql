@@ -82,13 +82,17 @@ $$;
 --
 -- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make what is missing there: the
 --   tube is new, or is being filled. emptied_at: as tube_sink_note. mark: what the sink has shown; NULL: nothing yet, or it was
---   emptied. A worker that finds this mark there has nothing to note. installation: the same in each row.
+--   emptied. A worker that finds this mark there has nothing to note. source: which database this is, the same in each row: a
+--   copy by TEMPLATE has another oid, a promoted one another timeline, a dump that was
+--   restored elsewhere another server or oid. Disks that were put back to an earlier state are the same source.
 CREATE OR REPLACE FUNCTION :"schema".tube_sink_list()
-RETURNS TABLE (tube text, makes boolean, emptied_at timestamptz, mark text, installation uuid)
+RETURNS TABLE (tube text, makes boolean, emptied_at timestamptz, mark text, source text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT s.tube, NOT s.seen AND (s.mark IS NOT NULL OR s.emptied_at IS NULL), s.emptied_at,
-        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END, i.installation
-    FROM tube_sink AS s CROSS JOIN tube_installation AS i ORDER BY s.tube
+        CASE WHEN s.seen AND s.emptied_at IS NULL THEN s.mark END,
+        format('%s:%s:%s:%s', i.installation, n.system_identifier, n.timeline, d.oid)
+    FROM tube_sink AS s CROSS JOIN tube_installation AS i CROSS JOIN tube_private_source() AS n
+        JOIN pg_database AS d ON d.datname = current_database() ORDER BY s.tube
 $$;
 COMMENT ON FUNCTION :"schema".tube_sink_list IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
 

@@ -418,6 +418,53 @@ async def test_least_privilege_and_what_lacks(bare_dsn: str, eye: Eye) -> None:
         eye.execute("DROP OWNED BY copy_writer; DROP ROLE copy_writer")
 
 
+async def test_a_note_waits_for_no_other_session(bare_dsn: str, eye: Eye) -> None:
+    async with opened(bare_dsn) as sink:
+        assert await sink.send(batch({1: {}})) == [OK]
+        tables = sink._tables
+        with eye.transaction():
+            eye.execute("LOCK TABLE copy_pytube IN SHARE UPDATE EXCLUSIVE MODE")
+            with pytest.raises(SinkUnavailable, match="no note was left"):
+                await sink.write_note("ours", "seq 1")
+        assert (sink.cannot_note(), sink._tables) == (None, tables), "it is no fault of the tables"
+        await sink.write_note("ours", "seq 2")
+        assert await sink.read_note("ours") == "seq 2"
+
+
+async def test_a_note_is_the_owners(bare_dsn: str, eye: Eye) -> None:
+    """Who may only write is refused once; that is no reason to look at the tables anew."""
+    async with opened(bare_dsn) as sink:
+        await sink.write_note("ours", "seq 2")
+    eye.execute("CREATE ROLE note_writer LOGIN; GRANT ALL ON copy, copy_pytube TO note_writer")
+    try:
+        async with opened(make_conninfo(bare_dsn, user="note_writer"), create=False) as sink:
+            assert await sink.send(batch({1: {}})) == [OK]
+            tables = sink._tables
+            assert tables is not None
+            assert sink.cannot_note() is None
+            with pytest.raises(ConfigError, match="must be owner"):
+                await sink.write_note("ours", "seq 3")
+            assert "must be owner" in (sink.cannot_note() or "")
+            assert sink._tables is tables
+            assert await sink.read_note("ours") == "seq 2"
+    finally:
+        eye.execute("DROP OWNED BY note_writer; DROP ROLE note_writer")
+
+
+async def test_a_comment_of_somebody_else_stays(bare_dsn: str, eye: Eye) -> None:
+    async with opened(bare_dsn) as sink:
+        await sink.write_note("ours", "seq 2")
+        for comment, held in (
+            ("of the stamps", None),
+            ("pytube: an old form", "seq 3"),
+            ("pytube: [1]", "seq 3"),
+        ):
+            eye.execute(f"COMMENT ON TABLE copy_pytube IS '{comment}'")
+            assert await sink.read_note("ours") is None
+            await sink.write_note("ours", "seq 3")
+            assert await sink.read_note("ours") == held
+
+
 async def test_a_table_that_changes_while_the_sink_is_open(bare_dsn: str, eye: Eye) -> None:
     async with opened(bare_dsn) as sink:
         eye.execute("ALTER TABLE copy RENAME COLUMN doc TO body")

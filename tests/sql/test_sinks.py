@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from tests.helpers.capture import open_session
 from tests.helpers.database import preparing
@@ -147,6 +149,35 @@ def test_a_tube_that_is_made_again_is_new(tube: Conn) -> None:
         note(tube, "uuid")
     tube.execute("SELECT tube_ensure_exists(%s)", [TUBE])
     assert note(tube, "another") == WELL
+
+
+def test_a_copy_of_the_database_is_another_source(tube: Conn, dsn: str) -> None:
+    """Its notes at the same sink are not ours, though it has our installation and our server."""
+    ours_is = str(conninfo_to_dict(dsn)["dbname"])
+    copy = f"{ours_is}_copy"
+
+    def source(conn: Conn) -> str:
+        row = conn.execute("SELECT DISTINCT source FROM tube_sink_list()").fetchone()
+        assert row is not None
+        return str(row[0])
+
+    note(tube, "uuid")
+    ours = source(tube)
+    assert source(tube) == ours
+    installation, server, timeline, database = ours.split(":")
+    assert tube.execute("SELECT installation::text FROM tube_installation").fetchall() == [(installation,)]
+    assert tube.execute("SELECT system_identifier::text FROM pg_control_system()").fetchall() == [(server,)]
+    assert timeline == "1"
+    with psycopg.connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as admin:
+        tube.close()
+        admin.execute(SQL("CREATE DATABASE {} TEMPLATE {}").format(Identifier(copy), Identifier(ours_is)))
+        try:
+            with open_session(make_conninfo(dsn, dbname=copy)) as conn:
+                theirs = source(conn)
+        finally:
+            admin.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(copy)))
+    assert theirs.split(":")[:3] == [installation, server, timeline]
+    assert theirs.split(":")[3] not in ("", database)
 
 
 def test_the_list_has_the_marks_of_sinks_that_are_well_alone(tube: Conn) -> None:

@@ -41,7 +41,7 @@ class FakeProducer:
         self.refusal: KafkaError | Exception | None = None
         """What the next call of `produce` raises."""
         self.width = 3
-        self.fatal: KafkaError | None = None
+        self.fatal: Exception | None = None
         self.polled_by: set[int] = set()
         """The threads that have asked for reports."""
         self._changed = threading.Condition()
@@ -71,10 +71,10 @@ class FakeProducer:
                 self.reports.append((callback, error, message))
             self._changed.notify_all()
 
-    def fail(self) -> None:
-        """Have the next poll raise a fatal error."""
+    def fail(self, error: Exception | None = None) -> None:
+        """Have the next poll raise `error`, or a fatal one of Kafka."""
         with self._changed:
-            self.fatal = KafkaError(KafkaError._FATAL, fatal=True)
+            self.fatal = error or KafkaException(KafkaError(KafkaError._FATAL, fatal=True))
             self._changed.notify_all()
 
     def poll(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class FakeProducer:
                 callback(error, message)
             self.reports = []
         if fatal is not None:
-            raise KafkaException(fatal)
+            raise fatal
 
     def purge(self, **options: bool) -> None:
         assert options["blocking"] is True, (

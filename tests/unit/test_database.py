@@ -248,6 +248,17 @@ async def test_another_source_is_told_once_after_a_renewal(monkeypatch: pytest.M
     assert renewal.database.seen_seq == 0, "it is no proof of another change"
 
 
+async def test_a_note_counts_for_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    renewal = replaced(monkeypatch, Renewal(receive_deadline=0.05))
+    monkeypatch.setattr(renewal.database, "pool", renewal.session)
+    renewal.session.tube.source_changes = {9: "tube_seq is at 3, and a worker had read seq 9"}
+    renewal.database.seen_seq = 7
+    assert await renewal.database.compare_source(8)
+    assert (renewal.told, renewal.database.seen_seq) == ([], 7), "no later look is to fail for what it says"
+    assert await renewal.database.compare_source(9)
+    assert renewal.told == [SourceChanged("tube_seq is at 3, and a worker had read seq 9")]
+
+
 async def test_a_source_that_can_not_be_looked_at_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     renewal = replaced(monkeypatch, Renewal(receive_deadline=0.05))
     renewal.session.tube.source_changes = {None: "timeline 2, before 1"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from pytube.outbox.records import Fault
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fake_producer import Rig, chunk
@@ -57,12 +59,14 @@ async def test_partitions_that_are_learned_wake_the_event_loop() -> None:
         assert rig.settled() == [([1], {1: Fault.UNSENT})]
 
 
-async def test_a_fatal_error_gives_up_all_and_another_producer_and_thread_go_on() -> None:
+@pytest.mark.parametrize("error", [None, RuntimeError("a bug")])
+async def test_an_error_gives_up_all_and_another_producer_and_thread_go_on(error: Exception | None) -> None:
+    """One that is fatal to Kafka's producer, or any other."""
     with Rig(strict=True) as rig:
         rig.producer.send(chunk("a"))
         (broken,) = rig.clients.made
         await wait_until_async(lambda: broken.polled_by, what="somebody waits for reports")
-        broken.fail()
+        broken.fail(error)
         await wait_until_async(lambda: rig.told_by, what="the event loop is woken")
         found = rig.settled()
         assert found == []

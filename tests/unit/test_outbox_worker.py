@@ -69,9 +69,15 @@ async def test_what_is_held_is_bounded_by_number_and_by_size() -> None:
     assert max(rig.table.limits[1:]) <= 10
 
 
+def mark_only_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In strict order."""
+    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    monkeypatch.setattr(outbox_worker, "_MARK_PAUSE_APART", float("inf"))
+
+
 async def test_purges_do_not_mark_while_there_is_enough_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark of an adopted table looks at all that is held, and what is purged is its price."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    mark_only_what_pays(monkeypatch)
     rig = Rig(Rules(window=1))
     ids = rig.table.stash(*"a" * 50)
     async with rig.running():
@@ -100,7 +106,7 @@ async def test_in_strict_order_no_key_waits_for_a_mark(monkeypatch: pytest.Monke
 
 async def test_in_strict_order_a_step_takes_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """One purges what is written, one sends what follows: another one at once would find nothing."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    mark_only_what_pays(monkeypatch)
     rig = Rig(Rules(window=1), needs_poll=False)
     rig.table.stash(*"a" * 50)
     async with rig.running():
@@ -112,7 +118,7 @@ async def test_in_strict_order_what_a_round_leaves_undone_follows_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four chunks are handed over before the event loop has its turn; nothing tells of the others."""
-    monkeypatch.setattr(outbox_worker, "_MARK_SHARE_APART", float("inf"))
+    mark_only_what_pays(monkeypatch)
     monkeypatch.setattr(pace, "_HELD_UP_PAUSE", 1000.0)
     rig = Rig(Rules(window=1, chunk=10), needs_poll=False)
     ids = rig.table.stash(*map(str, range(95)))
@@ -123,6 +129,13 @@ async def test_in_strict_order_what_a_round_leaves_undone_follows_at_once(
         rig.kafka.paused = False
         rig.kafka.on_settled()
         await rig.until_empty()
+
+
+def test_in_strict_order_a_slow_exchange_puts_marks_off_for_a_moment_only() -> None:
+    pacer = Rig(Rules(window=1)).worker._pacer
+    pacer.begin(0.0)
+    pacer.end_exchange(5.0, 1, full=False)
+    assert 0.0 < pacer.next_at <= 1.0
 
 
 async def test_marks_that_are_full_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from pytube.db.session import Queries
-from pytube.errors import DatabaseUnavailable
+from pytube.errors import DatabaseUnavailable, SinkUnavailable
 from pytube.events import Event, SinkEmptied
 from pytube.sources import queries
 from pytube.worker import copies
@@ -21,8 +21,10 @@ from pytube.worker.tube import Tube
 from tests.helpers.waiting import wait_until_async
 
 TUBES = [f"t{number}" for number in range(50)]
-OURS = "6f1f8c9e-0000-4000-8000-000000000001"
-"""The installation."""
+OURS = "6f1f8c9e:7511:1:16384"
+"""The database."""
+OTHERS = "6f1f8c9e:7511:1:16999"
+"""One that was made of it by TEMPLATE."""
 
 
 class Memory(Queries):
@@ -89,15 +91,27 @@ class Noted(Sinks):
 
     has_note = True
 
-    def __init__(self, note: str | None) -> None:
+    def __init__(self, note: str | None = None, *, of: str = OURS) -> None:
         super().__init__()
-        self.note = note
+        self.notes = {} if note is None else {of: note}
+        self.looks = 0
+        self.written: list[str] = []
+        self.refused: list[Exception] = []
+        """What the next calls of `write_note` raise."""
 
-    async def read_note(self) -> str | None:
-        return self.note
+    @property
+    def note(self) -> str | None:
+        return self.notes.get(OURS)
 
-    async def write_note(self, note: str) -> None:
-        self.note = note
+    async def read_note(self, key: str) -> str | None:
+        self.looks += 1
+        return self.notes.get(key)
+
+    async def write_note(self, key: str, text: str) -> None:
+        if self.refused:
+            raise self.refused.pop()
+        self.written.append(text)
+        self.notes[key] = text
 
 
 def looking(
@@ -159,41 +173,71 @@ async def after_looks(sink: Noted, source: Source) -> None:
 
 async def test_the_source_is_compared_once_with_a_note_of_ours() -> None:
     source = Source()
-    await after_looks(Noted(f"{OURS} seq 4711"), source)
+    await after_looks(Noted("seq 4711"), source)
     assert source.compared == [4711]
 
 
 @pytest.mark.parametrize(
     "note",
-    [None, "", "6f1f8c9e-0000-4000-8000-000000000002 seq 4711", f"{OURS} seq", f"{OURS} seq -3", "by hand"],
+    [None, "", "seq", "seq -3", "by hand", f"seq {2**63}", f"seq {10**40}", f"seq {'9' * 5000}"],
 )
-async def test_notes_of_others_say_nothing(note: str | None) -> None:
-    """A sink that is shared by mistake, or a copy of another installation's."""
+async def test_what_is_no_seq_says_nothing(note: str | None) -> None:
     source = Source()
     await after_looks(Noted(note), source)
     assert source.compared == []
 
 
-async def test_what_was_read_is_noted() -> None:
-    sink = Noted("of another installation")
-    await after_looks(sink, Source(seen_seq=12))
-    assert sink.note == f"{OURS} seq 12"
+async def test_notes_of_another_database_say_nothing_and_stay() -> None:
+    """Also of one that was copied from ours, and delivers into the same sink."""
+    sink, source = Noted("seq 4711", of=OTHERS), Source(seen_seq=12)
+    await after_looks(sink, source)
+    assert source.compared == []
+    assert sink.notes == {OURS: "seq 12", OTHERS: "seq 4711"}
 
 
 async def test_the_last_one_is_left_at_the_end() -> None:
-    sink, source = Noted(None), Source(seen_seq=12)
+    sink, source = Noted(), Source(seen_seq=12)
     task = looking(Memory(), {"t0": sink}, [], source)
     await wait_until_async(lambda: sink.note is not None)
     source.seen_seq = 13
     await end(task)
-    assert sink.note == f"{OURS} seq 13"
+    assert sink.note == "seq 13"
+
+
+async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing was read meanwhile."""
+    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    sink = Noted()
+    sink.refused = [SinkUnavailable("away"), SinkUnavailable("away")]
+    task = looking(Memory(), {"t0": sink}, [], Source(seen_seq=12))
+    await wait_until_async(lambda: sink.note == "seq 12")
+    await end(task)
+    assert sink.refused == []
+
+
+async def test_of_several_processes_one_leaves_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, until it is gone; all read as much."""
+    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    sink = Noted()
+    sources = [Source(seen_seq=1) for _ in range(10)]
+    tasks = [looking(Memory(), {"t0": sink}, [], source) for source in sources]
+    for seq in range(2, 12):
+        for at, source in enumerate(sources):
+            source.seen_seq = 10 * seq + at
+        looks = sink.looks
+        await wait_until_async(lambda looks=looks: sink.looks >= looks + 2 * len(tasks))  # type: ignore[misc]
+    assert len(sink.written) <= 30, sink.written
+    await asyncio.gather(*map(end, tasks[:9]))
+    sources[9].seen_seq = 1000
+    await wait_until_async(lambda: sink.note == "seq 1000")
+    await end(tasks[9])
 
 
 async def test_no_note_falls_behind_that_of_another_process() -> None:
-    sink = Noted(None)
+    sink = Noted()
     source = Source(seen_seq=12)
     task = looking(Memory(), {"t0": sink}, [], source)
     await wait_until_async(lambda: sink.note is not None)
-    sink.note, source.seen_seq = f"{OURS} seq 20", 15
+    sink.notes[OURS], source.seen_seq = "seq 20", 15
     await end(task)
-    assert sink.note == f"{OURS} seq 20"
+    assert sink.note == "seq 20"

@@ -276,25 +276,28 @@ async def read_mark(client: Client, options: OpenSearchOptions) -> str | None:
     return " ".join(sorted(map(mark_of, found.values()))) or None
 
 
-_NOTE = "pytube_note"
-"""In `_meta` of an index: what workers have noted there."""
+_NOTES = "pytube_notes"
+"""In `_meta` of an index: what workers have noted there, by the key of each note."""
 REINDEX = "pytube_reindex"
 """In `_meta` of the new index, until the end: what a reindex keeps."""
 
 
-async def read_note(client: Client, options: OpenSearchOptions) -> str | None:
-    """The note at the index; None when there is none."""
+async def read_note(client: Client, options: OpenSearchOptions, key: str) -> str | None:
+    """The note of that key at the index; None when there is none."""
     found = await find(client, options)
-    return None if found is None else _meta_of(found[1]).get(_NOTE)
+    return None if found is None else _notes_of(found[1]).get(key)
 
 
-async def write_note(client: Client, options: OpenSearchOptions, note: str) -> None:
-    """Note it; not at an index at which a reindex keeps its own state: each writes all of `_meta`."""
+async def write_note(client: Client, options: OpenSearchOptions, key: str, text: str) -> None:
+    """Note it; not at an index at which a reindex keeps its own state: each writes all of `_meta`.
+
+    Of two who write at once, one may put back the note of the other, who writes it again a minute later.
+    """
     found = await find(client, options)
     if found is None or REINDEX in _meta_of(found[1]):
-        return
+        raise SinkUnavailable(f'{client.where}: "{options.index}" is being made, and takes no note')
     name, about = found
-    body = {"_meta": {**_meta_of(about), _NOTE: note}}
+    body = {"_meta": {**_meta_of(about), _NOTES: {**_notes_of(about), key: text}}}
     with explained(client, f'note the state of the source at "{name}"'):
         await client.request("PUT", f"{path_of(name)}/_mapping", body=body)
 
@@ -304,9 +307,14 @@ def _meta_of(about: Mapping[str, Any]) -> dict[str, Any]:
     return meta
 
 
-def handed_on(about: Mapping[str, Any]) -> dict[str, str]:
+def _notes_of(about: Mapping[str, Any]) -> dict[str, str]:
+    notes: dict[str, str] = _meta_of(about).get(_NOTES, {})
+    return notes
+
+
+def handed_on(about: Mapping[str, Any]) -> dict[str, Any]:
     """What belongs in `_meta` of the index that takes over the documents of this one."""
-    return {_ORIGIN: mark_of(about)}
+    return {_ORIGIN: mark_of(about), _NOTES: _notes_of(about)}
 
 
 async def describe(client: Client, names: str) -> dict[str, Any]:

@@ -231,15 +231,13 @@ class OpenSearchSink(Templated):
             self._fault = str(error)  # for who sends to tell: it is why there is no index
             raise
 
-    async def read_note(self, tube: str) -> str | None:
+    async def read_note(self, key: str) -> str | None:
         """From `_meta` of the index."""
-        del tube
-        return await read_note(self._open()[0], self._options)
+        return await read_note(self._open()[0], self._options, key)
 
-    async def write_note(self, tube: str, note: str) -> None:
+    async def write_note(self, key: str, text: str) -> None:
         """Into `_meta` of the index."""
-        del tube
-        await write_note(self._open()[0], self._options, note)
+        await write_note(self._open()[0], self._options, key, text)
 
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
