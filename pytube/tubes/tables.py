@@ -26,7 +26,13 @@ _LOCK_NOT_GRANTED = (*TRANSIENT, errors.LockNotAvailable, errors.QueryCanceled)
 _PAUSE = 0.5
 """Seconds between two attempts."""
 
-_MET = (errors.DeadlockDetected, errors.UndefinedObject, errors.UndefinedTable, errors.DuplicateTable)
+_MET = (
+    errors.DeadlockDetected,
+    errors.UndefinedObject,
+    errors.UndefinedTable,
+    errors.DuplicateTable,
+    errors.InternalError_,  # tuple concurrently updated
+)
 """What building or dropping an index fails with where another session does so, too."""
 
 _MEETINGS = 10
