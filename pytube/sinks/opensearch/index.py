@@ -314,7 +314,8 @@ def _notes_of(about: Mapping[str, Any]) -> dict[str, str]:
 
 def handed_on(about: Mapping[str, Any]) -> dict[str, Any]:
     """What belongs in `_meta` of the index that takes over the documents of this one."""
-    return {_ORIGIN: mark_of(about), _NOTES: _notes_of(about)}
+    notes = _notes_of(about)
+    return {_ORIGIN: mark_of(about), **({_NOTES: notes} if notes else {})}
 
 
 async def describe(client: Client, names: str) -> dict[str, Any]:
