@@ -224,7 +224,7 @@ SEEDS = [
         "pytube/db/session.py",
         "        return self._free > 0 and fair\n",
         "        return self._free > _NOT_FOR_READS and fair\n",
-        ("unit/test_session_pool.py",),
+        ("unit/test_session_pool.py::test_statements_that_wait_for_a_lock_leave_the_rest_to_reads",),
     ),
     Seed(
         "services_stay_with_the_old_server",
