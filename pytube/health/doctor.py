@@ -18,8 +18,7 @@ from pytube.db.errors import describe, translated
 from pytube.documents.declared import unresolved
 from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
-from pytube.health.declarations import check_declarations
-from pytube.health.documents import DOCUMENT, check_documents
+from pytube.health.documents import DOCUMENT, check_declarations, check_documents
 from pytube.health.findings import Check, Level, fail, ok, warn
 from pytube.health.fleet import place
 from pytube.health.queues import (

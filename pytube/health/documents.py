@@ -1,4 +1,4 @@
-"""What the doctor says of declared documents: whether the database follows what the file declares."""
+"""What the doctor says of documents, tubes and outboxes that the file declares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import psycopg
 
 from pytube.config import Config
 from pytube.counts import say_count
+from pytube.declarations.apply import Declarations
+from pytube.declarations.model import Plan as Declared
+from pytube.declarations.model import Refused as RefusedSection
+from pytube.declarations.survey import survey as survey_declared
 from pytube.documents.apply import Documents
 from pytube.documents.plan import Plan, State
 from pytube.documents.survey import Refused, survey
@@ -21,36 +25,48 @@ _LOOK = "look at `pytube plan`, then run `pytube apply`"
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
     """Drift: from the file to what was applied, and from that to what is followed; missing indexes."""
     for one in survey(config, connection, Documents(connection, schema)):
+        subject = f"{DOCUMENT}{one.name}"
         if isinstance(one, Refused):
-            finding, _, remedy = one.problem.rpartition("; ")
-            yield fail(_subject(one.name), finding or remedy, remedy)
+            yield _refused(subject, one)
             continue
-        yield _state(one)
+        applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
+        yield _state(subject, one, applied, drift="what it follows", look=f"{_LOOK} --backfill")
         for index in one.missing_indexes:
             statement, _, reason = index.partition(";  -- ")
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)
 
 
-def _subject(name: str) -> str:
-    return f"{DOCUMENT}{name}"
+def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+    """Drift of tubes and outboxes: from the file to what was applied, and from that to what is there."""
+    for one in survey_declared(config, Declarations(connection, schema)):
+        subject = f"declared {one.kind} {one.name}"
+        if isinstance(one, RefusedSection):
+            yield _refused(subject, one)
+        else:
+            yield _state(subject, one, "applied", drift="it", look=_LOOK)
 
 
-def _state(plan: Plan) -> Check:
-    subject = _subject(plan.name)
+def _refused(subject: str, one: Refused | RefusedSection) -> Check:
+    finding, _, remedy = one.problem.rpartition("; ")
+    return fail(subject, finding or remedy, remedy)
+
+
+def _state(subject: str, plan: Plan | Declared, applied: str, *, drift: str, look: str) -> Check:
+    """The finding; `applied`, `drift` and `look` are the words for this kind."""
     match plan.state:
         case State.APPLIED:
-            return ok(subject, f"applied; it follows {say_count(len(plan.followed), 'link')}")
+            return ok(subject, applied)
         case State.NEW:
-            return fail(subject, "the file declares it, and it was not applied", f"{_LOOK} --backfill")
+            return fail(subject, "the file declares it, and it was not applied", look)
         case State.CHANGED:
             finding = "the file declares it otherwise than it was applied"
-            return fail(subject, finding, f"{_LOOK} --backfill; or take the file that was applied")
+            return fail(subject, finding, f"{look}; or take the file that was applied")
         case State.DRIFTED:
             steps = "; ".join(step.text for step in plan.steps)
             missed = ", which has workers send all documents, as changes were missed"
             return fail(
                 subject,
-                f"what it follows was changed since it was applied; missing: {steps}",
+                f"{drift} was changed since it was applied; missing: {steps}",
                 f"{_LOOK}{missed if plan.missed_changes else ''}",
             )
         case State.GONE:
