@@ -14,6 +14,7 @@ from pytube.declarations import outboxes, tubes
 from pytube.declarations.apply import Declarations, There
 from pytube.declarations.catalogue import declared_outbox, declared_tube
 from pytube.declarations.model import Kind, Plan, Refused
+from pytube.documents.steps import renamed_note
 from pytube.errors import ConfigError, UsageError
 
 
@@ -73,8 +74,4 @@ def _tube(declarations: Declarations, there: There, name: str, section: TubeConf
     found = declarations.plan_tube(tube, there)
     if not (renamed := there.renamed.get(name)):
         return found
-    note = (
-        f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that yet: apply "
-        "does so first (tube_sync), so its steps may be others"
-    )
-    return replace(found, notes=(*found.notes, note))
+    return replace(found, notes=(*found.notes, renamed_note(renamed)))

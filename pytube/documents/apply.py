@@ -16,7 +16,7 @@ from pytube.documents.companions import TubeState, read_tubes
 from pytube.documents.model import Document, TableName
 from pytube.documents.obstacles import refuse
 from pytube.documents.plan import UNFINISHED, Action, Plan, Step, after, next_step, plan, steps_left
-from pytube.documents.steps import check_owners, do_all, oid_of
+from pytube.documents.steps import check_owners, do_all, oid_of, renamed_note
 from pytube.errors import UsageError
 from pytube.tubes import queries
 from pytube.tubes.admin import Tubes
@@ -86,11 +86,7 @@ class Documents:
             renamed = [table for (table,) in self._rows(_RENAMED, name=name)]
         found = plan(document, name, self.tubes(), predicates=predicates, stays=stays)
         if renamed and document is not None:
-            note = (
-                f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that "
-                "yet: apply does so first (tube_sync), so its steps may be others"
-            )
-            found = replace(found, notes=(*found.notes, note))
+            found = replace(found, notes=(*found.notes, renamed_note(renamed)))
         return found
 
     def check_rights(self, plans: Sequence[Plan]) -> None:

@@ -157,3 +157,11 @@ def check_owners(connection: psycopg.Connection, tables: Collection[TableName]) 
             f"nothing was changed: the role {rows[0][2]} does not own {owned}, and only its owner can "
             f"have a table followed; run it as a role that is a member of {owners} and of tube_admin"
         )
+
+
+def renamed_note(tables: Sequence[str]) -> str:
+    """For a plan where columns of these tables were renamed or dropped, and nothing has followed that yet."""
+    return (
+        f"columns of {', '.join(tables)} were renamed or dropped, and nothing has followed that yet: apply "
+        "does so first (tube_sync), so its steps may be others"
+    )
