@@ -152,15 +152,14 @@ LEFT: Final = sql.SQL("SELECT count(*), min(id), count(leader_id) FROM {}")
 """What is in a table: how many, the first, and how many of them are marked."""
 
 
-def is_drained(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the outboxes have no records but parked ones."""
-    left = sql.SQL(
-        "SELECT FROM {} AS r WHERE NOT EXISTS"
-        " (SELECT FROM tube_outbox_parked AS p WHERE p.outbox = {} AND p.id = r.id) LIMIT 1"
+def left(connection: psycopg.Connection[Any]) -> int:
+    """How many records are in the outboxes, parked ones aside."""
+    count = sql.SQL(
+        "SELECT count(*) FROM {} AS r WHERE NOT EXISTS"
+        " (SELECT FROM tube_outbox_parked AS p WHERE p.outbox = {} AND p.id = r.id)"
     )
-    return not any(
-        connection.execute(left.format(one.table, one.name)).fetchone() is not None for one in OUTBOXES
-    )
+    found = [connection.execute(count.format(one.table, one.name)).fetchone() for one in OUTBOXES]
+    return sum(row[0] for row in found if row)
 
 
 def forget(connection: psycopg.Connection[Any]) -> None:
