@@ -137,8 +137,8 @@ class Reindex:
             if status.phase == "stopped":
                 # One that was begun by an interrupted start, and is not known, is superseded.
                 numbers = [
-                    self._backfills.create(self._tube, oid, None, supersede=True, by_worker=True)
-                    for oid, _ in tables
+                    self._backfills.create(self._tube, one.oid, None, supersede=True, by_worker=True)
+                    for one in tables
                 ]
                 await self._reindexer.record(numbers)
                 status = await self._existing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
 import psycopg
@@ -11,10 +12,20 @@ from pytube.backfill import queries
 from pytube.db.version import check
 from pytube.errors import UnknownTable, UnknownTube
 from pytube.tubes.calls import rows_of, value_of
-from pytube.tubes.tables import find_table
+from pytube.tubes.tables import find_table, following
 
 ACTIVE = ("waiting", "inserting", "delivering")
 """States of a backfill that is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A table that leads to documents of a tube."""
+
+    tube: str
+    """That tube, or a companion of it."""
+    oid: int
+    name: str
 
 
 class Backfills:
@@ -26,20 +37,31 @@ class Backfills:
         self._connection = connection
         self._schema = schema
 
-    def tables(self, tube: str, table: str | None = None) -> list[tuple[int, str]]:
-        """The table, or all root tables of the tube: oids and names.
+    def tables(self, tube: str, table: str | None = None) -> list[Followed]:
+        """The table, or all root tables of the tube, each with the tube whose backfill resends it.
+
+        A document's tube follows some tables by companions. A backfill of such a table resends the documents
+        that its rows lead to.
 
         Raises:
             UnknownTube: there is no such tube.
             UnknownTable: there is no such table, or none is attached.
         """
         if table is not None:
-            return [(find_table(self._connection, table), table)]
+            oid = find_table(self._connection, table)
+            ways = following(self._connection, tube, oid)
+            return [Followed(name, oid, table) for name in dict.fromkeys(way.tube for way in ways) or [tube]]
         roots = self._rows(queries.ROOTS, tube=tube)
         self._check_tube(tube, roots)
         if not roots:
             raise UnknownTable(f"no table is attached to tube {tube!r}")
-        return [(int(root["oid"]), str(root["name"])) for root in roots]
+        return [Followed(tube, int(root["oid"]), str(root["name"])) for root in roots]
+
+    def family(self, tube: str) -> list[str]:
+        """The companions of a tube, and the tube; raises `UnknownTube`."""
+        rows = self._rows(queries.FAMILY, tube=tube)
+        self._check_tube(tube, rows)
+        return [str(row["tube"]) for row in rows]
 
     def create(
         self, tube: str, table: int, order_col: str | None, *, supersede: bool, by_worker: bool

@@ -22,6 +22,10 @@ ROOTS: Final = """
     SELECT l.tbl::oid AS oid, l.tbl::text AS name FROM tube_list() AS l
     WHERE l.tube = %(tube)s AND l.root ORDER BY 1
 """
+FAMILY: Final = """
+    SELECT DISTINCT l.tube, l.companion_of IS NULL FROM tube_list() AS l
+    WHERE %(tube)s IN (l.tube, l.companion_of) ORDER BY 2, 1
+"""
 UNTAKEN: Final = """
     SELECT b.backfill_id, b.tube FROM tube_backfill AS b
     WHERE b.tube = ANY(%(tubes)s) AND b.by_worker AND b.state IN ('waiting', 'inserting') AND NOT b.paused

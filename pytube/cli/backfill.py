@@ -22,6 +22,7 @@ from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
+from pytube.delivered import wait_async
 from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
 
 _OFF = "off"
@@ -127,10 +128,11 @@ def start(
     with _backfills(database) as backfills:
         numbers: list[int] = []
         try:
-            for oid, _ in backfills.tables(tube, table):
-                numbers.append(
-                    backfills.create(tube, oid, order_col, supersede=supersede, by_worker=in_worker)
+            for one in backfills.tables(tube, table):
+                number = backfills.create(
+                    one.tube, one.oid, order_col, supersede=supersede, by_worker=in_worker
                 )
+                numbers.append(number)
         except UsageError:
             for number in numbers:
                 backfills.command(number, "cancel")
@@ -184,7 +186,9 @@ def cancel(database: Database, tube: str, table: str | None) -> None:
 def status(database: Database, tube: str | None, table: str | None, as_json: bool) -> None:
     """Show backfills, newest first."""
     with _backfills(database) as backfills:
-        rows = backfills.all(tube, table)
+        names = [None] if tube is None else backfills.family(tube)
+        rows = [row for name in names for row in backfills.all(name, table)]
+        rows.sort(key=lambda row: row["backfill_id"], reverse=True)
     columns = {
         "backfill_id": "number",
         "tube": "tube",
@@ -225,7 +229,7 @@ def _backfills(database: Database) -> Iterator[Backfills]:
 
 
 def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str, Any]]:
-    rows = backfills.active(tube, table)
+    rows = [row for name in backfills.family(tube) for row in backfills.active(name, table)]
     if not rows:
         raise UnknownBackfill(f"no backfill of {table or 'any table'} is under way for tube {tube!r}")
     return rows
@@ -269,7 +273,7 @@ def run_backfills(
     resume = f"go on with: pytube backfill resume {tube}"
     try:
         with progress_display(as_json=as_json) as display:
-            asyncio.run(_work(database, jobs, limits, display, wait=wait))
+            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait))
     except DatabaseUnavailable:
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
@@ -279,7 +283,13 @@ def run_backfills(
 
 
 async def _work(
-    database: Database, jobs: Sequence[Job], limits: BackfillConfig, display: ProgressDisplay, *, wait: bool
+    database: Database,
+    tube: str,
+    jobs: Sequence[Job],
+    limits: BackfillConfig,
+    display: ProgressDisplay,
+    *,
+    wait: bool,
 ) -> None:
     session = await Session.open(
         database.dsn.get_secret_value(),
@@ -293,11 +303,15 @@ async def _work(
                 await _show(job, session, display)
             else:
                 await _insert(BackfillRun(session, job.number, limits, display.progress), display)
+        by_companion = False
         for job in jobs if wait else ():
-            await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
+            done = await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
+            by_companion = by_companion or done.tube != tube
         await session.value(queries.TIDY)
     finally:
         await session.close()
+    if by_companion:  # what a companion delivers are touches of documents, which are still to come
+        await wait_async(tube, dsn=database.dsn, timeout=None, ignore_parked=True, schema=database.schema)
 
 
 async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:

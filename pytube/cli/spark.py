@@ -34,6 +34,11 @@ _FORMATS = ("parquet", "json", "csv", "orc")
 _TUBE = click.option(
     "--tube", "tubes", multiple=True, required=True, metavar="NAME", help="Tube; repeatable."
 )
+_RELATION = click.option(
+    "--relation",
+    metavar="TABLE[.COLUMN]",
+    help="The ids are values by which documents of the tube follow this table, such as ids of products.",
+)
 _JOB = click.option(
     "--job",
     "job_id",
@@ -93,6 +98,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )
 @_OP
+@_RELATION
 @_JOB
 @click.option("--staged", is_flag=True, help="Make all of them visible at once, at the end.")
 @_spark_options
@@ -111,7 +117,7 @@ def touch(
     """Resend the ids in files."""
     of_spark = package()
     check_path(path)
-    texts = () if has_numbers(database, tubes) else (key,)
+    texts = () if has_numbers(database, tubes, options["relation"]) else (key,)
     with showing_progress(database, options["job_id"], as_json=as_json):
         df = read(session(), kind, path, texts)
         done = of_spark.touch(
@@ -134,6 +140,7 @@ def touch(
     "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
 )
 @_OP
+@_RELATION
 @_JOB
 @_spark_options
 def fanout(
@@ -146,7 +153,7 @@ def fanout(
 ) -> None:
     """Resend the ids of a query, several ranges in parallel."""
     of_spark = package()
-    has_numbers(database, tubes)  # that is: they are there
+    has_numbers(database, tubes, options["relation"])  # that is: they are there
     with showing_progress(database, options["job_id"], as_json=as_json):
         done = of_spark.fanout_sql(session(), query, tubes=tubes, dsn=host_of(database), **options)
     tell_touched(done, as_json=as_json)
@@ -188,9 +195,9 @@ def backfill(
             **options,
         )
     tell(
-        f"backfill {done.backfill_id}: {say_count(done.rows, 'row')} {is_or_are(done.rows)} in the tube, "
-        f"in {done.seconds:.1f} s",
-        {"backfill_id": done.backfill_id, "rows": done.rows, "seconds": done.seconds},
+        f"backfill {', '.join(map(str, done.backfill_ids))}: {say_count(done.rows, 'row')} "
+        f"{is_or_are(done.rows)} in the tube, in {done.seconds:.1f} s",
+        {"backfill_ids": done.backfill_ids, "rows": done.rows, "seconds": done.seconds},
         as_json=as_json,
     )
 
@@ -382,10 +389,14 @@ def check_whole(tubes: Iterable[str | None]) -> None:
             )
 
 
-def has_numbers(database: Database, tubes: Sequence[str]) -> bool:
-    """Whether the keys of tubes are numbers; raises `UnknownTube` if there is no such tube."""
+def has_numbers(database: Database, tubes: Sequence[str], relation: str | None = None) -> bool:
+    """Whether the keys of tubes, or the links of a relation, are numbers; raises `UnknownTube`."""
+    from pytube.spark.hosts import shard_map
     from pytube.spark.job import kind_of_tubes
+    from pytube.spark.touch import by_relation
 
+    if relation is not None:
+        tubes, _ = by_relation(shard_map(host_of(database)), tuple(tubes), relation)
     with host_of(database).connect() as connection:
         return bool(kind_of_tubes(connection, tubes).is_number)
 

@@ -22,7 +22,7 @@ from pytube.spark.job import Counts, PartFailed
 from pytube.spark.queries import first_row, rows, value
 from pytube.spark.tasks import FAILED, LOST, Call, NotYet, run_calls
 from pytube.spark.touch import CONNECTIONS
-from pytube.tubes.tables import find_table
+from pytube.tubes.tables import find_table, following
 
 RANGES = 64
 _POLL_INTERVAL = 0.2
@@ -30,9 +30,10 @@ _POLL_INTERVAL = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """A backfill whose pods are all in the tube."""
+    """Backfills whose pods are all in their tubes."""
 
-    backfill_id: int
+    backfill_ids: tuple[int, ...]
+    """One; of a table that a document follows in several ways, one for each."""
     rows: int
     ranges: int
     """Ranges that this run inserted."""
@@ -69,14 +70,16 @@ def backfill(
     schema: str = "tube",
     began: Callable[[int], None] | None = None,
 ) -> Backfilled:
-    """Touch every row of an attached table at low priority; a sweep of the sink follows.
+    """Touch every row of an attached table at low priority; after a root table, a sweep of the sink follows.
+
+    A backfill of a table that a document follows by a companion resends the documents that its rows lead to.
 
     An interrupted backfill continues. `pytube backfill status`, `pause` and `cancel` work as for any other.
 
     Args:
         spark: the session.
         tube: the tube.
-        table: schema.table, attached to the tube.
+        table: schema.table, attached to the tube or to a companion of it.
         order_col: rows of a range are touched in the order of this column, and ranges in about this order;
             default: the column of the ids. The column should have an index.
         dsn: the database.
@@ -95,39 +98,50 @@ def backfill(
     """
     start = time.monotonic()
     host = dsn if isinstance(dsn, Host) else Host(dsn, schema)
+    numbers: list[int] = []
+    rows = ranges_done = 0
     with host.connect() as connection:
-        number = _number(connection, tube, table, order_col, supersede=supersede)
-        if began is not None:
-            began(number)
-        if not _value(connection, queries.BACKFILL_LOCK, backfill=number):
-            raise BackfillBusy(f"somebody else works on backfill {number}; `pytube backfill status` says who")
-        if _state(connection, tube, number)[0] == "waiting":
-            _wait_for_transactions(connection, number)
-        job_id = str(_value(connection, queries.BACKFILL_SPLIT, backfill=number, ranges=ranges))
-        missing = _missing(connection, job_id)
-        call = _inserting(tube, number, backlog)
-        done = run_calls(spark, [host], [(0, unit) for unit in missing], call, max_connections)
-        failures = [str(row["error"]) for row in done if row["state"] in (FAILED, LOST)]
-        state = _state(connection, tube, number)
-        if state[0] in ("cancelled", "superseded", "failed"):
-            raise BackfillEnded(f"backfill {number} of {table} was {state[0]}")
-        if failures or not _value(connection, queries.BACKFILL_JOIN, backfill=number):
-            raise PartFailed(job_id, {host.name: failures[0] if failures else "ranges are not in yet"})
-        touched = int(_state(connection, tube, number)[1])
-    return Backfilled(number, touched, len(missing), time.monotonic() - start)
+        oid = find_table(connection, table)
+        ways = following(connection, tube, oid)
+        for name in dict.fromkeys(way.tube for way in ways) or [tube]:  # an unknown one is refused below
+            number = _number(connection, name, oid, order_col, supersede=supersede)
+            numbers.append(number)
+            if began is not None:
+                began(number)
+            _begin(connection, name, number)
+            job_id = str(_value(connection, queries.BACKFILL_SPLIT, backfill=number, ranges=ranges))
+            missing = _missing(connection, job_id)
+            call = _inserting(name, number, backlog)
+            done = run_calls(spark, [host], [(0, unit) for unit in missing], call, max_connections)
+            failures = [str(row["error"]) for row in done if row["state"] in (FAILED, LOST)]
+            state = _state(connection, name, number)
+            if state[0] in ("cancelled", "superseded", "failed"):
+                raise BackfillEnded(f"backfill {number} of {table} was {state[0]}")
+            if failures or not _value(connection, queries.BACKFILL_JOIN, backfill=number):
+                raise PartFailed(job_id, {host.name: failures[0] if failures else "ranges are not in yet"})
+            rows += int(_state(connection, name, number)[1])
+            ranges_done += len(missing)
+    return Backfilled(tuple(numbers), rows, ranges_done, time.monotonic() - start)
+
+
+def _begin(connection: psycopg.Connection, tube: str, number: int) -> None:
+    """Take the right to work on a backfill, and bring it past step 2."""
+    if not _value(connection, queries.BACKFILL_LOCK, backfill=number):
+        raise BackfillBusy(f"backfill {number} is worked on by another session; see `pytube backfill status`")
+    if _state(connection, tube, number)[0] == "waiting":
+        _wait_for_transactions(connection, number)
 
 
 def _number(
-    connection: psycopg.Connection, tube: str, table: str, order_col: str | None, *, supersede: bool
+    connection: psycopg.Connection, tube: str, table: int, order_col: str | None, *, supersede: bool
 ) -> int:
     """The backfill to continue, or a new one."""
-    oid = find_table(connection, table)
-    for number, state, column, split in rows(connection, queries.BACKFILL_ACTIVE, tube=tube, table=oid):
+    for number, state, column, split in rows(connection, queries.BACKFILL_ACTIVE, tube=tube, table=table):
         goes_on = state == "waiting" or (split and state == "inserting")
         if not supersede and goes_on and order_col in (None, column):
             return int(number)
     created = _value(
-        connection, queries.BACKFILL_CREATE, tube=tube, table=oid, order_col=order_col, supersede=supersede
+        connection, queries.BACKFILL_CREATE, tube=tube, table=table, order_col=order_col, supersede=supersede
     )
     return int(created)
 

@@ -14,14 +14,15 @@ import psycopg
 from psycopg.errors import Diagnostic
 from pyspark.sql import DataFrame, SparkSession
 
-from pytube.errors import PytubeError, UsageError
+from pytube.errors import PytubeError, UnknownTable, UsageError
 from pytube.spark import frame, job, queries
 from pytube.spark.arrays import Spread
-from pytube.spark.hosts import Where, shard_map
+from pytube.spark.hosts import ShardMap, Where, shard_map
 from pytube.spark.job import Counts, JobSpec, Parts
 from pytube.spark.pack import PACKED, PackPlan, pack_keys
 from pytube.spark.ranges import divided, within
 from pytube.spark.tasks import FAILED, LOST, RESULT, WRITTEN, UnitPlan, run_calls, write_units
+from pytube.tubes.tables import find_table, following
 
 BUCKETS = 64
 """Units of a new job. Each is a transaction: after a fault, a task repeats one unit at most."""
@@ -69,6 +70,7 @@ def touch(
     schema: str = "tube",
     fingerprint: str | None = None,
     payload: Mapping[str, Any] | None = None,
+    relation: str | None = None,
 ) -> Touched:
     """Touch the keys in a DataFrame.
 
@@ -94,6 +96,8 @@ def touch(
         fingerprint: identifies the query; by default made of the plan of `df`. A job that began with another
             fingerprint is refused.
         payload: the payload of all pods.
+        relation: schema.table, or schema.table.column: the ids are values of the column by which documents
+            of the tube follow this table, such as ids of products. All documents with these are touched.
 
     Raises:
         UsageError: a column is missing or has a wrong type, a key is invalid, or a tube does not exist.
@@ -105,6 +109,8 @@ def touch(
     names = job.names_of(tubes)
     _check(op, pod_size, max_connections, publish)
     hosts = shard_map(dsn, schema)
+    if relation is not None:
+        names, shard = by_relation(hosts, names, relation)
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)
@@ -180,6 +186,36 @@ def derived_shard(parts: Parts) -> Spread:
     return spread[0]
 
 
+def by_relation(hosts: ShardMap, tubes: tuple[str, ...], relation: str) -> tuple[tuple[str, ...], int | None]:
+    """The tube for values by which documents follow a table, and their shard; None: each has its own.
+
+    Raises:
+        UsageError: several tubes; the table is not followed, or by several columns and none is given.
+    """
+    if len(tubes) != 1:
+        raise UsageError("relation=… is a table that one tube follows; give one tube")
+    with hosts.hosts[0].connect() as connection:
+        name, column = relation, ""
+        try:
+            table = find_table(connection, name)
+        except UnknownTable as unknown:
+            name, _, column = relation.rpartition(".")
+            try:
+                table = find_table(connection, name)
+            except UnknownTable:
+                raise unknown from None
+        ways = following(connection, tubes[0], table)
+    chosen = [way for way in ways if column in ("", way.column)]
+    if len(chosen) != 1:
+        has = ", ".join(f"{name}.{way.column}" for way in ways)
+        raise UsageError(
+            f"documents of tube {tubes[0]!r} don't follow {relation} in exactly one way; "
+            + (f"name one of: {has}" if ways else "`pytube tube list` shows what they follow")
+        )
+    way = chosen[0]
+    return (way.tube,), None if way.tube == tubes[0] else way.shard
+
+
 def _check(op: str, pod_size: int, connections: int, publish: str) -> None:
     job.check_op(op)
     if pod_size < 1 or connections < 1:
@@ -204,6 +240,7 @@ def fanout_sql(
     job_id: str | None = None,
     max_connections: int = CONNECTIONS,
     schema: str = "tube",
+    relation: str | None = None,
 ) -> Touched:
     """Touch the ids that a query returns, by a call of `tube_pods_insert` for each range of ids.
 
@@ -224,6 +261,7 @@ def fanout_sql(
         job_id: the name of the job; by default a new name.
         max_connections: sessions with all databases together.
         schema: the schema of our SQL.
+        relation: as for `touch`.
 
     Raises:
         UsageError, JobConflict, PartFailed: as `touch`. An error of the query in a range is a `PartFailed`.
@@ -234,10 +272,14 @@ def fanout_sql(
         raise UsageError("give tubes, none with a comma in its name")
     if ranges < 1 or max_connections < 1:
         raise UsageError("ranges and max_connections are at least 1")
+    hosts = shard_map(dsn, schema)
+    if relation is not None:
+        names, found = by_relation(hosts, names, relation)
+        shard = shard if found is None else found
     text = query.strip().rstrip(";").strip()
     print_of = hashlib.sha256(repr((text, shard, op)).encode()).hexdigest()[:32]
     spec = JobSpec(job_id or f"fanout {uuid.uuid4()}", names, "ranges", print_of)
-    parts = job.look(spec, shard_map(dsn, schema))
+    parts = job.look(spec, hosts)
     parts.begin_ranges(lambda connection, kind: divided(connection, text, ranges, kind))
     jobs = {part.place: part.job for part in parts.parts if part.job is not None}
     which = [

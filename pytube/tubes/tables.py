@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, LiteralString, TypeVar
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors, sql
@@ -43,6 +43,12 @@ _BRIEF = 1.0
 
 _Result = TypeVar("_Result")
 
+_FOLLOWING: LiteralString = """
+    SELECT l.tube, l.id_col::text, l.shard FROM tube_list(%(table)s::oid::regclass) AS l
+    WHERE %(tube)s IN (l.tube, l.companion_of) ORDER BY l.companion_of IS NULL, l.tube, l.shard
+"""
+"""For sessions that have our schema first in their search path."""
+
 OnWait = Callable[[str], None]
 
 
@@ -58,6 +64,21 @@ def find_table(connection: psycopg.Connection, name: str) -> int:
             'with quotes where SQL wants them: "My Schema"."My Table"'
         )
     return int(row[0])
+
+
+class Way(NamedTuple):
+    """How a table leads to documents of a tube."""
+
+    tube: str
+    """The tube whose keys the values of the column are, or a companion of it, whose links they are."""
+    column: str
+    shard: int
+
+
+def following(connection: psycopg.Connection, tube: str, table: int) -> list[Way]:
+    """The ways in which a tube follows a table; those by companions, which touch the tube, come first."""
+    with translated():
+        return [Way(*row) for row in connection.execute(_FOLLOWING, {"tube": tube, "table": table})]
 
 
 class LockBusy(PytubeError):

@@ -474,3 +474,27 @@ async def test_explain_tells_why_it_is_not_known(relations: Config, conn: Conn) 
     found = await explain(relations, "orders", "1")
     assert found.relations[0].each is None
     assert "Now that can't be told: " in found.sentences[1]
+
+
+# --- backfills of what leads to documents --------------------------------------------------------
+
+
+async def test_a_backfill_of_a_relation_resends_the_documents(shop: Shop) -> None:
+    """Products lead to orders by a companion, comments by their own key and by that of the one above."""
+    for table in ("public.products", "public.comments"):
+        wanted = {
+            order
+            for (order,) in shop.conn.execute(
+                "SELECT order_id FROM public.order_items WHERE product_id IS NOT NULL"
+                if "products" in table
+                else "SELECT order_id FROM public.comments WHERE order_id IS NOT NULL"
+            ).fetchall()
+        }
+        sent.clear()
+        arguments = ("backfill", "start", "orders", "--table", table, "--wait")
+        await asyncio.to_thread(run, *arguments, dsn=shop.dsn)
+        assert wanted <= set(sent), "all of them are sent when the command ends"
+        status = await asyncio.to_thread(run, "backfill", "status", "orders", "--table", table, dsn=shop.dsn)
+        assert "orders_relations" in status.stdout
+        assert "finished" in status.stdout
+    await shop.settle()
