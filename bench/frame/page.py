@@ -51,7 +51,7 @@ class Table:
     def cell(self, row: str, column: str) -> str | None:
         """The cell of the row that begins with `row` (cells with ` + ` between, `*` for any text), if any."""
         keys = row.split(" + ")
-        at = list(self.head).index(column) if column in self.head else None
+        at = list(self.head).index(column, 1) if column in self.head[1:] else None
         found = [cells for cells in self.rows if all(map(fnmatchcase, cells, keys))]
         return found[0][at] if at is not None and len(found) == 1 else None
 
