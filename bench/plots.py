@@ -174,7 +174,7 @@ def _latency(results: Results) -> Plot:
         "one every 20 ms": ("latency", "idle, 20 ms apart"),
         "one every 5 ms": ("latency", "idle, 5 ms apart"),
         "beside pgbench at half of its most": ("latency", "under *"),
-        "no backfill, in the same run as these": ("backfill", "no backfill"),
+        "no backfill, same run as below": ("backfill", "no backfill"),
         "beside a backfill of 10,000 rows/s": ("backfill", "backfill of 10,000 rows/s"),
         "beside a backfill without a limit": ("backfill", "backfill"),
     }
@@ -226,14 +226,14 @@ def _writers(results: Results) -> Plot:
         "Writers' rate with a tube, to the same without",
         "the thin line: least and greatest of the rounds",
         bars,
-        ("commits wait for the disk", "they don't", "bulk"),
+        ("commits wait for the disk", "no waiting", "bulk"),
         mark=1,
     )
 
 
 def _ratio(results: Results, operation: str, how: str, color: int) -> Bar:
     cell = results.sections["capture"].cell(f"{operation}, {how}", "1 partition", "ratio to no tube")
-    return Bar.of(operation, cell, color)
+    return Bar.of(operation if how == WAITING else f"{operation}, no waiting", cell, color)
 
 
 def _figure(value: float) -> str:
