@@ -9,7 +9,7 @@
 #   make soak [MINUTES=60]     random faults for so long, then `make points`; writes docs/reliability.md
 #   make chaos [MINUTES=10]    the random faults alone; SEED=7 draws the same ones again
 #   make points                every fault point alone, tests that take minutes, the SQL on all versions of Postgres
-#   make bench                 all benchmarks, in half an hour; writes docs/performance.md
+#   make bench                 all benchmarks, in half an hour; writes docs/performance.md and bench/results.md
 #   make bench ARGS=spark      what Spark does; writes docs/performance-spark.md
 #   make lowest [ARGS=…]       tests with the lowest versions that pyproject.toml allows
 #   make check                 format, lint, types, layers

@@ -1,1 +1,1 @@
-"""Measures pytube side by side with the plain way, and writes docs/performance.md."""
+"""Measures pytube side by side with the plain way; docs/performance.md has what users decide by."""

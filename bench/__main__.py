@@ -1,17 +1,22 @@
-"""`python -m bench [SCENARIO …]`: all by default; only a full run writes docs/performance.md."""
+"""`python -m bench [SCENARIO …]`: all by default.
+
+A run of all scenarios stores its results, and writes the pages and plots. A run of some prints them only,
+unless `--keep` is given: then their figures replace the stored ones.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 
 from bench.frame import machine
 from bench.frame.pace import Pace
-from bench.frame.page import Section, targets_table
+from bench.frame.page import Section
+from bench.frame.results import Results
 from bench.frame.server import running
+from bench.pages import PAGE, SPARK_PAGE, write
 
 SCENARIOS = (
     "drain",
@@ -45,77 +50,49 @@ SCENARIOS = (
 )
 """`latency`, which has a target in milliseconds, comes early: some machines slow down in minutes of work."""
 SPARK = ("spark_touch", "spark_keys", "spark_read", "spark_reconcile", "spark_growth", "spark_fifty")
-"""`python -m bench spark` runs these, and writes a page of their own."""
-ROOT = Path(__file__).resolve().parent.parent
+"""`python -m bench spark` runs these, which have a separate page."""
+KEEP = "--keep"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What is written after a full run."""
-
-    title: str
-    command: str
-    file: Path
-    notes: Path
-    """What was tried; goes to the end of the page."""
-
-
-PAGE = Page("Performance", "make bench", ROOT / "docs" / "performance.md", ROOT / "bench" / "notes.md")
-SPARK_PAGE = Page(
-    "Performance of Spark's side",
-    "make bench ARGS=spark",
-    ROOT / "docs" / "performance-spark.md",
-    ROOT / "bench" / "notes_spark.md",
-)
-
-
-def main(names: list[str]) -> None:
-    """Run the scenarios, print each, write the page."""
-    whole = SPARK_PAGE if names == ["spark"] else None if names else PAGE
-    names = list(SPARK) if names == ["spark"] else names or list(SCENARIOS)
+def main(arguments: list[str]) -> None:
+    """Run the scenarios, print each, store the results."""
+    keep = KEEP in arguments
+    asked = [name for name in arguments if name != KEEP]
+    whole = SPARK_PAGE if asked == ["spark"] else None if asked else PAGE
+    names = list(SPARK) if asked == ["spark"] else asked or list(SCENARIOS)
     unknown = set(names) - {*SCENARIOS, *SPARK}
     if unknown:
         raise SystemExit(
             f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS + SPARK)}"
         )
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     began = time.monotonic()
-    sections: list[Section] = []
+    sections: dict[str, Section] = {}
     pace = Pace()
     with running() as server:
         about = machine.describe(server.postgres.dsn())
         for name in names:
             pace.begin(name)
-            section = import_module(f"bench.{name}").run(server)
+            sections[name] = import_module(f"bench.{name}").run(server)
             pace.end()
-            sections.append(section)
-            print(section.markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
+            print(sections[name].markdown(), f"\n\n({time.monotonic() - began:.0f} s)\n", flush=True)
     if whole is not None:
-        head = f"{about}\n\n{pace.markdown()}"
-        whole.file.write_text(written(whole, head, sections, time.monotonic() - began))
-        print(f"written: {whole.file.relative_to(ROOT)}")
+        minutes = round((time.monotonic() - began) / 60)
+        Results(whole.title, whole.command, today, minutes, about, pace.plain(), sections).save(whole.results)
+    elif keep:
+        _keep(sections, today)
+    if whole is not None or keep:
+        write()
 
 
-def written(page: Page, about: str, sections: list[Section], seconds: float) -> str:
-    """The text of the page."""
-    targets = [target for section in sections for target in section.targets]
-    missed = [target for target in targets if not target.met]
-    pieces = [
-        f"# {page.title}",
-        (
-            f"Written by `{page.command}`, which measured all of this in one run of {seconds / 60:.0f} "
-            "minutes. Cases that are compared ran in turn, A B C, C B A, and so on; figures are medians, "
-            "with the least and the greatest in brackets. CPU is that of all processes of the server. "
-            "Another machine, or another hour of a shared one, has other figures but much the same ratios: a "
-            "target is a ratio to something that was measured in turn with it. Exceptions are promises "
-            "with a unit (5 ms for a stream, what idle tubes cost), and the session timeout."
-        ),
-        about,
-        f"## Targets: {len(targets) - len(missed)} met, {len(missed)} missed",
-        targets_table(targets),
-        *(section.markdown() for section in sections),
-        page.notes.read_text().strip(),
-    ]
-    return "\n\n".join(pieces) + "\n"
+def _keep(sections: dict[str, Section], today: str) -> None:
+    """Put sections that were measured apart in place of the stored ones."""
+    for page, known in ((PAGE, SCENARIOS), (SPARK_PAGE, SPARK)):
+        results = Results.load(page.results)
+        for name in filter(sections.__contains__, known):
+            sections[name].date = today
+            results.sections[name] = sections[name]
+        results.save(page.results)
 
 
 if __name__ == "__main__":

@@ -365,7 +365,8 @@ def _show_many(section: Section, many: Taken) -> None:
     section.say(
         f"The worker to one by one: {to_one.text(1)} times. goharvest itself, in Go on a machine of this "
         f"kind: 3,900 records/s with 1000 keys, 790 with 10. WAL of a record from its INSERT to its DELETE: "
-        f"{wal.text(0)} bytes; goharvest's mark and DELETE took {WAL_LIMIT:.0f}."
+        f"{wal.text(0)} bytes; goharvest's mark and DELETE took {WAL_LIMIT:.0f}.",
+        to_one_by_one=to_one.text(1),
     )
     section.targets += [
         Target("outbox: the worker to one by one, 1000 keys", TO_ONE_BY_ONE, to_one.middle),

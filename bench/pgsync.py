@@ -26,6 +26,7 @@ from opensearchpy.helpers import bulk, scan
 from redis import Redis as RedisClient
 
 from bench.frame import machine
+from bench.frame.page import table
 from bench.frame.readings import cpu_of
 from bench.frame.server import SETTINGS, Server, connect
 from bench.frame.statistics import percentile
@@ -72,7 +73,8 @@ def main(orders: int = ORDERS, probes: int = PROBES) -> None:
         redis = stack.enter_context(Redis(folder / "redis"))
         search = stack.enter_context(OpenSearch(folder / "search"))
         bench = Bench(folder, programs, server, redis, search, orders, probes)
-        print(f"{machine.describe(server.postgres.dsn())}\n\n{bench.run().section().markdown()}", flush=True)
+        about = table(["what", "which"], machine.describe(server.postgres.dsn()))
+        print(f"{about}\n\n{bench.run().section().markdown()}", flush=True)
 
 
 def _install(folder: Path) -> Path:

@@ -131,7 +131,9 @@ async def _measure(section: Section, bench: Bench) -> None:
     section.say(
         f"A tube of {DRAINED:,} pods of 1 id into an empty index, from the start of the worker's line until "
         f"the tube is empty: {drained.text(0)} documents/s (PGSync 7.3: {PGSYNC_LOAD:,.0f}, in its own load "
-        "of 100,000 rows)."
+        "of 100,000 rows).",
+        drained=drained.text(0),
+        pgsync=f"{PGSYNC_LOAD:,.0f}",
     )
     probes = {refresh: await bench.searchable(refresh) for refresh in REFRESH}
     section.say(

@@ -60,7 +60,7 @@ def run(server: Server) -> Section:
         raise RuntimeError(str(done[0]))
     seconds = done[0].seconds
     section.table(
-        ["", ""],
+        ["", "figure"],
         [
             ["seconds", f"{seconds:.0f}"],
             ["ids a second", f"{IDS / seconds:,.0f}"],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-
-from bench.frame.page import table
+from typing import Any
 
 _LOOPS = 300_000
 _TRIES = 7
@@ -30,18 +29,14 @@ class Pace:
         seconds = time.monotonic() - self._began
         self.taken.append((self._name, seconds, self._before, milliseconds()))
 
-    def markdown(self) -> str:
-        """A table; the pace is that of the best moment of the run, divided by the time it took then."""
+    def plain(self) -> dict[str, Any]:
+        """For JSON; the pace is that of the best moment of the run, divided by the time it took then."""
         best = min(min(before, after) for _, _, before, after in self.taken)
         rows = [
             [name, f"{seconds:.0f}", f"{best / before:.2f}", f"{best / after:.2f}"]
             for name, seconds, before, after in self.taken
         ]
-        head = ["scenario", "seconds", "pace before", "pace after"]
-        return (
-            f"How fast the machine was: a fixed computation on one core, which took {best:.2f} ms at its "
-            "best, is 1.00 then. Absolute figures of a slower moment are lower.\n\n" + table(head, rows)
-        )
+        return {"best": f"{best:.2f}", "rows": rows}
 
 
 def milliseconds() -> float:

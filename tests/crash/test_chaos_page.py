@@ -8,8 +8,9 @@ import pytest
 
 from tests.crash.chaos.invariants import Invariant, Violation
 from tests.crash.chaos.measures import Measures
-from tests.crash.chaos.page import Outcome, Records, report
+from tests.crash.chaos.page import NOTES, Outcome, Records, report
 from tests.crash.chaos.records import Term, Window
+from tests.docs.pages import BY_NAME
 
 
 def test_take_overs_are_measured_from_the_last_sign_of_life() -> None:
@@ -42,3 +43,11 @@ def test_the_page_says_how_it_went(violations: list[Violation]) -> None:
     assert "| strict 3, transactions 0 |" in page
     assert "| 30, 8, 59 s |" in page
     assert all(invariant.value in page for invariant in Invariant)
+
+
+def test_the_page_of_the_last_run_has_the_text_of_the_template() -> None:
+    before, _, after = NOTES.read_text().strip().partition("\n## ")
+    page = BY_NAME["docs/reliability.md"].text
+    assert page.startswith(f"# Reliability\n\n{before.strip()}\n\n## The last long run\n")
+    checks = "\n".join(f"- {invariant.value}" for invariant in Invariant)
+    assert page.endswith(f"\n\n### Checks\n\n{checks}\n\n## {after}\n")

@@ -92,6 +92,13 @@ def test_every_promise_has_a_test() -> None:
     assert [promise.splitlines()[0] for promise in promises if "::" not in promise] == []
 
 
+def test_every_fault_has_its_signs_its_remedy_and_a_test() -> None:
+    faults = re.split(r"^### ", BY_NAME["docs/how-it-fails.md"].text, flags=re.MULTILINE)[1:]
+    assert len(faults) > 20
+    needed = ("\n- **See**: ", "\n- **Do**: ", "\n- `tests/")
+    assert [fault.splitlines()[0] for fault in faults if not all(part in fault for part in needed)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_are_there(page: Page) -> None:
     named = re.findall(r"`((?:sql|pytube|tests|docs|migrations)/[\w./-]+)`", page.text)
