@@ -23,6 +23,12 @@ PREPARED = 10
 """Transactions that may be prepared at a time, where any may."""
 
 
+class _PatientKafka(RealKafka):
+    """A broker that is killed often: after that it recovers its log, which takes long on a busy machine."""
+
+    START_TIMEOUT = 600.0
+
+
 class Arena:
     """Postgres, a real broker, and for each worker a proxy before each server that it speaks to."""
 
@@ -41,7 +47,7 @@ class Arena:
         self._prepared = True
         self._stack.callback(self._close_postgres)
         self._doors = {name: Port() for name in members}
-        self.kafka = RealKafka(folder / "kafka", [door.number for door in self._doors.values()])
+        self.kafka = _PatientKafka(folder / "kafka", [door.number for door in self._doors.values()])
         self._stack.enter_context(self.kafka)
         self.version = self._make_database()
         """Of Postgres."""
