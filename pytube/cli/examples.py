@@ -81,7 +81,10 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "spark touch": ("spark.md#fan-out", ("--tube es-live --input ids.parquet --format parquet",)),
     "status": ("monitor.md#status", ("", "es-live --watch")),
     "top": ("monitor.md#top", ("", "--interval 2")),
-    "touch": ("operate.md#inspect-and-change-pods", ("es-live public.orders 7 8", "es-live public.orders -- -1")),
+    "touch": (
+        "operate.md#inspect-and-change-pods",
+        ("es-live public.orders 7 8", "es-live public.orders -- -1"),
+    ),
     "tube acknowledge": ("verify.md#copies-that-are-to-be-verified", ("es-live",)),
     "tube attach": (
         "attach.md",

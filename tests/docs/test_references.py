@@ -354,7 +354,11 @@ def test_every_function_for_operators_is_listed() -> None:
 
 
 def test_every_extra_is_listed() -> None:
-    rows = [row for row in table_rows(BY_NAME["docs/install.md"].section("Install the program")) if row[0].startswith("`")]
+    rows = [
+        row
+        for row in table_rows(BY_NAME["docs/install.md"].section("Install the program"))
+        if row[0].startswith("`")
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {row[0].strip("`") for row in rows} == project["optional-dependencies"].keys()
 
