@@ -159,8 +159,9 @@ def step(
 ) -> Stepped:
     """Have the leader of a paused partition deliver one key of one pod, and wait for what comes of it.
 
-    The leader does it under its own term: see `docs/operations.md` for why. Interrupted before a worker has
-    taken the step, nothing is sent; after that, this one document is.
+    The leader does it, under its own term: a term for the command would have to take the partition from an
+    entitled worker, or would be fenced by it. Interrupted before a worker has taken the step, nothing is
+    sent; after that, this one document is.
 
     Args:
         connection: autocommit.

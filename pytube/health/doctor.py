@@ -220,7 +220,7 @@ def _warned(config: SinkConfig, warned: Sequence[tuple[str, Mapping[str, object]
     """As `_missing`, of what the sink has warned of."""
     said = (f"{fields.get('server', config.type)}: {fields.get('reason', event)}" for event, fields in warned)
     events = ", ".join(dict.fromkeys(event for event, _ in warned))
-    return f"{config.type} opens, but {'; '.join(said)}", f"see {events} in docs/operations.md"
+    return f"{config.type} opens, but {'; '.join(said)}", f"see {events} in docs/events.md"
 
 
 def check_transforms(tube: str, targets: Sequence[str]) -> Check:

@@ -16,7 +16,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sqlalchemy import MetaData, create_engine
 
 from pytube.cli.program import cli
 from pytube.config import parse
@@ -263,23 +266,63 @@ def test_security(shell: Shell) -> None:
     run("tube", "create", "one", dsn=installer)
 
 
-@pytest.mark.usefixtures("roles")
-def test_operations(shell: Shell) -> None:
-    page = BY_NAME["docs/operations.md"]
-    run_blocks(shell, page.name)
+@pytest.mark.parametrize("page", ["docs/attach.md", "docs/scale.md"])
+def test_pages_about_tubes(shell: Shell, page: str) -> None:
+    run("install", dsn=shell.dsn)
+    if page != "docs/attach.md":  # which creates the tube
+        shell.psql(ATTACHED)
+    run_blocks(shell, page)
 
+
+def test_operate(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions do as the commands before the page's last ones, which remove everything."""
+    page = BY_NAME["docs/operate.md"]
+    run("install", dsn=shell.dsn)
+    shell.psql(ATTACHED)
+    *blocks, uninstall = page.blocks("sh", "sql")
+    for block in blocks:
+        _run(shell, block)
+    functions, _ = page.blocks("python")
+    monkeypatch.setenv("PYTUBE_DSN", shell.dsn)
+    exec(functions.text, {})  # noqa: S102 - that is the test
+    _run(shell, uninstall)
+
+
+@pytest.mark.filterwarnings("ignore:Did not recognize type")
+def test_alembic_leaves_the_schemas_alone(shell: Shell) -> None:
+    """With the filter of the page, autogenerate sees the application's tables only."""
+    _, filtering = BY_NAME["docs/operate.md"].blocks("python")
+    run("install", dsn=shell.dsn)
+    shell.psql(ATTACHED)
+    names: dict[str, Any] = {}
+    exec(filtering.text, names)  # noqa: S102 - that is the test
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(shell.dsn))
+
+    def dropped(**options: Any) -> set[str | None]:
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"include_schemas": True, **options})
+            found = compare_metadata(context, MetaData())
+        return {change[1].schema for change in found if change[0] == "remove_table"}
+
+    assert "tube" in dropped()
+    assert dropped(include_name=names["include_name"]) == {None}
+
+
+@pytest.mark.usefixtures("roles")
+def test_install_monitor_and_deploy(shell: Shell) -> None:
+    """The roles of the first page watch as the second says, and deliver with the program of the third."""
+    run_blocks(shell, "docs/install.md")
+    shell.psql(ATTACHED)
+    page = BY_NAME["docs/monitor.md"]
+    run_blocks(shell, page.name)
     monitor = make_conninfo(shell.dsn, user="pytube_monitor")
     shell.psql(page.blocks("sql")[-1].text, dsn=monitor)
     run("status", dsn=monitor)
     run("park", "list", dsn=monitor)
 
-    # The program of the page delivers, as the role of the page.
     (shell.folder / "pytube.toml").write_text(SETTINGS)
     shell.psql("INSERT INTO public.orders VALUES (4711, 1)")
-    program, by_hand = page.blocks("python")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTUBE_DSN", shell.dsn)
-        exec(by_hand.text, {})  # noqa: S102 - that is the test
+    (program,) = BY_NAME["docs/deploy.md"].blocks("python")
     deliver(shell, program, make_conninfo(shell.dsn, user="pytube_worker"))
 
 

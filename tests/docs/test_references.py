@@ -32,7 +32,6 @@ from tests.helpers.database import ROOT
 from tests.helpers.logs import capture_logs
 
 CONFIGURATION = BY_NAME["docs/configuration.md"]
-OPERATIONS = BY_NAME["docs/operations.md"]
 SQL = BY_NAME["docs/sql.md"]
 
 
@@ -308,7 +307,7 @@ def test_every_event_is_documented_with_its_level_and_fields() -> None:
         row[0].strip("`"): Logged(
             set(re.findall(r"debug|info|warning|error", row[1])), set(re.findall(r"`(\w+)`", row[2]))
         )
-        for row in table_rows(OPERATIONS.section("What the log says"))
+        for row in table_rows(BY_NAME["docs/events.md"].section("What the log says"))
     }
     known = events_in_the_log()
     lines, _ = lines_in_the_code()
@@ -357,12 +356,16 @@ def test_every_command_is_listed() -> None:
 
 
 def test_every_function_for_operators_is_listed() -> None:
-    cells = [row[1] for row in table_rows(OPERATIONS.section("Inspect and change pods"))]
+    cells = [row[1] for row in table_rows(BY_NAME["docs/operate.md"].section("Inspect and change pods"))]
     assert {name for name in admin.__all__ if name.islower()} <= set(re.findall(r"`(\w+)`", " ".join(cells)))
 
 
 def test_every_extra_is_listed() -> None:
-    rows = [row for row in table_rows(OPERATIONS.section("Install the program")) if row[0].startswith("`")]
+    rows = [
+        row
+        for row in table_rows(BY_NAME["docs/install.md"].section("Install the program"))
+        if row[0].startswith("`")
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {row[0].strip("`") for row in rows} == project["optional-dependencies"].keys()
 
@@ -371,7 +374,8 @@ def test_every_extra_is_listed() -> None:
 
 
 def test_the_exit_codes() -> None:
-    documented = [row[0] for row in table_rows(OPERATIONS.section("Run a worker")) if re.match(r"\d", row[0])]
+    rows = table_rows(BY_NAME["docs/deploy.md"].section("Run a worker"))
+    documented = [row[0] for row in rows if re.match(r"\d", row[0])]
     assert documented == re.findall(r"^  ([\d, ]*\d)  ", EXIT_CODES, re.MULTILINE)
 
 
@@ -379,7 +383,7 @@ def test_the_workers_sessions() -> None:
     """The names and counts in the section on connections are those of the code."""
     code = "".join(path.read_text() for path in (ROOT / "pytube/worker").glob("*.py"))
     opened = set(re.findall(r'(?:_keep|_open|open_session)\(\s*"([a-z ]+)"', code)) - {"start"}
-    rows = table_rows(OPERATIONS.section("Connections"))
+    rows = table_rows(BY_NAME["docs/deploy.md"].section("Connections"))
     shown = [conninfo_to_dict(connection_string("", f"pytube {purpose}")) for purpose in opened]
     assert {row[2].strip("`") for row in rows} == {str(one["application_name"]) for one in shown}
     (pooled,) = [row[1] for row in rows if row[2] == "`pytube pool`"]

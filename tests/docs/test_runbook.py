@@ -46,7 +46,7 @@ def test_every_command_works(shop: Shop) -> None:
         "pytube park list es-live": lambda: park(shop),
         "pytube park retry es-live --yes": lambda: shop.cure(7),
         "pytube pods show es-live --key 7": lambda: leave_waiting(shop),
-        "pytube verify es-live --repair": lambda: touch(shop),
+        "pytube verify es-live --sample 1000": lambda: touch(shop),
         "pytube backfill cancel es-live": lambda: begin_backfill(shop),
         'psql "$PYTUBE_DSN" -c \'VACUUM (FULL) tube."es-live"\'': lambda: end_pause(shop),
     }

@@ -58,10 +58,10 @@ def config(dsn: str, conn: Conn, tmp_path: Path) -> Path:
 
 
 def alert(what: str) -> sql.SQL:
-    """The query of the page on operations that begins with such a comment."""
+    """The query of the page on monitoring that begins with such a comment."""
     (found,) = (
         query
-        for block in BY_NAME["docs/operations.md"].blocks("sql")
+        for block in BY_NAME["docs/monitor.md"].blocks("sql")
         for query in block.text.split("\n\n")
         if query.startswith(f"-- {what}")
     )
