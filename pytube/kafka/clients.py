@@ -138,6 +138,8 @@ _OF_PRODUCERS = frozenset(
         "error_cb",
         "log_cb",
         "logger",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
         "message.timeout.ms",
         "metadata.broker.list",
         "on_delivery",
@@ -146,6 +148,15 @@ _OF_PRODUCERS = frozenset(
         "transactional.id",
     }
 )
+
+IDEMPOTENT: Mapping[str, object] = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+"""Settings with which an acknowledged record is in the topic.
+
+A broker that knows nothing of a producer takes its first batch, whatever sequence number that has: KAFKA-15591.
+If a second batch is in flight while the first is refused, as by a partition created a moment ago, the second is
+written, and librdkafka takes its acknowledgment for that of both. Brokers work on one request of a connection
+at a time, so one in flight costs little.
+"""
 
 PARTITIONERS = ("murmur2", "consistent", "fnv1a")
 """Those that always give a key the same partition; the others scatter empty keys, or all."""
@@ -183,7 +194,7 @@ class Producers(Clients):
         self.timeout = timeout
         self._defaults = {"partitioner": partitioners[0], "linger.ms": 5, **(defaults or {})}
         self.settings = {
-            "enable.idempotence": True,
+            **IDEMPOTENT,
             "acks": "all",
             "message.timeout.ms": self._milliseconds,
             **(settings or {}),

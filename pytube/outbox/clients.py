@@ -65,7 +65,7 @@ def _settings_of_producers(config: Config, name: str) -> dict[str, Any]:
         return {}
     if settings.transactions:
         raise ConfigError(f'outbox {name!r}: kafka_options: transactions need acks = "all"; take acks out')
-    return {"acks": acks, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
+    return {"acks": acks, "enable.idempotence": False}
 
 
 def outbox_cluster(config: Config, name: str) -> tuple[str, dict[str, Any]]:

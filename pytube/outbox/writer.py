@@ -123,7 +123,9 @@ class DirectBackend:
     def __init__(self, options: Mapping[str, Any]) -> None:
         if not options.get("bootstrap.servers"):
             raise UsageError('the backend direct needs a broker: kafka={"bootstrap.servers": "host:port"}')
-        self._options = {"enable.idempotence": True, "partitioner": "murmur2_random", **options}
+        from pytube.kafka.clients import IDEMPOTENT
+
+        self._options = {**IDEMPOTENT, "partitioner": "murmur2_random", **options}
         self._producer: Producer | None = None
         self._widths = Widths()
 
