@@ -88,7 +88,7 @@ def follow(page: Page, postgres: Postgres, folder: Path, replaced: dict[str, str
     }
     with Reader(folder, {"localhost/shop": f"{HOST}:{postgres.port}/shop", **replaced}, environment) as reader:
         for step in steps(page):
-            import time; t=time.monotonic(); reader.follow(step); print(step.block, round(time.monotonic()-t,1))
+            reader.follow(step)
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == []
 
 
