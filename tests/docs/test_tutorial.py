@@ -86,7 +86,8 @@ def follow(page: Page, postgres: Postgres, folder: Path, replaced: dict[str, str
         "PGPORT": str(postgres.port),
         "PGUSER": SUPERUSER,
     }
-    with Reader(folder, {"localhost/shop": f"{HOST}:{postgres.port}/shop", **replaced}, environment) as reader:
+    replaced = {"localhost/shop": f"{HOST}:{postgres.port}/shop", **replaced}
+    with Reader(folder, replaced, environment) as reader:
         for step in steps(page):
             reader.follow(step)
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == []
