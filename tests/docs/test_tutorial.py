@@ -26,9 +26,8 @@ FEW = 2_000
 SOONER = {
     'election = "lease"': 'election = "lease"\nsession_timeout = 6\nreceive_deadline = 2',
     'on_poison = "hold"': 'on_poison = "hold"\nmessage_timeout = 3',
-    "--duration 10": "--duration 4",
-    "sleep 3": "sleep 2",
-    "2000": "800",
+    "sleep(0.1)": "sleep(0.02)",
+    "sleep 3": "sleep 1",
 }
 """Shorter waits for the tutorial on outboxes, so that it takes seconds in each run of the tests."""
 
