@@ -21,7 +21,10 @@ from tests.helpers.waiting import LIMIT, wait_until
 
 OUTPUTS = ("text", "json")
 LEFT_OUT = "…"
-_READS = ("curl -s ", "pytube backfill status", "pytube status")
+_READS = (
+    *("curl -s ", "python read.py ", "python check.py"),
+    *("pytube backfill status", "pytube status", "pytube outbox status", "pytube outbox parked"),
+)
 """Commands that only look: a reader tries them again until the worker is as far as the page says."""
 _VARIES = (
     (re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b"), "a while"),
@@ -117,7 +120,7 @@ class Reader:
 
     def _run(self, command: str) -> tuple[int, str]:
         if command.startswith("pip "):
-            assert command == "pip install '.[opensearch]'"  # it is installed
+            assert re.fullmatch(r"pip install '\.\[(opensearch|kafka)\]'", command)  # it is installed
             return 0, ""
         output = self._folder / ".output"
         assert self._shell.stdin is not None

@@ -1,4 +1,4 @@
-"""The tutorial works as it is printed, on real servers; what is replaced is named here."""
+"""The tutorials work as they are printed, on real servers; what is replaced is named here."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from pathlib import Path
 
 import pytest
 
+from pytube.embedded.kafka_mock import MockKafka
+from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.postgres import SUPERUSER, Postgres
 from pytube.embedded.process import HOST
 from pytube.embedded.search_server import SearchServer
-from tests.docs.pages import BY_NAME, Block
+from tests.docs.pages import BY_NAME, Block, Page
 from tests.docs.reader import Reader, matches, steps
 from tests.helpers.database import SETTINGS, server_folder
 from tests.helpers.opensearch import request
 
-PAGE = BY_NAME["docs/tutorial-search-index.md"]
+SEARCH_INDEX = BY_NAME["docs/tutorial-search-index.md"]
+OUTBOX = BY_NAME["docs/tutorial-outbox.md"]
 ORDERS = 50_000
 """So many the page has."""
 FEW = 2_000
+SOONER = {
+    'election = "lease"': 'election = "lease"\nsession_timeout = 6\nreceive_deadline = 2',
+    'on_poison = "hold"': 'on_poison = "hold"\nmessage_timeout = 3',
+    "sleep(0.1)": "sleep(0.02)",
+    "sleep 3": "sleep 1",
+    "python topics.py": "true",
+}
+"""The tutorial on outboxes within seconds: shorter waits, and the mock, which makes topics by itself."""
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +47,50 @@ def search(real_opensearch: SearchServer) -> Iterator[str]:
         request(f"{real_opensearch.url}/{name}", "DELETE")
 
 
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster of its own, since the page has names for topics: librdkafka's mock, or a real broker."""
+    with request.param(tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster.bootstrap
+
+
 @pytest.mark.parametrize("orders", [FEW, pytest.param(ORDERS, marks=pytest.mark.soak)])
-def test_tutorial(orders: int, own_postgres: Postgres, search: str, tmp_path: Path) -> None:
+def test_search_index(orders: int, own_postgres: Postgres, search: str, tmp_path: Path) -> None:
     of_a_product = 3 * orders // 500
     replaced = {
         "http://localhost:9200": search,
-        "localhost/shop": f"{HOST}:{own_postgres.port}/shop",
         str(ORDERS): str(orders),
         str(ORDERS - 1): str(orders - 1),
         "300": str(of_a_product),
         "299": str(of_a_product - 1),
     }
+    follow(SEARCH_INDEX, own_postgres, tmp_path, replaced)
+    assert request(f"{search}/_alias/orders,products")["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("kafka", "replaced"),
+    [(MockKafka, SOONER), pytest.param(RealKafka, {}, marks=pytest.mark.soak)],
+    indirect=["kafka"],
+    ids=["mock", "real"],
+)
+def test_outbox(kafka: str, replaced: dict[str, str], own_postgres: Postgres, tmp_path: Path) -> None:
+    follow(OUTBOX, own_postgres, tmp_path, {"localhost:9092": kafka, **replaced})
+
+
+def follow(page: Page, postgres: Postgres, folder: Path, replaced: dict[str, str]) -> None:
+    """Follow a page in a folder, which is empty again at its end."""
     environment = {
-        "PATH": f"{own_postgres.bin('psql').parent}:{os.environ['PATH']}",
+        "PATH": f"{postgres.bin('psql').parent}:{os.environ['PATH']}",
         "PGHOST": HOST,
-        "PGPORT": str(own_postgres.port),
+        "PGPORT": str(postgres.port),
         "PGUSER": SUPERUSER,
     }
-    with Reader(tmp_path, replaced, environment) as reader:
-        for step in steps(PAGE):
+    replaced = {"localhost/shop": f"{HOST}:{postgres.port}/shop", **replaced}
+    with Reader(folder, replaced, environment) as reader:
+        for step in steps(page):
             reader.follow(step)
-    assert request(f"{search}/_alias/orders,products")["status"] == 404
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+    assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(
