@@ -152,8 +152,8 @@ _OF_PRODUCERS = frozenset(
 IDEMPOTENT: Mapping[str, object] = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
 """Settings with which an acknowledged record is in the topic.
 
-A broker that knows nothing of a producer takes its first batch, whatever sequence number that has: KAFKA-15591.
-If a second batch is in flight while the first is refused, as by a partition created a moment ago, the second is
+A broker that knows nothing of a producer takes its first batch with any sequence number (KAFKA-15591). If a
+second batch is in flight while the first is refused, as by a partition created a moment ago, the second is
 written, and librdkafka takes its acknowledgment for that of both. Brokers work on one request of a connection
 at a time, so one in flight costs little.
 """
