@@ -18,6 +18,7 @@ from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
+from pytube.cli.exits import INTERRUPTED, interrupted
 from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
@@ -244,7 +245,6 @@ def _command(
 
 # --- the work, and how it is shown ------------------------------------------------------------
 
-_INTERRUPTED = 130
 _BY_WORKERS = "left to the workers of the tube"
 _LINE_INTERVAL = 5.0
 """Seconds between two lines of the same state."""
@@ -266,7 +266,7 @@ def run_backfills(
     Raises:
         PytubeError: as `BackfillRun.run`.
     """
-    resume = f"go on with: pytube backfill resume {tube}"
+    resume = f"continue with: pytube backfill resume {tube}"
     try:
         with progress_display(as_json=as_json) as display:
             asyncio.run(_work(database, jobs, limits, display, wait=wait))
@@ -274,8 +274,7 @@ def run_backfills(
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
     except KeyboardInterrupt:
-        click.echo(f"pytube: interrupted; {resume}", err=True)
-        click.get_current_context().exit(_INTERRUPTED)
+        interrupted(INTERRUPTED, f"; {resume}")
 
 
 async def _work(

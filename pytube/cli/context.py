@@ -16,6 +16,7 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
+from pytube.cli.exits import INTERRUPTED
 from pytube.cli.program import Settings
 from pytube.clock import length_of
 from pytube.config import Config
@@ -289,6 +290,7 @@ def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr, so that stdout has the result alone; without a yes nothing is done."""
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    """Ask on stderr, so that stdout has the result alone; a no ends the command, with nothing changed."""
+    if not yes and not click.confirm(question, err=True):
+        click.echo("pytube: canceled; nothing was changed", err=True)
+        click.get_current_context().exit(INTERRUPTED)

@@ -11,6 +11,7 @@ import orjson
 from click.core import ParameterSource
 
 from pytube.cli.context import database_options, json_option
+from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import print_json, print_text
 from pytube.cli.program import Settings
 from pytube.config import Config, PostgresConfig, masked
@@ -113,7 +114,7 @@ def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> 
     if failed:
         if not as_json:
             click.echo(f"checks that fail: {failed} of {len(checks)}", err=True)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 def _examined(settings: Settings, databases: Sequence[Database]) -> tuple[Config, str]:

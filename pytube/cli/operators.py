@@ -25,6 +25,7 @@ from pytube.cli.context import (
     tube_argument,
     yes_option,
 )
+from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import and_some, key_shown, print_json, print_list
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -93,7 +94,7 @@ def pause(
         why = "is lost" if one.lost else "has not come to rest yet"
         click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
     if left and wait:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @click.command()

@@ -20,6 +20,7 @@ from pytube.cli.context import (
     lock_option,
     yes_option,
 )
+from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import (
     and_some,
     changing,
@@ -318,7 +319,7 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
     tell(told, done, as_json=as_json)
     if left:
         click.echo(f"after {wait:g} s this is still to be done in {say_count(left, 'partition')}", err=True)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @outbox.command()

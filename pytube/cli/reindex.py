@@ -12,6 +12,7 @@ import click
 
 from pytube.cli.backfill import Job, run_backfills
 from pytube.cli.context import config_of, current_settings, database_options, json_option, tube_argument
+from pytube.cli.exits import FAILED, NOT_WELL
 from pytube.cli.output import print_json, print_rows, tell
 from pytube.cli.verify import print_report
 from pytube.config import BackfillConfig, Config
@@ -130,7 +131,7 @@ def status(target: _Target, as_json: bool) -> None:
     found = target.run(lambda job, _: job.status_within(limit))
     if isinstance(found, Unanswered):
         _tell_unanswered(target.tube, found, as_json=as_json)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(FAILED)
     if found is not None:
         _tell(target.tube, found, as_json=as_json)
     else:
@@ -153,7 +154,7 @@ def compare(target: _Target, patience: float, as_json: bool) -> None:
     else:
         print_report(found)
     if not found.is_equal:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @reindex.command()
@@ -199,7 +200,7 @@ def switch(
             f"pytube park list {target.tube}; --force switches all the same",
             err=True,
         )
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
     if not as_json:
         where, until = "old" if back else "new", _next(target.tube, "finish")
         click.echo(f"the alias is on the {where} index; workers write to both until: {until}")

@@ -14,6 +14,7 @@ import click
 
 from pytube import admin
 from pytube.cli.context import database_options, json_option, tube_argument
+from pytube.cli.exits import NOT_WELL, interrupted
 from pytube.cli.output import print_json, print_text
 from pytube.cli.program import Settings
 from pytube.config import SinkConfig
@@ -73,12 +74,11 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
                 left.append(checked.left)
             _tell(checked, as_json=as_json)
     if received:
-        click.echo("pytube: interrupted; " + _about(left), err=True)
-        click.get_current_context().exit(128 + received[0])
+        interrupted(128 + received[0], f"; {_about(left)}")
     if not as_json:
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
+from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -284,7 +285,7 @@ def reconcile(
         for what, number, id_ in found.examples:
             click.echo(f"  {what}: id {id_}" + ("" if number is None else f" of shard {number}"))
     if not found.is_equal and not tubes:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @spark.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.context import config_of, database_options, json_option, tube_argument
+from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.cli.output import is_terminal, key_shown, print_json
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -88,7 +89,7 @@ def verify(
                 f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
                 f"wait for the delivery with: pytube wait {name}"
             )
-    click.get_current_context().exit(0 if report.is_equal else 1)
+    click.get_current_context().exit(0 if report.is_equal else NOT_WELL)
 
 
 def print_report(report: Report) -> None:
@@ -198,7 +199,7 @@ def explain(
 
 
 def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Run it; SIGTERM ends it as SIGINT does, so that what was done is kept."""
+    """Run it; SIGTERM ends it as SIGINT does, so that its progress is kept."""
 
     async def until_signal() -> _Answer:
         task = asyncio.current_task()
@@ -208,5 +209,7 @@ def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
 
     try:
         return asyncio.run(until_signal())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort from None
+    except KeyboardInterrupt:
+        interrupted(INTERRUPTED)
+    except asyncio.CancelledError:
+        interrupted(TERMINATED)

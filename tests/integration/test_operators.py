@@ -342,7 +342,7 @@ async def test_the_terminal_is_closed_in_the_middle_of_a_step(conn: Conn, config
             )
 
         came = await beside(close_after_the_first)
-    assert came.exit_code == 1
+    assert came.exit_code == 2
     assert STORE.ids == [1]
     assert [pod.keys for pod in admin.list_pods(conn, Pods("t"))] == [["2"]]
     assert scalar(conn, "SELECT count(*) FROM tube_step WHERE ended_at IS NULL") == 0
@@ -402,7 +402,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
     folder = config.parent
     first, second = run_json("pods", "list", "--tube", "t", dsn=dsn)
     assert (first["keys"], first["state"]) == (["1"], "waiting")
-    assert "1 pod of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
+    assert "1 pod of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=2).stderr
     shown = run("pods", "show", "--tube", "t", "--seq", str(first["seq"]), folder=folder).stdout
     assert 'now: {"id": 1, "n": 1}' in shown
     assert "sink: not known: " in shown
@@ -433,7 +433,7 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
         " FROM generate_series(1, 9) AS g"
     )
     assert len(run_json("park", "list", "--tube", "t", "--error", "mapper", dsn=dsn)) == 7
-    refused = run("park", "drop", "--tube", "t", "--error", "mapper", dsn=dsn, code=1)
+    refused = run("park", "drop", "--tube", "t", "--error", "mapper", dsn=dsn, code=2)
     assert "forget 7 parked documents of tube t, 2 of them not shown?" in refused.stderr
     assert "error: Other" in run("park", "show", "--tube", "t", "--key", "9", dsn=dsn).stdout
     assert "7 parked" in run("park", "drop", "--tube", "t", "--error", "mapper", "--yes", dsn=dsn).stdout

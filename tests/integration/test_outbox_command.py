@@ -108,7 +108,7 @@ def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
     mark(conn, term)
     park(conn, term, *ids)
     chosen = [str(one) for one in ids]
-    asked = run("outbox", "discard", OUTBOX, *chosen, dsn=dsn, code=1)
+    asked = run("outbox", "discard", OUTBOX, *chosen, dsn=dsn, code=2)
     assert asked.stdout.count("too bad") == 2
     assert f"delete 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
     refused = run("outbox", "discard", OUTBOX, *chosen, "99999", "--yes", dsn=dsn, code=2).stderr

@@ -19,7 +19,7 @@ import pytube
 from pytube import logs
 from pytube.cli.examples import EXAMPLES
 from pytube.cli.output import seconds
-from pytube.cli.program import COMMANDS, Later, Program, cli, in_their_place
+from pytube.cli.program import COMMANDS, Later, cli, in_their_place
 from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import ROOT
@@ -50,12 +50,6 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, 
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "pytube.toml").write_text(CONFIG)
     return tmp_path
-
-
-def test_help_tells_exit_codes() -> None:
-    out = run("--help").stdout
-    assert "3  Postgres or Kafka is not available" in out
-    assert "4  the installed SQL does not match" in out
 
 
 @pytest.mark.parametrize("words", commands(cli), ids=" ".join)
@@ -217,27 +211,6 @@ class TestDatabase:
 
 class TestFaults:
     """Errors that nobody foresaw."""
-
-    @pytest.fixture
-    def program(self) -> click.Group:
-        @click.group(cls=Program)
-        def program() -> None:
-            pass
-
-        @program.command()
-        def fail() -> None:
-            raise ZeroDivisionError("oh")
-
-        return program
-
-    def test_one_sentence(self, program: click.Group) -> None:
-        from click.testing import CliRunner
-
-        result = CliRunner().invoke(program, ["fail"])
-        assert result.exit_code == 1
-        assert (
-            result.stderr == "pytube: this is a fault of pytube: ZeroDivisionError: oh; --debug shows where\n"
-        )
 
     def test_debug_shows_where(self) -> None:
         from click.testing import CliRunner
