@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import tomllib
@@ -213,7 +214,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 class Renamed(click.Option):
-    """An option whose first name is shown; the others are those of earlier versions."""
+    """An option whose first name is shown; the others are earlier names."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The line of the help, with the first name alone."""
@@ -222,6 +223,13 @@ class Renamed(click.Option):
             return super().get_help_record(ctx)
         finally:
             self.opts = names
+
+
+def keep_earlier_name(group: click.Group, name: str, command: click.Command) -> None:
+    """Let a command answer to an earlier name, which no help shows."""
+    earlier = copy.copy(command)
+    earlier.name, earlier.hidden = name, True
+    group.add_command(earlier)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

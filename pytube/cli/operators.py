@@ -20,13 +20,14 @@ from pytube.cli.context import (
     confirm,
     database_options,
     json_option,
+    keep_earlier_name,
     limit_option,
     partition_option,
     tube_argument,
     yes_option,
 )
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import and_some, key_shown, print_json, print_list
+from pytube.cli.output import and_some, key_shown, print_fields, print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -164,7 +165,7 @@ _PREVIEW = 5
 
 @click.group()
 def park() -> None:
-    """List, show, retry, or drop documents that failed."""
+    """List, show, retry, or discard documents that failed."""
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,57 +226,64 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
     if as_json:
         print_json(asdict(rows[0]) | {"document": text})
         return
-    shown = {name: getattr(rows[0], name) for name in _COLUMNS} | _shown(rows[0])
-    for line, value in (*shown.items(), ("document", missing if text is None else text)):
-        click.echo(f"{line}: {'-' if value is None else value}")
+    columns = _COLUMNS | {"document": "document"}
+    row = asdict(rows[0]) | _shown(rows[0]) | {"document": missing if text is None else text}
+    print_fields(columns, row, as_json=False)
 
 
 @park.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def retry(database: Database, parking: Parking, yes: bool) -> None:
+def retry(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
     """Resend parked documents."""
-    _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
+    _act(database, parking, ("retry", "retried"), admin.retry_parked, yes=yes, as_json=as_json)
 
 
 @park.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def drop(database: Database, parking: Parking, yes: bool) -> None:
+def discard(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
+    _act(database, parking, ("discard", "discarded"), admin.drop_parked, yes=yes, as_json=as_json)
+
+
+keep_earlier_name(park, "drop", discard)
 
 
 def _act(
     database: Database,
     parking: Parking,
-    verb: str,
+    verb: tuple[str, str],
     act: Callable[[psycopg.Connection, Parking, str, Seen], int],
-    done: str,
     *,
     yes: bool,
+    as_json: bool,
 ) -> None:
+    """Act on parked documents after a question; `verb`: as a command, and as a participle."""
     if parking.tube is None:
         raise UsageError("name the tube whose parked documents are meant: TUBE")
     with database.connect() as connection:
         seen = admin.see_parked(connection, parking, database.schema)
         count = seen.count
         if not count:
-            click.echo("nothing of that is parked")
+            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0}, as_json=as_json)
             return
         if not yes:
             rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
-            print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
+            if not as_json:
+                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
-            confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
+            what = f"{say_count(count, 'parked document')} of tube {parking.tube}{rest}"
+            confirm(f"{verb[0]} {what}?", yes=yes)
         acted = act(connection, parking, database.schema, seen)
-        rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
-        what = (
-            say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
-        )
-        click.echo(f"{what} {is_or_are(acted)} {done}{rest}")
+    rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
+    what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
+    text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"
+    tell(text, {"tube": parking.tube, verb[1]: acted}, as_json=as_json)
 
 
 def _shown(row: Parked) -> dict[str, Any]:

@@ -110,6 +110,22 @@ def print_list(
         click.echo(f"not shown: {number}; a larger --limit shows them", err=True)
 
 
+def print_fields(
+    columns: Columns,
+    row: Mapping[str, Any],
+    *,
+    as_json: bool,
+    shown: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> None:
+    """Print one row: as JSON, else a line for each field; `shown` as for `print_list`."""
+    if as_json:
+        print_json(row)
+        return
+    cells = {**row, **shown(row)}
+    for key, heading in columns.items():
+        click.echo(f"{heading}: {_escaped(_text(cells[key]))}")
+
+
 def _mapping(row: Any) -> dict[str, Any]:
     return dict(row) if isinstance(row, Mapping) else asdict(row)
 

@@ -12,18 +12,19 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Pods, WaitingPod
-from pytube.admin.pods import document
+from pytube.admin.pods import PodsCount, document
 from pytube.cli.context import (
     config_of,
     confirm,
     database_options,
     json_option,
+    keep_earlier_name,
     limit_option,
     partition_option,
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list
+from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list, tell
 from pytube.config import Config
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -77,7 +78,7 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
     """List queued pods in processing order."""
     with database.connect() as connection:
         rows = admin.list_pods(connection, chosen, database.schema, and_some(limit))
-    print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown, limit=limit)
+    print_list(_COLUMNS, rows, "no such pods are queued", as_json=as_json, shown=_shown, limit=limit)
 
 
 @pods.command()
@@ -114,32 +115,27 @@ def show(
 @pods.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def retry(database: Database, chosen: Pods, yes: bool) -> None:
+def retry(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
-    with database.connect() as connection:
-        if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
-            done = admin.retry_pods(connection, chosen, database.schema)
-            click.echo(
-                f"{say_count(done, 'pod')} {is_or_are(done)} put back into the queue"
-                if chosen.key is None
-                else f"the key {chosen.key} is touched"
-            )
+    _act(database, chosen, ("retry", "retried"), admin.retry_pods, yes=yes, as_json=as_json)
 
 
 @pods.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def ack(database: Database, chosen: Pods, yes: bool) -> None:
+def discard(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
     """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    with database.connect() as connection:
-        if _may_act(connection, database.schema, chosen, "take away without sending", yes=yes):
-            done = admin.ack_pods(connection, chosen, database.schema)
-            click.echo(f"{say_count(done, 'pod')} {is_or_are(done)} acknowledged")
+    _act(database, chosen, ("discard", "discarded"), admin.ack_pods, yes=yes, as_json=as_json)
+
+
+keep_earlier_name(pods, "ack", discard)
 
 
 @pods.command()
@@ -243,22 +239,42 @@ def _sides(found: Explanation) -> Iterator[str]:
         yield f"they differ in {', '.join(found.fields)}"
 
 
-def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: str, *, yes: bool) -> bool:
-    """Show what is meant, and ask; False when it is nothing."""
-    count = admin.count_pods(connection, chosen, schema)
-    if not count.pods:
-        click.echo("no such pods wait")
-        return False
-    if not yes:
-        rows = admin.list_pods(connection, chosen, schema, _PREVIEW)
-        print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
-        parts = [f"{verb}: {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
-        if chosen.key is not None:
-            parts = [f"{verb}: the key {chosen.key} in {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
-        parts += [f"{count.in_flight} in flight"] if count.in_flight else []
-        parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
-        confirm(", ".join(parts) + "?", yes=yes)
-    return True
+def _act(
+    database: Database,
+    chosen: Pods,
+    verb: tuple[str, str],
+    act: Callable[[psycopg.Connection, Pods, str], int],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Act on pods after a question; `verb`: as a command, and as a participle."""
+    with database.connect() as connection:
+        count = admin.count_pods(connection, chosen, database.schema)
+        if not count.pods:
+            tell(
+                "no such pods are queued",
+                {"tube": chosen.tube, "key": chosen.key, verb[1]: 0},
+                as_json=as_json,
+            )
+            return
+        if not yes:
+            if not as_json:
+                rows = admin.list_pods(connection, chosen, database.schema, _PREVIEW)
+                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
+            confirm(_question(verb[0], chosen, count), yes=yes)
+        done = act(connection, chosen, database.schema)
+    what = "" if chosen.key is None else f"key {chosen.key} in "
+    text = f"{what}{say_count(done, 'pod')} {is_or_are(done)} {verb[1]}"
+    tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done}, as_json=as_json)
+
+
+def _question(verb: str, chosen: Pods, count: PodsCount) -> str:
+    what = "" if chosen.key is None else f"key {chosen.key} in "
+    parts = [f"{verb} {what}{say_count(count.pods, 'pod')} of tube {chosen.tube}"]
+    parts += [f"{count.in_flight} in flight"] if count.in_flight else []
+    parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
+    return f"{', '.join(parts)}?"
 
 
 def _shown(row: WaitingPod) -> dict[str, Any]:

@@ -53,7 +53,7 @@ GROUPS = {
     "Act": {
         "touch": ("operators", "Resend documents of TUBE by ids of TABLE."),
         "pods": ("pods", "List, show, retry, step through, or discard queued pods."),
-        "park": ("operators", "List, show, retry, or drop documents that failed."),
+        "park": ("operators", "List, show, retry, or discard documents that failed."),
     },
     "Data": {
         "backfill": ("backfill", "Resend every row, then delete orphaned documents."),
@@ -63,7 +63,7 @@ GROUPS = {
         "sink": ("sink", "Check a tube's sink, or accept it as complete."),
     },
     "Outbox": {
-        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; retry parked records."),
+        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; act on parked records."),
     },
     "Spark": {
         "spark": ("spark", "Run fan-outs, backfills, and reconciliation with PySpark."),

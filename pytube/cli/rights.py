@@ -24,8 +24,8 @@ _KINDS: Final = ("monitor", "writer", "worker", "admin")
 
 _RUN_BY: Final = {
     "monitor": """audit, explain, plan, status, top, verify, wait, web, backfill status, document show,
-        outbox list, outbox parked, outbox status, park list, park show, pods list, pods show, spark jobs,
-        tube list""",
+        outbox list, outbox parked list, outbox parked show, outbox status, park list, park show, pods list,
+        pods show, spark jobs, tube list""",
     "writer": "touch, outbox pump, spark fanout, spark reconcile, spark touch",
     "worker": "doctor, worker",
 }

@@ -342,6 +342,8 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
         yield f"`{' '.join(path)}`", command.get_short_help_str(limit=200)
         return
     for name, each in command.commands.items():
+        if each.hidden:
+            continue
         yield from commands(each, *path, name)
 
 

@@ -88,7 +88,7 @@ WHO = {
     "outbox create o": "admin",
     "pause --tube t": "admin",
     "park retry --tube t --yes": "admin",
-    "pods ack --tube t --yes": "admin",
+    "pods discard --tube t --yes": "admin",
     "backfill start --tube t": "admin",
 }
 

@@ -37,9 +37,11 @@ SERVED = CONFIG.replace(DOWN, "dbname=shop host=db.example").replace('password =
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """All commands, by the words that name them."""
+    """All commands that help shows, by the words that name them."""
     found: list[tuple[str, ...]] = []
     for name, listed in group.commands.items():
+        if listed.hidden:
+            continue
         here = (*path, name)
         command = listed.load() if isinstance(listed, Later) else listed
         found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
@@ -329,3 +331,35 @@ class TestWhereOptionsStand:
         monkeypatch.chdir(folder)
         completed = ShellComplete(cli, {}, "pytube", "_PYTUBE_COMPLETE").get_completions(["resume"], "es")
         assert [item.value for item in completed] == ["es-live"]
+
+
+VERBS = {"list", "show", "retry", "discard"}
+
+
+@pytest.mark.parametrize("words", ["park", "pods", "outbox parked"])
+def test_one_verb_for_one_act(words: str) -> None:
+    group = called(words.split())
+    assert isinstance(group, click.Group)
+    assert {name for name, command in group.commands.items() if not command.hidden} >= VERBS
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ("park drop", "park discard"),
+        ("pods ack", "pods discard"),
+        ("outbox retry", "outbox parked retry"),
+        ("outbox discard", "outbox parked discard"),
+    ],
+)
+def test_earlier_names_work_and_are_not_shown(earlier: str, now: str) -> None:
+    assert called(earlier.split()).callback is called(now.split()).callback
+    group, name = earlier.split()
+    assert f"  {name} " not in run(group, "--help", dsn=DOWN).stdout
+    arguments = [name, "t", "1"] if group == "outbox" else [name, "t"]
+    assert "Postgres is not available" in run(group, *arguments, dsn=DOWN, code=3).stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["events", "--limit", "3"], ["--json"]], ids=" ".join)
+def test_parked_records_are_listed_without_a_verb(arguments: list[str]) -> None:
+    assert "Postgres is not available" in run("outbox", "parked", *arguments, dsn=DOWN, code=3).stderr
