@@ -162,19 +162,23 @@ def resume(
 @backfill.command()
 @_TUBE
 @_TABLE
+@json_option
 @database_options()
-def pause(database: Database, tube: str, table: str | None) -> None:
+def pause(database: Database, tube: str, table: str | None, as_json: bool) -> None:
     """Pause a backfill until it is resumed."""
-    _command(database, tube, table, "pause", "is paused", ("waiting", "inserting"))
+    done = _command(database, tube, table, "pause", ("waiting", "inserting"))
+    _tell_commanded(done, "paused", as_json=as_json)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
+@json_option
 @database_options()
-def cancel(database: Database, tube: str, table: str | None) -> None:
+def cancel(database: Database, tube: str, table: str | None, as_json: bool) -> None:
     """Cancel a backfill and remove its queued pods."""
-    _command(database, tube, table, "cancel", "is cancelled", ("waiting", "inserting", "delivering"))
+    done = _command(database, tube, table, "cancel", ("waiting", "inserting", "delivering"))
+    _tell_commanded(done, "canceled", as_json=as_json)
 
 
 @backfill.command()
@@ -233,14 +237,21 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    database: Database, tube: str, table: str | None, command: str, done: str, states: Sequence[str]
-) -> None:
+    database: Database, tube: str, table: str | None, command: str, states: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Give a command to the backfills in these states; those backfills."""
     with _backfills(database) as backfills:
         rows = _active(backfills, tube, table)
         chosen = [row for row in rows if row["state"] in states] or rows
         for row in chosen:
             backfills.command(row["backfill_id"], command)
-            click.echo(f"backfill {row['backfill_id']} of {row['tbl']} {done}")
+    return chosen
+
+
+def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
+    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {done}" for row in rows)
+    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": done} for row in rows]
+    tell(text, value, as_json=as_json)
 
 
 # --- the work, and how it is shown ------------------------------------------------------------

@@ -16,7 +16,7 @@ from psycopg.types.string import TextLoader
 from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
 from pytube.cli.declarations import aligned, result
 from pytube.cli.declarations import planned as planned_declared
-from pytube.cli.output import print_json
+from pytube.cli.output import print_json, tell
 from pytube.config import Config
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
@@ -87,16 +87,23 @@ def _surveyed(
     help="Resend all documents that change or were never sent.",
 )
 @lock_option
+@json_option
 @database_options(configured=True)
 def apply(
-    database: Database, names: tuple[str, ...], yes: bool, prune: bool, backfill: bool, wait: float
+    database: Database,
+    names: tuple[str, ...],
+    yes: bool,
+    prune: bool,
+    backfill: bool,
+    wait: float,
+    as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
 
     Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
     stopped.
     """
-    config = unresolved_of(database)
+    config, progress = unresolved_of(database), _Applying(as_json=as_json)
     with database.connect() as connection:
         found = _surveyed(config, connection, database.schema, names)
         if refused := [one.problem for one in found if isinstance(one, Refused | declared.Refused)]:
@@ -108,23 +115,51 @@ def apply(
         documents.check_rights([one for one in plans if isinstance(one, Plan)])
         declarations.check([one for one in plans if isinstance(one, declared.Plan)], limit=wait)
         if losses := [step.text for one in plans for step in one.losses]:
-            confirm(f"{'; '.join(losses)}: go on?", yes=yes)
+            confirm(f"{'; '.join(losses)}: continue?", yes=yes)
         for one in plans:
             if isinstance(one, Plan):
-                applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
-                click.echo(_result(one, applied, backfill=backfill))
+                applied = documents.apply(one, backfill=backfill, limit=wait, told=progress.step)
+                backfills = [] if applied.backfill is None else [applied.backfill]
+                progress.done("document", one.name, _result(one, applied, backfill=backfill), backfills)
             else:
-                done = declarations.apply(one, backfill=backfill, limit=wait, told=_tell)
-                click.echo(result(one, done, backfill=backfill))
+                done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
+                progress.done(one.kind, one.name, result(one, done, backfill=backfill), done.backfills)
         for one in planned:
             if one not in plans:
-                click.echo(f"{one.name}: {one.notes[0]}")
-    if not found:
-        click.echo(_NOTHING)
+                kind = "document" if isinstance(one, Plan) else one.kind
+                progress.done(kind, one.name, f"{one.name}: {one.notes[0]}", ())
+    progress.end()
 
 
-def _tell(step: Step | declared.Step) -> None:
-    click.echo(f"{_sign(step)} {printable(step.text)}")
+class _Applying:
+    """Prints steps and results as they come, or all of them as JSON at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._results: list[dict[str, object]] = []
+        self._steps: list[dict[str, object]] = []
+
+    def step(self, step: Step | declared.Step) -> None:
+        """Print a step that was taken."""
+        self._steps.append(step.as_json())
+        if not self._as_json:
+            click.echo(f"{_sign(step)} {printable(step.text)}")
+
+    def done(self, kind: str, name: str, text: str, backfills: Sequence[int]) -> None:
+        """Print the result for one section of the file."""
+        self._results.append(
+            {str(kind): name, "steps": self._steps, "backfills": list(backfills), "result": text}
+        )
+        self._steps = []
+        if not self._as_json:
+            click.echo(text)
+
+    def end(self) -> None:
+        """Print the rest."""
+        if self._as_json:
+            print_json(self._results)
+        elif not self._results:
+            click.echo(_NOTHING)
 
 
 def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
@@ -177,8 +212,9 @@ def from_pgsync(schema: Path) -> None:
     help="Show the document of this row as it would be sent now; a key of several columns as '[7, 12]'.",
 )
 @click.option("--query", is_flag=True, help="Show only the query.")
+@json_option
 @database_options(configured=True)
-def show(database: Database, name: str, key: str | None, query: bool) -> None:
+def show(database: Database, name: str, key: str | None, query: bool, as_json: bool) -> None:
     """Show a document's query and paths, or one document."""
     config = unresolved_of(database)
     with database.connect() as connection:
@@ -186,9 +222,14 @@ def show(database: Database, name: str, key: str | None, query: bool) -> None:
         if key is not None:
             click.echo(_sent(connection, found, key))
         elif query:
-            click.echo(found.query)
+            tell(found.query, {"document": name, "query": found.query}, as_json=as_json)
         else:
-            click.echo("\n".join(_statements(found)))
+            paths = [
+                {"table": str(link.table), "by": list(link.by), "path": link.path}
+                for link in found.relations
+            ]
+            value = {"document": name, "query": found.query, "paths": paths}
+            tell("\n".join(_statements(found)), value, as_json=as_json)
 
 
 def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from pytube.cli.context import database_options, json_option
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import print_json, print_text
+from pytube.cli.output import print_json, print_text, tell
 from pytube.cli.program import Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.section import key_path
@@ -31,18 +31,22 @@ _ROLES = click.option(
 
 @click.command()
 @_ROLES
+@json_option
 @database_options()
-def install(database: Database, roles: str | None) -> None:
+def install(database: Database, roles: str | None, as_json: bool) -> None:
     """Install or upgrade pytube in the database."""
-    click.echo(database_install.install(database.dsn, database.schema, roles))
+    said = database_install.install(database.dsn, database.schema, roles)
+    _tell_installed("installed", database, said, as_json=as_json)
 
 
 @click.command()
 @_ROLES
+@json_option
 @database_options()
-def upgrade(database: Database, roles: str | None) -> None:
+def upgrade(database: Database, roles: str | None, as_json: bool) -> None:
     """Upgrade pytube in the database; writers and workers can run."""
-    click.echo(database_install.upgrade(database.dsn, database.schema, roles))
+    said = database_install.upgrade(database.dsn, database.schema, roles)
+    _tell_installed("upgraded", database, said, as_json=as_json)
 
 
 @click.command()
@@ -52,13 +56,20 @@ def upgrade(database: Database, roles: str | None) -> None:
     help="Remove it even if tables are attached, or changes, parked documents, or records are "
     "left (deletes them).",
 )
+@json_option
 @database_options()
-def uninstall(database: Database, force: bool) -> None:
+def uninstall(database: Database, force: bool, as_json: bool) -> None:
     """Remove pytube and all tubes from the database; roles stay.
 
     Refused while tables are attached, or changes, parked documents, or records are left.
     """
-    click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
+    said = database_install.uninstall(database.dsn, database.schema, force=force)
+    _tell_installed("uninstalled", database, said, as_json=as_json)
+
+
+def _tell_installed(done: str, database: Database, said: str, *, as_json: bool) -> None:
+    """Print the lines of the SQL files."""
+    tell(said, {"done": done, "schema": database.schema, "messages": said.splitlines()}, as_json=as_json)
 
 
 @click.group()

@@ -38,21 +38,26 @@ from pytube.errors import UsageError
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]…")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
+@json_option
 @database_options()
-def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
+def touch(
+    database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None, as_json: bool
+) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
     TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
+    count = None
     with database.connect() as connection:
         if query is not None:
             admin.touch_query(connection, name, table, query, database.schema)
-            click.echo(f"what the query gives is touched in {name}")
-            return
-        count = admin.touch(connection, name, table, ids, database.schema)
-    click.echo(f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}")
+            text = f"the results of the query are touched in {name}"
+        else:
+            count = admin.touch(connection, name, table, ids, database.schema)
+            text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
+    tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
 
 
 @click.command()
@@ -72,6 +77,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     show_default=True,
     help="Seconds to wait until nothing is in flight.",
 )
+@json_option
 @database_options()
 def pause(
     database: Database,
@@ -80,6 +86,7 @@ def pause(
     lasts: timedelta | None,
     reason: str | None,
     wait: float,
+    as_json: bool,
 ) -> None:
     """Pause delivery of a tube or one partition.
 
@@ -89,8 +96,22 @@ def pause(
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
-        click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
+        if not as_json:
+            click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
+    if as_json:
+        print_json(
+            {
+                "tube": name,
+                "partition": partition,
+                "seconds": None if lasts is None else lasts.total_seconds(),
+                "reason": reason,
+                "in_flight": [
+                    {"tube": one.tube, "partition": one.partition, "leader": one.leader, "lost": one.lost}
+                    for one in left
+                ],
+            }
+        )
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
         click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
@@ -101,15 +122,17 @@ def pause(
 @click.command()
 @tube_argument()
 @partition_option
+@json_option
 @database_options()
-def resume(database: Database, name: str, partition: int | None) -> None:
+def resume(database: Database, name: str, partition: int | None, as_json: bool) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
         left = admin.pauses_of(connection, name, database.schema, partition=partition)
-    click.echo(
-        f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
-    )
+    text = f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
+    still = [{"partition": one.partition, "reason": one.reason} for one in left]
+    value = {"tube": name, "partition": partition, "resumed": bool(ended), "still_paused": still}
+    tell(text, value, as_json=as_json)
     for one in left:
         click.echo(
             f"partition {one.partition} is still paused, {one.reason}: resume the whole tube", err=True

@@ -199,11 +199,13 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
 @outbox.command()
 @click.argument("name")
+@json_option
 @database_options(opens=Outboxes)
-def acknowledge(outboxes: Outboxes, name: str) -> None:
+def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
     """Stop reporting lost commits of outbox NAME after you checked it."""
     reasons = outboxes.acknowledge(name)
-    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
+    text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
+    tell(text, {"outbox": name, "acknowledged": reasons}, as_json=as_json)
 
 
 @outbox.command()

@@ -143,8 +143,16 @@ keep_earlier_name(pods, "ack", discard)
 @partition_option
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
 @click.option("--key", metavar="ID", help="Only this id.")
+@json_option
 @database_options()
-def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
+def reset(
+    database: Database,
+    name: str,
+    partition: int | None,
+    shard: int | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
     """Reset attempt counts of failing keys and retry now.
 
     A worker keeps the counts of keys in flight until it is paused.
@@ -153,7 +161,8 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
         done = admin.reset_attempts(
             connection, name, database.schema, partition=partition, shard=shard, key=key
         )
-    click.echo(f"the failures of {say_count(done, 'key')} are forgotten")
+    text = f"the attempts of {say_count(done, 'key')} are reset"
+    tell(text, {"tube": name, "keys": done}, as_json=as_json)
 
 
 @pods.command()

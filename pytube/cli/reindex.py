@@ -208,21 +208,25 @@ def switch(
 
 @reindex.command()
 @click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
+@json_option
 @_of_tube
-def finish(target: _Target, force: bool) -> None:
+def finish(target: _Target, force: bool, as_json: bool) -> None:
     """Delete the old index. This can't be undone."""
     target.run(lambda job, _: job.finish(force=force))
-    click.echo("the old index is deleted; workers write to the new one alone")
+    text = "the old index is deleted; workers write to the new one alone"
+    tell(text, {"tube": target.tube, "deleted": "old"}, as_json=as_json)
 
 
 @reindex.command()
+@json_option
 @_of_tube
-def abandon(target: _Target) -> None:
+def abandon(target: _Target, as_json: bool) -> None:
     """Delete the new index and keep the old one."""
     if target.run(lambda job, _: job.abandon()):
-        click.echo("the new index is deleted; workers write to the old one alone")
+        text, deleted = "the new index is deleted; workers write to the old one alone", "new"
     else:
-        click.echo(f"no reindex of tube {target.tube} is under way; nothing was deleted")
+        text, deleted = f"no reindex of tube {target.tube} is under way; nothing was deleted", None
+    tell(text, {"tube": target.tube, "deleted": deleted}, as_json=as_json)
 
 
 # --- how it is shown ----------------------------------------------------------------------------

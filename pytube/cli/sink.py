@@ -15,7 +15,7 @@ import click
 from pytube import admin
 from pytube.cli.context import database_options, json_option, tube_argument
 from pytube.cli.exits import NOT_WELL, interrupted
-from pytube.cli.output import print_json, print_text
+from pytube.cli.output import print_json, print_text, tell
 from pytube.cli.program import Settings
 from pytube.config import SinkConfig
 from pytube.db.database import Database
@@ -72,7 +72,7 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
             found.append(checked)
             if checked.left is not None:
                 left.append(checked.left)
-            _tell(checked, as_json=as_json)
+            _tell_checked(checked, as_json=as_json)
     if received:
         interrupted(128 + received[0], f"; {_about(left)}")
     if not as_json:
@@ -92,17 +92,17 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 
 @sink.command()
 @tube_argument()
+@json_option
 @database_options()
-def accept(database: Database, name: str) -> None:
+def accept(database: Database, name: str, as_json: bool) -> None:
     """Accept a sink as complete although it lost documents.
 
     A `pytube verify` that finds no difference does the same, and so does a finished backfill of all tables.
     """
     with database.connect() as connection:
         found = admin.accept_sink(connection, name, database.schema)
-    click.echo(
-        f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
-    )
+    text = f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
+    tell(text, {"tube": name, "accepted": bool(found)}, as_json=as_json)
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _about(left: list[str]) -> str:
     )
 
 
-def _tell(checked: Checked, *, as_json: bool) -> None:
+def _tell_checked(checked: Checked, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(checked))
         return

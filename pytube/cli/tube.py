@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from pytube.cli.context import database_options, json_option, lock_option
-from pytube.cli.output import print_list
+from pytube.cli.output import print_list, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
@@ -33,23 +34,35 @@ def tube() -> None:
     type=click.Choice([keys.value for keys in KeyType]),
     help="Type of the ids; can't be changed later. bigint includes smaller integers. [default: bigint]",
 )
+@json_option
 @database_options(opens=Tubes)
-def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
+def create(
+    tubes: Tubes,
+    name: str,
+    partitions: int | None,
+    predicate: str | None,
+    keys: str | None,
+    as_json: bool,
+) -> None:
     """Create tube NAME, or update only the given options."""
     before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
-    click.echo(_creation(name, before, now))
-
-
-def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
-    """What `create` has done."""
+    changes = [] if before is None else _changes(before, now)
+    done = "created" if before is None else "changed" if changes else "unchanged"
+    text = f"tube {name} is {done}"
     if before is None:
-        return f"tube {name} is created: partitions {now.partitions}, keys {now.key_type}"
+        text += f": partitions {now.partitions}, keys {now.key_type}"
+    elif changes:
+        text += f": {', '.join(changes)}"
+    tell(text, {"tube": name} | asdict(now) | {"done": done}, as_json=as_json)
+
+
+def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
     changes = []
     if before.partitions != now.partitions:
         changes.append(f"partitions {before.partitions} -> {now.partitions}")
     if before.predicate != now.predicate:
         changes.append(f"predicate {before.predicate or 'none'} -> {now.predicate or 'none'}")
-    return f"tube {name} is " + (f"changed: {', '.join(changes)}" if changes else "unchanged")
+    return changes
 
 
 @tube.command()
@@ -60,24 +73,31 @@ def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
     required=True,
     help="Highest epoch at the sink, from the event `sink_ahead`.",
 )
+@json_option
 @database_options(opens=Tubes)
-def rebase(tubes: Tubes, name: str, epoch: int) -> None:
+def rebase(tubes: Tubes, name: str, epoch: int, as_json: bool) -> None:
     """Raise epochs of tube NAME above EPOCH after a restore."""
     issued = tubes.rebase(name, epoch)
-    click.echo(f"the terms of tube {name} go on above epoch {issued}")
+    tell(
+        f"new terms of tube {name} begin above epoch {issued}",
+        {"tube": name, "epoch": issued},
+        as_json=as_json,
+    )
 
 
 @tube.command()
 @click.argument("name")
+@json_option
 @database_options(opens=Tubes)
-def acknowledge(tubes: Tubes, name: str) -> None:
+def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
     """Stop reporting that tube NAME must be verified.
 
     A full `pytube verify` that finds no difference, or a backfill of all tables, ends the report
     automatically.
     """
     reasons = tubes.acknowledge(name)
-    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
+    text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
+    tell(text, {"tube": name, "acknowledged": reasons}, as_json=as_json)
 
 
 @tube.command()
@@ -87,11 +107,12 @@ def acknowledge(tubes: Tubes, name: str) -> None:
     is_flag=True,
     help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
 )
+@json_option
 @database_options(opens=Tubes)
-def drop(tubes: Tubes, name: str, force: bool) -> None:
+def drop(tubes: Tubes, name: str, force: bool, as_json: bool) -> None:
     """Drop tube NAME."""
     tubes.drop(name, force=force)
-    click.echo(f"tube {name} is dropped")
+    tell(f"tube {name} is dropped", {"tube": name, "done": "dropped"}, as_json=as_json)
 
 
 @tube.command()
@@ -142,6 +163,7 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
+@json_option
 @database_options(opens=Tubes)
 def attach(
     tubes: Tubes,
@@ -150,13 +172,14 @@ def attach(
     columns: str | None,
     key_cols: str | None,
     wait: float,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Attach TABLE to tube NAME, or change how it is attached."""
     names = None if columns is None else _names(columns)
     key = None if key_cols is None else _names(key_cols)
     result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
-    click.echo(_attaching(name, table, result))
+    _tell_attached(name, table, result, as_json=as_json)
 
 
 def _names(text: str) -> list[str]:
@@ -164,17 +187,23 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
-def _attaching(name: str, table: str, result: AttachResult) -> str:
+def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool) -> None:
     """What `attach` has done."""
-    was, now = result.before, result.now
+    was, now, column = result.before, result.now, result.column
+    found = [] if was is None else changes(was, now)
+    done = "attached" if was is None else "changed" if found else "unchanged"
+    moves = was is not None and not (
+        was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by)
+    )
+    backfill = f"pytube backfill start {shlex.quote(name)} --table {shlex.quote(table)}" if moves else None
     if was is None:
-        return f"{table} is attached to {name} by {result.column.name}: {result.column.reason}"
-    found = changes(was, now)
-    said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
-    if was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by):
-        return said
-    words = f"{shlex.quote(name)} --table {shlex.quote(table)}"
-    return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
+        text = f"{table} is attached to {name} by {column.name}: {column.reason}"
+    else:
+        text = f"{table} in tube {name} is {done}" + (f": {', '.join(found)}" if found else "")
+    if backfill is not None:
+        text += f"\nto bring the documents up to date, run: {backfill}"
+    value = {"tube": name, "table": table, "done": done, "changes": found, "next": backfill}
+    tell(text, value | {"column": column.name, "reason": column.reason} | asdict(now), as_json=as_json)
 
 
 @tube.command()
@@ -186,11 +215,13 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
     help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option
+@json_option
 @database_options(opens=Tubes)
-def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
+def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float, as_json: bool) -> None:
     """Detach TABLE from tube NAME."""
     was_attached = tubes.detach(name, table, force=force, limit=wait)
-    click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
+    text = f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}"
+    tell(text, {"tube": name, "table": table, "detached": was_attached}, as_json=as_json)
 
 
 @tube.command("list")

@@ -253,7 +253,7 @@ def test_it_asks_before_it_detaches(dsn: str, conn: Conn, file: Path) -> None:
     assert "- detach shop.customers from orders_relations" in shown
     assert "pytube apply does these steps, and asks before it takes anything away" in shown
     asked = call(dsn, file, "apply", code=130, said="n\n")
-    assert "detach shop.customers from orders_relations: go on? [y/N]" in asked
+    assert "detach shop.customers from orders_relations: continue? [y/N]" in asked
     assert all_that_is_there(conn) == before
     call(dsn, file, "apply", said="y\n")
     assert call(dsn, file, "apply") == "orders: nothing to do\n"

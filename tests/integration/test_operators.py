@@ -443,9 +443,9 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
     assert "7 parked" in run("park", "discard", "--tube", "t", "--error", "mapper", "--yes", dsn=dsn).stdout
     assert "2 parked" in run("park", "retry", "--tube", "t", "--yes", dsn=dsn).stdout
     assert run_json("park", "list", "--older-than", "1d", dsn=dsn) == []
-    assert "nothing of that" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
+    assert "no such documents" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
     assert len(run_json("park", "list", "--tube", "t", "--key", "009", dsn=dsn)) == 1
-    for command in ("list", "retry", "drop", "show"):
+    for command in ("list", "retry", "discard", "drop", "show"):
         refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
         assert "that is no id of this tube" in refused.stderr
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
@@ -464,11 +464,11 @@ def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
     conn.execute(insert, ("1",))
 
     def confirm(question: str, **_: bool) -> None:
-        assert "forget 1 parked document of tube t?" in question
+        assert "discard 1 parked document of tube t?" in question
         conn.execute(insert, ("2",))
 
     monkeypatch.setattr(operators, "confirm", confirm)
-    assert "1 parked document is forgotten" in run("park", "discard", "--tube", "t", dsn=dsn).stdout
+    assert "1 parked document is discarded" in run("park", "discard", "--tube", "t", dsn=dsn).stdout
     assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 
 

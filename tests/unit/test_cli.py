@@ -363,3 +363,24 @@ def test_earlier_names_work_and_are_not_shown(earlier: str, now: str) -> None:
 @pytest.mark.parametrize("arguments", [[], ["events", "--limit", "3"], ["--json"]], ids=" ".join)
 def test_parked_records_are_listed_without_a_verb(arguments: list[str]) -> None:
     assert "Postgres is not available" in run("outbox", "parked", *arguments, dsn=DOWN, code=3).stderr
+
+
+WITHOUT_JSON = {
+    "demo": "prints a story; its exit code is the result",
+    "document from-pgsync": "prints TOML, which is the data",
+    "pods step": "asks before each document",
+    "top": "draws on a terminal",
+    "web": "serves pages until it is ended",
+    "worker": "prints logs only, which --log-format makes JSON",
+}
+
+
+def test_each_command_prints_json() -> None:
+    leaves = {" ".join(words): called(words) for words in commands(cli)}
+    without = {
+        words
+        for words, command in leaves.items()
+        if not isinstance(command, click.Group)
+        and not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == set(WITHOUT_JSON)
