@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.exits import INTERRUPTED, interrupted
-from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
+from pytube.cli.output import LINE_INTERVAL, Meter, is_live, print_list, progress_meter, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
@@ -257,8 +258,6 @@ def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool)
 # --- the work, and how it is shown ------------------------------------------------------------
 
 _BY_WORKERS = "left to the workers of the tube"
-_LINE_INTERVAL = 5.0
-"""Seconds between two lines of the same state."""
 
 
 class Job(NamedTuple):
@@ -329,52 +328,46 @@ async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
 
 
 class ProgressDisplay:
-    """Shows how far backfills are: a changing line for each on a terminal, else a line every few seconds.
+    """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
     with every chunk, and is no change of state.
     """
 
-    def __init__(self, change: Callable[[Sequence[str]], None] | None, *, as_json: bool) -> None:
-        """`change`: shows lines in place of those before; None: there is no terminal."""
-        self._change = change
+    def __init__(self, meter: Meter | None, *, as_json: bool) -> None:
+        """`meter`: draws bars; None: there is no terminal."""
+        self._meter = meter
         self._as_json = as_json
-        self._shown: dict[object, str] = {}
         self._last: tuple[object, ...] = ()
         self._at = 0.0
 
     def progress(self, progress: Progress) -> None:
         """Show how far a backfill is."""
-        line = f"backfill {progress.backfill} of {progress.table}: {_detail(progress)}"
-        if self._change is not None:
-            self._shown[progress.backfill] = line
-            self._change(list(self._shown.values()))
+        name = f"backfill {progress.backfill} of {progress.table}"
+        if self._meter is not None:
+            self._meter(name, progress.rows_done, progress.rows_total, _detail(progress))
             return
         waits_for = (progress.note or "").split(":")[0] if progress.state == "waiting" else None
         state = (progress.backfill, progress.state, progress.paused, waits_for)
-        if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
+        if state == self._last and time.monotonic() < self._at + LINE_INTERVAL:
             return
         self._last, self._at = state, time.monotonic()
         value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
-        tell(line, value, as_json=self._as_json)
+        tell(f"{name}: {_detail(progress)}", value, as_json=self._as_json)
 
     def message(self, text: str) -> None:
         """Show any other message."""
-        if self._change is not None:
-            self._shown[text] = text
-            self._change(list(self._shown.values()))
-        else:
-            tell(text, {"message": text}, as_json=self._as_json)
+        tell(text, {"message": text}, as_json=self._as_json)
 
 
 @contextmanager
 def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
     """The display that suits standard output."""
-    if as_json or not is_terminal():
+    if as_json or not is_live(sys.stdout):
         yield ProgressDisplay(None, as_json=as_json)
         return
-    with changing() as change:
-        yield ProgressDisplay(change, as_json=False)
+    with progress_meter() as meter:
+        yield ProgressDisplay(meter, as_json=False)
 
 
 def _detail(progress: Progress) -> str:

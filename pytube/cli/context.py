@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -297,8 +298,18 @@ def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr, so that stdout has the result alone; a no ends the command, with nothing changed."""
-    if not yes and not click.confirm(question, err=True):
+def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
+    """Ask on stderr, so that stdout has the result alone; a no ends the command, with nothing changed.
+
+    `forced`: with `--force`, a script needs no `--yes`; people are asked all the same.
+    """
+    if yes or (forced and not has_people()):
+        return
+    if not click.confirm(question, err=True):
         click.echo("pytube: canceled; nothing was changed", err=True)
         click.get_current_context().exit(INTERRUPTED)
+
+
+def has_people() -> bool:
+    """Whether a question can be answered: stdin is a terminal."""
+    return sys.stdin.isatty()

@@ -225,8 +225,7 @@ def show(database: Database, name: str, key: str | None, query: bool, as_json: b
             tell(found.query, {"document": name, "query": found.query}, as_json=as_json)
         else:
             paths = [
-                {"table": str(link.table), "by": list(link.by), "path": link.path}
-                for link in found.relations
+                {"table": str(link.table), "by": list(link.by), "path": link.path} for link in found.relations
             ]
             value = {"document": name, "query": found.query, "paths": paths}
             tell("\n".join(_statements(found)), value, as_json=as_json)

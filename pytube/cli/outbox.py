@@ -130,10 +130,16 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 @outbox.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
+@yes_option
 @json_option
 @database_options(opens=Outboxes)
-def drop(outboxes: Outboxes, name: str, force: bool, as_json: bool) -> None:
-    """Drop outbox NAME; an adopted table stays as it is."""
+def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Drop outbox NAME; an adopted table stays as it is.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        confirm(f"drop outbox {name} with its queued and parked records?", yes=yes, forced=True)
     was = outboxes.drop(name, force=force)
     text = f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else "")
     tell(text, asdict(was) | {"done": "dropped"}, as_json=as_json)

@@ -217,6 +217,8 @@ def cli(context: click.Context, config_path: Path, log_level: str, log_format: F
     """Keep copies of Postgres data in sync with their source, and prove it."""
     from pytube import logs
 
+    if os.environ.get("NO_COLOR"):
+        context.color = False  # click strips styles then, on terminals, too
     logs.configure(log_level, log_format)
     source = context.get_parameter_source("config_path")
     context.obj = Settings(

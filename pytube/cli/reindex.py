@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.backfill import Job, run_backfills
-from pytube.cli.context import config_of, current_settings, database_options, json_option, tube_argument
+from pytube.cli.context import (
+    config_of,
+    confirm,
+    current_settings,
+    database_options,
+    json_option,
+    tube_argument,
+    yes_option,
+)
 from pytube.cli.exits import FAILED, NOT_WELL
 from pytube.cli.output import print_json, print_rows, tell
-from pytube.cli.verify import print_report
+from pytube.cli.verify import print_report, showing_progress, tell_verifying
 from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
@@ -77,7 +85,8 @@ class _Target:
         options = {**settings.sink.options, **reindexer.options_of(state.new)}
         there = settings.model_copy(update={"sink": settings.sink.model_copy(update={"options": options})})
         compared = self.config.model_copy(update={"tubes": {**self.config.tubes, self.tube: there}})
-        return await verify(compared, self.tube, patience=patience)
+        with showing_progress(self.tube) as shown:
+            return await verify(compared, self.tube, patience=patience, told=tell_verifying, counted=shown)
 
 
 def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,10 +217,16 @@ def switch(
 
 @reindex.command()
 @click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
+@yes_option
 @json_option
 @_of_tube
-def finish(target: _Target, force: bool, as_json: bool) -> None:
-    """Delete the old index. This can't be undone."""
+def finish(target: _Target, force: bool, yes: bool, as_json: bool) -> None:
+    """Delete the old index. This can't be undone.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        confirm(f"delete the old index of tube {target.tube}?", yes=yes, forced=True)
     target.run(lambda job, _: job.finish(force=force))
     text = "the old index is deleted; workers write to the new one alone"
     tell(text, {"tube": target.tube, "deleted": "old"}, as_json=as_json)

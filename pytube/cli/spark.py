@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import print_json, print_list, tell
+from pytube.cli.output import print_json, print_list, progress_meter, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -51,7 +50,7 @@ _OP = click.option(
 )
 
 _EVERY = 1.0
-"""Seconds between two looks at the progress; five times as many where it goes to a file."""
+"""Seconds between two looks at the progress."""
 
 
 @click.group()
@@ -453,22 +452,18 @@ def showing_progress(database: Database, job: str | list[str] | None, *, as_json
 
 
 def _follow(database: Database, job: str | list[str], over: threading.Event) -> None:
-    began, last = time.monotonic(), ""
-    terminal = sys.stderr.isatty()
-    while not over.wait(_EVERY if terminal else 5 * _EVERY):
-        name = job if isinstance(job, str) else job[0] if job else None
-        if name is None:
-            continue
-        try:
-            with database.connect() as connection:
-                rows = all_jobs(connection, database.schema, name)
-        except DatabaseUnavailable:
-            continue  # the one who does the work will say so
-        for row in rows[:1]:
-            rate = row["ids"] / (time.monotonic() - began)
-            line = f"{row['units_done']} of {row['units']} units, {row['ids']} ids, {rate:,.0f} a second"
-            if line != last:
-                click.echo(f"\r\x1b[K{line}" if terminal else line, err=True, nl=not terminal)
-                last = line
-    if terminal and last:
-        click.echo("", err=True)
+    began = time.monotonic()
+    with progress_meter(err=True) as meter:
+        while not over.wait(_EVERY):
+            name = job if isinstance(job, str) else job[0] if job else None
+            if name is None:
+                continue
+            try:
+                with database.connect() as connection:
+                    rows = all_jobs(connection, database.schema, name)
+            except DatabaseUnavailable:
+                continue  # the job itself reports it
+            for row in rows[:1]:
+                rate = row["ids"] / (time.monotonic() - began)
+                detail = f"{row['units_done']} of {row['units']} units, {row['ids']} ids, {rate:,.0f} ids/s"
+                meter(f"job {name}", row["units_done"], row["units"], detail)

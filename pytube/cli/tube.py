@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import database_options, json_option, lock_option
+from pytube.cli.context import confirm, database_options, json_option, lock_option, yes_option
 from pytube.cli.output import print_list, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
@@ -107,10 +107,21 @@ def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
     is_flag=True,
     help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
 )
+@yes_option
 @json_option
 @database_options(opens=Tubes)
-def drop(tubes: Tubes, name: str, force: bool, as_json: bool) -> None:
-    """Drop tube NAME."""
+def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Drop tube NAME.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        tables = ", ".join(str(row.tbl) for row in tubes.list() if row.tube == name and row.tbl) or "none"
+        confirm(
+            f"drop tube {name} with its queued and parked changes? Attached tables: {tables}",
+            yes=yes,
+            forced=True,
+        )
     tubes.drop(name, force=force)
     tell(f"tube {name} is dropped", {"tube": name, "done": "dropped"}, as_json=as_json)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ import click
 
 from pytube.cli.context import config_of, database_options, json_option, tube_argument
 from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
-from pytube.cli.output import is_terminal, key_shown, print_json
+from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
 
@@ -63,18 +64,20 @@ def verify(
     from pytube.verify.run import Sample
     from pytube.verify.run import verify as run
 
-    report = _run(
-        run(
-            config_of(database, name),
-            name,
-            tables=tables,
-            sample=None if sample is None else Sample.parse(sample),
-            repair=repair,
-            patience=timeout,
-            state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
-            told=lambda text: click.echo(f"pytube: {text}", err=True),
+    with showing_progress(name) as shown:
+        report = _run(
+            run(
+                config_of(database, name),
+                name,
+                tables=tables,
+                sample=None if sample is None else Sample.parse(sample),
+                repair=repair,
+                patience=timeout,
+                state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
+                told=tell_verifying,
+                counted=shown,
+            )
         )
-    )
     if as_json:
         print_json(report.as_json())
     else:
@@ -90,6 +93,18 @@ def verify(
                 f"wait for the delivery with: pytube wait {name}"
             )
     click.get_current_context().exit(0 if report.is_equal else NOT_WELL)
+
+
+def tell_verifying(text: str) -> None:
+    """Print a remark of a verification, which is no result."""
+    click.echo(f"pytube: {text}", err=True)
+
+
+@contextmanager
+def showing_progress(tube: str) -> Iterator[Callable[[Report, int], None]]:
+    """Yields a function that shows how far a verification is."""
+    with progress_meter(err=True) as meter:
+        yield lambda report, total: meter(f"verify {tube}", report.compared, total, str(report))
 
 
 def print_report(report: Report) -> None:

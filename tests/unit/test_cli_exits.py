@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from pytube.cli import context
 from pytube.cli.context import confirm
 from pytube.cli.exits import EXIT_CODES
 from pytube.cli.program import Program
@@ -31,6 +32,7 @@ from pytube.errors import (
 )
 from tests.helpers.cli import run
 from tests.helpers.database import ROOT
+from tests.unit.test_cli import called
 
 
 def ended(does: Callable[[], object], answer: str = "") -> Result:
@@ -99,6 +101,25 @@ def test_a_question(answer: str, code: int, said: str) -> None:
     result = ended(lambda: confirm("drop it?", yes=False), answer)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("yes", "has_people", "asks"),
+    [(False, True, True), (False, False, False), (True, True, False), (True, False, False)],
+)
+def test_force_asks_people_and_no_script(
+    yes: bool, has_people: bool, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "has_people", lambda: has_people)
+    result = ended(lambda: confirm("drop it?", yes=yes, forced=True), "n\n")
+    assert result.exit_code == (130 if asks else 0)
+    assert ("drop it?" in result.stderr) == asks
+
+
+@pytest.mark.parametrize("words", ["tube drop t", "outbox drop o", "uninstall", "reindex finish t"])
+def test_commands_that_delete_have_yes(words: str) -> None:
+    command = called(words.split()[:2] if " " in words else [words])
+    assert {"--force", "--yes"} <= {name for parameter in command.params for name in parameter.opts}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
