@@ -86,7 +86,7 @@ def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
 _TUBE = tube_argument("tube")
 _TABLE = click.option(
     "--table",
-    metavar="NAME",
+    metavar="TABLE",
     help="Table to backfill, as schema.table. [default: all root tables of the tube]",
 )
 _WAIT = click.option("--wait", is_flag=True, help="Wait until workers have delivered everything.")

@@ -270,11 +270,13 @@ def tube_argument(
             metavar=("TUBE" if is_required else "[TUBE]") + ("..." if several else ""),
             required=False,
             nargs=-1 if several else 1,
-            shell_complete=_names_of_tubes,
+            shell_complete=names_of_tubes,
         )
         @click.option("--tube", "as_option", multiple=several, hidden=True)
         @functools.wraps(command)
         def wrapper(*arguments: Any, as_argument: Any, as_option: Any, **options: Any) -> Any:
+            if as_argument and as_option and "words" in options:  # of `key_argument`: all of them are its own
+                options["words"], as_argument = (as_argument, *options["words"]), None
             if as_argument and as_option and not several:
                 raise click.UsageError("the tube is named twice: by the argument TUBE and by --tube")
             named = (*as_argument, *as_option) if several else as_argument or as_option
@@ -287,7 +289,39 @@ def tube_argument(
     return decorate
 
 
-def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def key_argument(*, is_required: bool = True, several: bool = False) -> Callable[[_Command], _Command]:
+    """Give a command a key as its argument KEY, behind that of a tube or document; `--key KEY` works, too.
+
+    Args:
+        is_required: the returned decorator raises `click.UsageError` where no key is given.
+        several: a key of several columns may be several arguments; the command gets a tuple, or None.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        metavar = "KEY..." if several else "KEY"
+
+        @click.argument("words", metavar=metavar if is_required else f"[{metavar}]", required=False, nargs=-1)
+        @click.option("--key", "key_option", hidden=True)
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, words: tuple[str, ...], key_option: str | None, **options: Any) -> Any:
+            if words and key_option is not None:
+                raise click.UsageError("the key is given twice: by the argument KEY and by --key")
+            if len(words) > 1 and not several:
+                raise click.UsageError(
+                    f"one key, please, not {len(words)}; write one of several columns as '[7, 12]'"
+                )
+            found = words or (() if key_option is None else (key_option,))
+            if is_required and not found:
+                raise click.UsageError("Missing argument 'KEY'.")
+            key = (found if several else found[0]) if found else None
+            return command(*arguments, key=key, **options)
+
+        return wrapper
+
+    return decorate
+
+
+def names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell's completion: the tubes of the configuration file."""
     settings = ctx.find_object(Settings)
     path = settings.path if settings else Path(os.environ.get("PYTUBE_CONFIG", "pytube.toml"))

@@ -13,7 +13,15 @@ import click
 import psycopg
 from psycopg.types.string import TextLoader
 
-from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
+from pytube.cli.context import (
+    confirm,
+    database_options,
+    json_option,
+    key_argument,
+    lock_option,
+    unresolved_of,
+    yes_option,
+)
 from pytube.cli.declarations import aligned, result
 from pytube.cli.declarations import planned as planned_declared
 from pytube.cli.output import print_json, tell
@@ -33,7 +41,7 @@ from pytube.errors import ConfigError, UsageError
 from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
-_NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
+_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 _NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
 
 Found = Plan | Refused | declared.Plan | declared.Refused
@@ -206,16 +214,16 @@ def from_pgsync(schema: Path) -> None:
 
 @document.command()
 @click.argument("name")
-@click.option(
-    "--key",
-    metavar="ID",
-    help="Show the document of this row as it would be sent now; a key of several columns as '[7, 12]'.",
-)
+@key_argument(is_required=False, several=True)
 @click.option("--query", is_flag=True, help="Show only the query.")
 @json_option
 @database_options(configured=True)
-def show(database: Database, name: str, key: str | None, query: bool, as_json: bool) -> None:
-    """Show a document's query and paths, or one document."""
+def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool, as_json: bool) -> None:
+    """Show a document's query and paths, or one document.
+
+    With KEY, shows the document of that row as a worker would send it now; give a key of several columns as
+    several arguments.
+    """
     config = unresolved_of(database)
     with database.connect() as connection:
         found = compiled(config, name, connection)
@@ -231,7 +239,7 @@ def show(database: Database, name: str, key: str | None, query: bool, as_json: b
             tell("\n".join(_statements(found)), value, as_json=as_json)
 
 
-def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
+def _sent(connection: psycopg.Connection, document: Document, key: Sequence[str]) -> str:
     """The document of a row, as JSON."""
     with connection.cursor() as cursor:
         for kind in ("json", "jsonb"):
@@ -239,23 +247,25 @@ def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
         row = cursor.execute(document.query.encode(), _arguments(document, key)).fetchone()
     if row is None:
         raise UsageError(
-            f"document {document.name} has no key {key}: {document.root.table} has no such row, or `where` "
-            "leaves it out; the sink is told to delete it"
+            f"document {document.name} has no key {' '.join(key)}: {document.root.table} has no such row, or "
+            "`where` leaves it out; a worker deletes the document at the sink"
         )
     return str(row[1])
 
 
-def _arguments(document: Document, key: str) -> dict[str, Any]:
-    """Of the document's query."""
+def _arguments(document: Document, words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of the document's query."""
     if document.key is None:
-        return {"ids": [parsed(document.key_type, key)]}
-    values = None
-    with suppress(ValueError, TypeError, RecursionError):
-        values = document.key.values(document.key.text(json.loads(key)))
+        return {"ids": [parsed(document.key_type, " ".join(words))]}
+    text = document.key.of_words(words)
+    if text is None:
+        with suppress(ValueError, TypeError, RecursionError):
+            text = document.key.text(json.loads(" ".join(words)))
+    values = None if text is None else document.key.values(text)
     if values is None:
         columns = ", ".join(f"{column.name} ({column.type})" for column in document.key_columns)
         raise UsageError(
-            f"{key!r} is no key of document {document.name}: write a JSON array of {columns}, as '[7, 12]'"
+            f"{' '.join(words)!r} is not a key of document {document.name}; give its columns {columns}"
         )
     parts = {part_parameter(place): [value] for place, value in enumerate(values)}
     return {"ids": [document.key.text(values)], **parts}

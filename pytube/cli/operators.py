@@ -21,6 +21,7 @@ from pytube.cli.context import (
     database_options,
     json_option,
     keep_earlier_name,
+    key_argument,
     limit_option,
     partition_option,
     tube_argument,
@@ -36,7 +37,7 @@ from pytube.errors import UsageError
 @click.command()
 @click.argument("name", metavar="TUBE")
 @click.argument("table")
-@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
 @json_option
 @database_options()
@@ -225,8 +226,8 @@ def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> No
 
 @park.command()
 @tube_argument()
-@click.option("--key", metavar="ID", required=True, help="The id.")
-@click.option("--shard", type=click.IntRange(min=0), help="Its shard, if several shards have the id.")
+@key_argument()
+@click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
 @json_option
 @database_options()
 def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:

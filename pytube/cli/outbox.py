@@ -46,7 +46,7 @@ from pytube.outbox.pump import Load, Pump, PumpReading, planned
 if TYPE_CHECKING:
     from types import FrameType
 
-_NONE = "there are no outboxes; make one with: pytube outbox create NAME"
+_NONE = "there are no outboxes; make one with: pytube outbox create OUTBOX"
 
 
 @click.group()
@@ -62,7 +62,7 @@ _PARTITIONS = click.option(
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @_PARTITIONS
 @click.option(
     "--value-type",
@@ -74,13 +74,13 @@ _PARTITIONS = click.option(
 def create(
     outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None, as_json: bool
 ) -> None:
-    """Create outbox NAME, or change its partitions."""
+    """Create OUTBOX, or change its partitions."""
     before, now = outboxes.create(name, partitions, value_type)
     _print_change("created", before, now, as_json=as_json)
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.argument("table")
 @_PARTITIONS
 @click.option(
@@ -100,7 +100,7 @@ def adopt(
     wait: float,
     as_json: bool,
 ) -> None:
-    """Create outbox NAME over TABLE, an existing goharvest table."""
+    """Create OUTBOX over TABLE, an existing goharvest table."""
     before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
     _print_change("adopted", before, now, as_json=as_json)
 
@@ -128,13 +128,13 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
 @yes_option
 @json_option
 @database_options(opens=Outboxes)
 def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -> None:
-    """Drop outbox NAME; an adopted table stays as it is.
+    """Drop OUTBOX; an adopted table stays as it is.
 
     With --force, asks on a terminal.
     """
@@ -170,7 +170,7 @@ def list_(outboxes: Outboxes, as_json: bool) -> None:
 
 
 @outbox.command()
-@click.argument("name", required=False)
+@click.argument("name", metavar="[OUTBOX]", required=False)
 @json_option
 @database_options()
 def status(database: Database, name: str | None, as_json: bool) -> None:
@@ -204,18 +204,18 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @json_option
 @database_options(opens=Outboxes)
 def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
-    """Stop reporting lost commits of outbox NAME after you checked it."""
+    """Stop reporting lost commits of OUTBOX after you checked it."""
     reasons = outboxes.acknowledge(name)
     text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
     tell(text, {"outbox": name, "acknowledged": reasons}, as_json=as_json)
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.option("--topic", required=True, help="The topic; `pytube outbox status` lists resting topics.")
 @click.option(
     "--drain",
@@ -231,7 +231,7 @@ def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
 @json_option
 @database_options(opens=Outboxes)
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
-    """Park the records of NAME for a topic that accepts nothing.
+    """Park the records of OUTBOX for a topic that accepts nothing.
 
     The leaders park them, because they know which records are in flight. Records written later are sent,
     possibly before parked records of the same key, unless the outbox has on_poison = "hold".
@@ -269,8 +269,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @outbox.command()
-@click.argument("name")
-@click.option("--topic", help="Topic of the messages.  [default: NAME]")
+@click.argument("name", metavar="OUTBOX")
+@click.option("--topic", help="Topic of the messages.  [default: OUTBOX]")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
@@ -319,7 +319,7 @@ def pump(
     duration: float | None,
     as_json: bool,
 ) -> None:
-    """Load-test outbox NAME with messages at a steady rate.
+    """Load-test OUTBOX with messages at a steady rate.
 
     The messages are real: workers deliver them, and consumers of the topic receive them. Each value begins
     with the number of the record within its key. SIGINT and SIGTERM end it after the current transaction;

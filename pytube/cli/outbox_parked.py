@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 class _ListByDefault(click.Group):
-    """`outbox parked [NAME]`, the earlier spelling of `outbox parked list [NAME]`, works, too."""
+    """`outbox parked [OUTBOX]` works, too: the earlier spelling of `outbox parked list [OUTBOX]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `list` before arguments that begin with no command."""
@@ -49,7 +49,7 @@ def parked() -> None:
 
 
 @parked.command("list")
-@click.argument("name", required=False)
+@click.argument("name", metavar="[OUTBOX]", required=False)
 @limit_option
 @json_option
 @database_options(opens=Outboxes)
@@ -75,12 +75,12 @@ def _holds(row: dict[str, Any]) -> str:
 
 
 @parked.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.argument("id_", metavar="ID", type=int)
 @json_option
 @database_options(opens=Outboxes)
 def show(outboxes: Outboxes, name: str, id_: int, as_json: bool) -> None:
-    """Show a parked record of NAME: topic, key, and full error.
+    """Show a parked record of OUTBOX: topic, key, and full error.
 
     The record itself stays in the outbox's table under this id.
     """
@@ -89,7 +89,7 @@ def show(outboxes: Outboxes, name: str, id_: int, as_json: bool) -> None:
 
 
 @parked.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--key", help="Only records with this partition key, or with this key if they have none.")
@@ -105,7 +105,7 @@ def retry(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Resend parked records of NAME, by ID or by the options.
+    """Resend parked records of OUTBOX, by ID or by the options.
 
     All records of a held key are resent together, in order.
     """
@@ -120,7 +120,7 @@ def retry(
 
 
 @parked.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="All parked records of this topic.")
 @yes_option
@@ -129,7 +129,7 @@ def retry(
 def discard(
     outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Discard parked records of NAME: delete them without sending."""
+    """Discard parked records of OUTBOX: delete them without sending."""
     if bool(ids) == (topic is not None):
         raise UsageError("which records? Give ids, or --topic")
     if topic is not None:

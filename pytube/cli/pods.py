@@ -19,6 +19,7 @@ from pytube.cli.context import (
     database_options,
     json_option,
     keep_earlier_name,
+    key_argument,
     limit_option,
     partition_option,
     tube_argument,
@@ -83,8 +84,8 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
 
 @pods.command()
 @tube_argument()
-@click.option("--seq", type=int, help="The pod.")
-@click.option("--key", metavar="ID", help="All pods with this id.")
+@key_argument(is_required=False)
+@click.option("--seq", type=int, metavar="SEQ", help="The pod with this seq, instead of all pods with KEY.")
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
 @json_option
 @database_options(configured=True)
@@ -98,7 +99,7 @@ def show(
 ) -> None:
     """Show pods with their documents at the source and at the sink."""
     if seq is None and key is None:
-        raise UsageError("give --seq or --key: which pods are meant?")
+        raise UsageError("which pods? Give KEY or --seq")
     config = config_of(database, name)
     with database.connect() as connection:
         shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))

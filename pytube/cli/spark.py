@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
-_TUBE = click.option(
-    "--tube", "tubes", multiple=True, required=True, metavar="NAME", help="Tube; repeatable."
+_ID = click.option(
+    "--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column with the ids."
 )
 _JOB = click.option(
     "--job",
@@ -83,12 +83,19 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @spark.command()
-@_TUBE
+@tube_argument("tubes", several=True)
 @click.option(
     "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
 )
-@click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", show_default=True)
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(_FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Format of the files.",
+)
+@_ID
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )
@@ -127,9 +134,9 @@ def touch(
 
 
 @spark.command()
-@_TUBE
+@tube_argument("tubes", several=True)
 @click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
-@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True, help="Shard of the ids.")
 @click.option(
     "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
 )
@@ -154,9 +161,11 @@ def fanout(
 
 @spark.command()
 @tube_argument("tube")
-@click.option("--table", required=True, metavar="NAME", help="schema.table")
+@click.option("--table", required=True, metavar="TABLE", help="Table to backfill, as schema.table.")
 @click.option("--order-col", metavar="COLUMN", help="Resend in roughly this order. [default: the id column]")
-@click.option("--ranges", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option(
+    "--ranges", type=click.IntRange(min=1), default=64, show_default=True, help="Number of id ranges."
+)
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
@@ -209,8 +218,8 @@ def backfill(
 @click.option(
     "--sink-tube", metavar="NAME", help="For jsonl: the tube. [default: that of --tube, or the only one]"
 )
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
-@click.option("--columns", metavar="A,B", help="Columns to compare. [default: the columns both have]")
+@_ID
+@click.option("--columns", metavar="COLUMN,...", help="Columns to compare. [default: the columns both have]")
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )

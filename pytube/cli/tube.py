@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import confirm, database_options, json_option, lock_option, yes_option
+from pytube.cli.context import (
+    Renamed,
+    confirm,
+    database_options,
+    json_option,
+    lock_option,
+    names_of_tubes,
+    yes_option,
+)
 from pytube.cli.output import print_list, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
@@ -20,8 +28,11 @@ def tube() -> None:
     """Create, attach, list, and drop tubes."""
 
 
+_TUBE = click.argument("name", metavar="TUBE", shell_complete=names_of_tubes)
+
+
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--partitions",
     type=int,
@@ -44,7 +55,7 @@ def create(
     keys: str | None,
     as_json: bool,
 ) -> None:
-    """Create tube NAME, or update only the given options."""
+    """Create TUBE, or update only the given options."""
     before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
     changes = [] if before is None else _changes(before, now)
     done = "created" if before is None else "changed" if changes else "unchanged"
@@ -66,7 +77,7 @@ def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--epoch",
     type=click.IntRange(0, 2**31 - 2),
@@ -76,7 +87,7 @@ def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
 @json_option
 @database_options(opens=Tubes)
 def rebase(tubes: Tubes, name: str, epoch: int, as_json: bool) -> None:
-    """Raise epochs of tube NAME above EPOCH after a restore."""
+    """Raise epochs of TUBE above EPOCH after a restore."""
     issued = tubes.rebase(name, epoch)
     tell(
         f"new terms of tube {name} begin above epoch {issued}",
@@ -86,11 +97,11 @@ def rebase(tubes: Tubes, name: str, epoch: int, as_json: bool) -> None:
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @json_option
 @database_options(opens=Tubes)
 def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
-    """Stop reporting that tube NAME must be verified.
+    """Stop reporting that TUBE must be verified.
 
     A full `pytube verify` that finds no difference, or a backfill of all tables, ends the report
     automatically.
@@ -101,7 +112,7 @@ def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--force",
     is_flag=True,
@@ -111,7 +122,7 @@ def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
 @json_option
 @database_options(opens=Tubes)
 def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None:
-    """Drop tube NAME.
+    """Drop TUBE.
 
     With --force, asks on a terminal.
     """
@@ -127,7 +138,7 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.argument("table")
 @click.option(
     "--shard",
@@ -147,20 +158,23 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None
     " for a new table: id if it is a key, else the primary key]",
 )
 @click.option(
+    "--key-cols",
     "--key",
     "key_cols",
-    metavar="COLUMN,…",
+    cls=Renamed,
+    metavar="COLUMN,...",
     help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a "
     "related table, the columns with the root table's key, in its order.",
 )
 @click.option(
     "--shard-by",
     metavar="COLUMN",
-    help="Column of --key that alone decides the shard; '' means all of them. [default for a new table: all]",
+    help="Column of --key-cols that alone decides the shard; '' means all of them. [default for a new "
+    "table: all]",
 )
 @click.option(
     "--columns",
-    metavar="COLUMN,…",
+    metavar="COLUMN,...",
     help="Capture only UPDATEs that change these columns; '' means all. [default for a new table: all]",
 )
 @click.option(
@@ -186,7 +200,7 @@ def attach(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Attach TABLE to tube NAME, or change how it is attached."""
+    """Attach TABLE to TUBE, or change how it is attached."""
     names = None if columns is None else _names(columns)
     key = None if key_cols is None else _names(key_cols)
     result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
@@ -218,7 +232,7 @@ def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.argument("table")
 @click.option(
     "--force",
@@ -229,7 +243,7 @@ def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool
 @json_option
 @database_options(opens=Tubes)
 def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float, as_json: bool) -> None:
-    """Detach TABLE from tube NAME."""
+    """Detach TABLE from TUBE."""
     was_attached = tubes.detach(name, table, force=force, limit=wait)
     text = f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}"
     tell(text, {"tube": name, "table": table, "detached": was_attached}, as_json=as_json)

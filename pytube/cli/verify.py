@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option, tube_argument
+from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
 from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
 from pytube.counts import is_or_are, printable, say_count
@@ -180,7 +180,7 @@ def wait(
 
 @click.command()
 @tube_argument()
-@click.option("--key", required=True, metavar="ID", help="Id of the row.")
+@key_argument(several=True)
 @click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
 @click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
 @json_option
@@ -188,13 +188,14 @@ def wait(
 def explain(
     database: Database,
     name: str,
-    key: str,
+    key: tuple[str, ...],
     shard: int | None,
     table: str | None,
     as_json: bool,
 ) -> None:
     """Show whether a key is queued, in flight, parked, or delivered.
 
+    KEY is the id of the row; give a key of several columns as several arguments. Put -- before negative ids.
     If the sink holds something other than the source, also shows why, and what to do.
     """
     from pytube.verify.explain import explain as run

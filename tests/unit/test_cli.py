@@ -14,9 +14,11 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 import pytube
 from pytube import logs
+from pytube.cli.context import key_argument, tube_argument
 from pytube.cli.examples import EXAMPLES
 from pytube.cli.output import seconds
 from pytube.cli.program import COMMANDS, Later, cli, in_their_place
@@ -215,8 +217,6 @@ class TestFaults:
     """Errors that nobody foresaw."""
 
     def test_debug_shows_where(self) -> None:
-        from click.testing import CliRunner
-
         result = CliRunner().invoke(cli, ["--debug", "status", "--dsn", DOWN])
         assert result.exit_code == 3
         assert "Traceback" in result.stderr
@@ -384,3 +384,49 @@ def test_each_command_prints_json() -> None:
         and not any("--json" in parameter.opts for parameter in command.params)
     }
     assert without == set(WITHOUT_JSON)
+
+
+class TestKeys:
+    """KEY is an argument behind the tube; `--key` works, too."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["t", "7"],
+            ["t", "--key", "7"],
+            ["--tube", "t", "--key", "7"],
+            ["--tube", "t", "7"],
+            ["t", "7", "x"],
+        ],
+        ids=" ".join,
+    )
+    def test_they_are_taken(self, arguments: list[str]) -> None:
+        found: list[object] = []
+
+        @click.command()
+        @tube_argument()
+        @key_argument(several=True)
+        def act(name: str, key: tuple[str, ...]) -> None:
+            found.extend([name, *key])
+
+        result = CliRunner().invoke(act, arguments)
+        assert (result.exit_code, found) == (0, [word for word in arguments if word[0] != "-"])
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ("park show t", "Missing argument 'KEY'"),
+            ("park show t 7 8", "one key, please, not 2"),
+            ("park show t 7 --key 8", "the key is given twice"),
+            ("pods show t", "which pods? Give KEY or --seq"),
+            ("explain t", "Missing argument 'KEY'"),
+        ],
+    )
+    def test_they_are_refused(self, arguments: str, said: str) -> None:
+        assert said in run(*arguments.split(), dsn=DOWN, code=2).stderr
+
+
+def test_help_names_no_types() -> None:
+    for words in commands(cli):
+        out = run(*words, "--help", dsn=DOWN).stdout
+        assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), words

@@ -192,7 +192,7 @@ def test_elsewhere_a_line_is_due_every_few_seconds(
     stream = terminal()
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
     with progress_meter() as meter:
         for second in range(12):
             now = 100.0 + second
