@@ -43,12 +43,12 @@ def _whole(text: str) -> int | str:
 def _positive(kind: Any, text: str) -> float:
     number = float(kind.convert(text, None, None))
     if not (math.isfinite(number) and number > 0):
-        raise click.BadParameter(f"{text!r} is no finite number above 0")
+        raise click.BadParameter(f"{text!r} is not a finite number above 0")
     return number
 
 
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what replaces `[tube.NAME.backfill]`, as `given`."""
+    """Give a command the options that replace `[tube.NAME.backfill]`, as `given`."""
 
     @click.option(
         "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
@@ -76,7 +76,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
-    """What is configured for the tube, but for what was given."""
+    """The configured limits of the tube, except for given ones."""
     settings, limits = current_settings(), BackfillConfig()
     if settings.has_file and (configured := settings.config().tubes.get(tube)) is not None:
         limits = configured.backfill
@@ -255,7 +255,7 @@ def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool)
     tell(text, value, as_json=as_json)
 
 
-# --- the work, and how it is shown ------------------------------------------------------------
+# --- the work, and its display ------------------------------------------------------------
 
 _BY_WORKERS = "left to the workers of the tube"
 
@@ -271,7 +271,7 @@ class Job(NamedTuple):
 def run_backfills(
     database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool, as_json: bool
 ) -> None:
-    """Insert what is left of each, one after the other; with `wait`, until workers have delivered it.
+    """Insert the rest of each, one after the other; with `wait`, until workers have delivered it.
 
     Raises:
         PytubeError: as `BackfillRun.run`.
@@ -324,14 +324,14 @@ async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
     display.progress(progress)
 
 
-# --- how it is shown --------------------------------------------------------------------
+# --- the display --------------------------------------------------------------------
 
 
 class ProgressDisplay:
     """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
-    with every chunk, and is no change of state.
+    with every chunk, and does not change the state.
     """
 
     def __init__(self, meter: Meter | None, *, as_json: bool) -> None:

@@ -31,7 +31,7 @@ _Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which command was called, and on which databases it works: for what is said when it fails."""
+    """Which command was called, and on which databases it works: for the sentence of a failure."""
 
     KEY: ClassVar = "pytube.asked"
     """Of `click.Context.meta`."""
@@ -59,14 +59,14 @@ def database_options(
 ) -> Callable[[_Command], _Command]:
     """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    That is the one of `--dsn`, else of `PYTUBE_DSN`, else of the configuration. The returned decorator raises
+    It is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
     `UsageError` where `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
 
     Args:
         several: pass the `databases` of all hosts, unless one is named.
         configured: the command reads more of the file, so that the two have to agree wherever there is one:
             documents of one database are not to be compared with the copy of another one.
-        opens: called with a session and the schema of our SQL; the command gets what it returns as its first
+        opens: called with a session and the schema of pytube's SQL; the command gets the result as its first
             argument, in place of the database.
     """
 
@@ -120,7 +120,7 @@ def current_settings() -> Settings:
 
 
 def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
-    """The configuration with its declared documents compiled: those of these tubes; None: all."""
+    """The configuration with the declared documents of these tubes compiled; None: of all."""
     if not config.documents:
         return config
     # Imported late: few commands need the compiler.
@@ -130,9 +130,9 @@ def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
 
 
 def config_of(database: Database, *tubes: str) -> Config:
-    """The configuration, with the database that was named in place of its own.
+    """The configuration, with the named database in place of the configured one.
 
-    Declared documents are compiled: those of these tubes; none is named: all.
+    The declared documents of these tubes are compiled; without names, all.
     """
     return resolved(unresolved_of(database), tubes or None)
 
@@ -150,7 +150,7 @@ def unresolved_of(database: Database) -> Config:
 def databases_of(
     settings: Settings, dsn: str | None = None, schema: str | None = None, host: str | None = None
 ) -> Sequence[Database]:
-    """The databases that are meant: that of `dsn`, else those of the configuration's hosts, or of one."""
+    """The database of `dsn`, else the databases of all configured hosts, or of one."""
     has_file = settings.has_file
     if dsn is not None:
         if host is not None:
@@ -187,7 +187,7 @@ def _address(dsn: str) -> tuple[str, str] | None:
     try:
         service, named, numeric, port, name = database_of(dsn)
     except ConfigError:
-        return None  # told of where it is used
+        return None  # reported where it is used
     if service is not None or name is None:
         return None
     host = numeric or named or ""

@@ -45,7 +45,7 @@ _NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 _NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
 
 Found = Plan | Refused | declared.Plan | declared.Refused
-"""What is said of one section."""
+"""The survey of one section."""
 
 
 @click.command()
@@ -171,7 +171,7 @@ class _Applying:
 
 
 def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
-    """What has come of a document."""
+    """The result for a document."""
     start = f"pytube backfill start {plan.name}"
     if plan.document is None:
         return f"{plan.name}: no document any more"
@@ -182,7 +182,7 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
     if backfill:
         return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
     if plan.wants_backfill:
-        return f"{text}; what is at the sink stays as it is until a row changes; to send all: {start}"
+        return f"{text}; documents at the sink stay as they are until a row changes; to resend all: {start}"
     return text
 
 
@@ -293,7 +293,7 @@ def _placeholders(document: Document) -> str:
 
 
 def shown(found: Sequence[Found]) -> list[str]:
-    """What is to be done about each document, tube and outbox, and of what it is made."""
+    """The steps for each document, tube and outbox, and its parts."""
     if not found:
         return [_NOTHING]
     lines: list[str] = []
@@ -313,10 +313,10 @@ def shown(found: Sequence[Found]) -> list[str]:
 
 
 def _end(plans: Sequence[Plan | declared.Plan]) -> str:
-    """What the command is that does it."""
+    """The command that runs these steps."""
     steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
     if any(one.state is State.GONE for one in plans):
-        return "pytube apply --prune does all of this; without --prune, what is no longer in the file stays"
+        return "pytube apply --prune does all of this; without --prune, everything that left the file stays"
     if not steps:
         return "nothing to do" if plans else "nothing is changed"
     asks = ", and asks before it takes anything away" if any(step.loses for step in steps) else ""
@@ -370,7 +370,7 @@ _HEADINGS = ("field", "table", "followed by", "a changed row touches")
 
 
 def _tree(document: Document) -> list[str]:
-    """A line for each section: what it is in the document, its table, its link, what a change touches."""
+    """A line for each section: its field in the document, its table, its link, the reach of a change."""
     return aligned([_HEADINGS, *_rows(_nested(document), document.name)])
 
 

@@ -1,4 +1,4 @@
-"""What comes before a worker: `pytube install`, `upgrade`, `uninstall`, `config …`, `doctor`."""
+"""Before a worker runs: `pytube install`, `upgrade`, `uninstall`, `config …`, `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do by hand: `pytube touch`, `pause`, `resume` and `audit`, and `pytube park …`."""
+"""The acts of operators: `pytube touch`, `pause`, `resume` and `audit`, and `pytube park …`."""
 
 from __future__ import annotations
 
@@ -164,14 +164,14 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
     print_list(
         columns,
         rows,
-        "nothing was done by hand",
+        "no operator has done anything",
         as_json=as_json,
         shown=lambda row: {"details": orjson.dumps(row.details).decode()},
         limit=limit,
     )
 
 
-# --- what was set aside with its error: `pytube park …` ---------------------------------------------------
+# --- documents that failed: `pytube park …` ---------------------------------------------------
 
 _COLUMNS = {
     "tube": "tube",
@@ -236,7 +236,7 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
         rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
         if not rows:
             raise UsageError(
-                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` names those that are"
+                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
             )
         if len(rows) > 1:
             raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")

@@ -1,4 +1,4 @@
-"""`pytube outbox …`: administration of outboxes, what they have parked, and a load generator."""
+"""`pytube outbox …`: administration of outboxes, and a load generator."""
 
 from __future__ import annotations
 
@@ -237,8 +237,9 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
     possibly before parked records of the same key, unless the outbox has on_poison = "hold".
     """
     confirm(
-        f"park the records of outbox {name} that wait for topic {topic}? They go by themselves once it takes "
-        'records; parked, later records of their keys go before them, unless on_poison is "hold"',
+        f"park the records of outbox {name} that wait for topic {topic}? Otherwise they are sent "
+        "once the topic accepts records. Parked, later records of their keys overtake them, unless on_poison "
+        'is "hold"',
         yes=yes,
     )
     count, left = outboxes.park_topic(name, topic, wait)

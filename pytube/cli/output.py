@@ -30,7 +30,7 @@ _GAP = "  "
 _COUNTED = 1000
 """Rows beyond the limit of a list that are counted."""
 _MOST = 2**31 - 1
-"""The largest limit that our SQL takes."""
+"""The largest limit that pytube's SQL takes."""
 LINE_INTERVAL = 5.0
 """Seconds between two lines about the same work, where there is no terminal."""
 _BAR = 20
@@ -132,7 +132,7 @@ def tell(text: str, value: Any, *, as_json: bool) -> None:
 def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
     """Print rows: for a terminal as `shown`, else as `lines`.
 
-    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, as it is no row.
+    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, because it is not a row.
     """
     if is_terminal():
         click.echo("\n".join(shown(columns, rows, terminal_width())) if rows else empty)
@@ -286,7 +286,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def key_shown(key: str | None) -> str | None:
-    """The id of a row as it is, or in quotes where it could not be told from something else, or read."""
+    """The id of a row as it is, or in quotes where it could be misread."""
     return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
 
 

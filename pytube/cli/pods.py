@@ -1,4 +1,4 @@
-"""`pytube pods …`: what waits in a tube."""
+"""`pytube pods …`: the pods that wait in a tube."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _keys(connection: psycopg.Connection, schema: str, chosen: Pods) -> Iterator
     """Each key of each pod that is there now, in processing order, read as one comes to it."""
     seen: set[int] = set()
     while True:
-        # The first ones are listed again: what was stepped over is gone, what failed was seen.
+        # The first ones are listed again: a pod that was stepped over is gone, and a failed one was seen.
         rows = admin.list_pods(connection, chosen, schema, len(seen) + 1, _EVERY)
         row = next((row for row in rows if row.seq not in seen), None)
         if row is None:

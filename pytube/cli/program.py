@@ -86,7 +86,7 @@ class Settings:
     debug: bool
 
     def config(self) -> Config:
-        """The configuration; `ConfigError` says what is wrong with it."""
+        """The configuration; `ConfigError` names the mistake in it."""
         # Here, because its models take longer to load than `--help` takes to print.
         from pytube.config import load
 
@@ -168,7 +168,7 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command; what it raises becomes a sentence and an exit code."""
+        """Run the command; an error becomes a sentence and an exit code."""
         try:
             super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):

@@ -55,7 +55,7 @@ class _Target:
     tube: str
 
     def run(self, step: Callable[[Reindex, IndexReindexer], Awaitable[Result]]) -> Result:
-        """Run a step with what it needs."""
+        """Run a step with a reindexer and a session."""
         sink = self.config.tube(self.tube).sink
         # Without its parts: copies are made and moved whatever is in them.
         built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
@@ -78,7 +78,7 @@ class _Target:
         return asyncio.run(run())
 
     async def compare(self, reindexer: IndexReindexer, state: ReindexState, patience: float) -> Report:
-        """What `pytube verify` says of the new index."""
+        """The report of `pytube verify` on the new index."""
         if state.new is None:
             raise UsageError(f"the new index of tube {self.tube!r} is gone; run `pytube reindex abandon`")
         settings = self.config.tube(self.tube)

@@ -1,4 +1,4 @@
-"""`pytube spark …`: what PySpark does, on this machine; on a cluster, see `examples/`."""
+"""`pytube spark …`: work of PySpark on this machine; on a cluster, see `examples/`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spark() -> None:
 
 
 def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a database and those of a Spark session, which `session` starts."""
+    """Give a command the options of a database and of a Spark session, which `session` starts."""
 
     @click.option("--cores", default="*", show_default=True, metavar="N", help="Number of parallel tasks.")
     @click.option(
@@ -320,7 +320,7 @@ def jobs(database: Database, as_json: bool) -> None:
     )
 
 
-# --- what they share: a session, files, and a line that shows how far a job is ----------------------------
+# --- shared by them: a session, files, and the progress of a job ----------------------------
 
 
 def package() -> ModuleType:
@@ -381,7 +381,7 @@ def check_table(database: Database, table: str) -> None:
 def check_whole(tubes: Iterable[str | None]) -> None:
     """Raise `UsageError` if the configuration splits documents of one of the tubes."""
     configured: Mapping[str, TubeConfig] = {}
-    with suppress(ConfigError):  # what else is wrong with a file that need not be there is no concern of ours
+    with suppress(ConfigError):  # the file is optional here
         configured = current_settings().config().tubes
     for name in tubes:
         if name is not None and name in configured and configured[name].sink.parts is not None:
@@ -430,7 +430,7 @@ def read_sink(
 
 
 def tell_touched(done: Any, *, as_json: bool) -> None:
-    """Say what a fan-out has written."""
+    """Print the result of a fan-out."""
     if as_json:
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})

@@ -96,7 +96,7 @@ def verify(
 
 
 def tell_verifying(text: str) -> None:
-    """Print a remark of a verification, which is no result."""
+    """Print a remark of a verification, beside its result."""
     click.echo(f"pytube: {text}", err=True)
 
 
@@ -108,7 +108,7 @@ def showing_progress(tube: str) -> Iterator[Callable[[Report, int], None]]:
 
 
 def print_report(report: Report) -> None:
-    """What was compared, which keys differ, and what was not checked."""
+    """The compared keys, the differing ones, and the parts that were not checked."""
     from pytube.verify.report import KINDS
 
     click.echo(f"{report} ({report.seconds:.1f} s)")
@@ -156,7 +156,7 @@ def wait(
     from pytube.errors import UsageError
 
     if now and (seq is not None or lsn is not None):
-        raise UsageError("wait for what is committed now, for a seq, or for an LSN: give one of the three")
+        raise UsageError("give only one of --now, --seq, and --lsn")
     delivered = _run(
         wait_async(
             names,

@@ -435,7 +435,7 @@ class TestLooking:
         assert rows[1]["epoch"] > 0
         out = run("status", "--tube", "a", dsn=dsn).stdout
         assert "host-7" in out
-        assert "nobody" in out
+        assert "\tnone\t" in out
 
     def test_parked(self, dsn: str, conn: psycopg.Connection) -> None:
         assert run("park", "list", dsn=dsn).stderr == "nothing is parked\n"
