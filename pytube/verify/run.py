@@ -44,6 +44,7 @@ _LOOK_AT_ONCE = 100
 _BYTES = 8 * 1024 * 1024
 """Of documents that one page should have at most; pages are shorter where documents are large."""
 _SAVE_EVERY = 1.0
+_TELL_EVERY = 2.0
 _REMEMBERED = 100_000
 """Keys that only the sink has and that are kept in mind, so as not to count one twice."""
 MOST_SAMPLED = 1_000_000
@@ -440,7 +441,7 @@ class _Run:
         now = time.monotonic()
         if now - self._saved_at >= _SAVE_EVERY:
             self.save()
-        if now - self._told_at >= 2:
+        if now - self._told_at >= _TELL_EVERY:
             self._told_at = now
             self._counted(self.report, self._total)
 
