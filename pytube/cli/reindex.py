@@ -22,7 +22,7 @@ from pytube.cli.context import (
 )
 from pytube.cli.exits import FAILED, NOT_WELL
 from pytube.cli.output import print_json, print_rows, tell
-from pytube.cli.verify import print_report, showing_progress, tell_verifying
+from pytube.cli.verify import print_report, showing_progress
 from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
@@ -86,7 +86,7 @@ class _Target:
         there = settings.model_copy(update={"sink": settings.sink.model_copy(update={"options": options})})
         compared = self.config.model_copy(update={"tubes": {**self.config.tubes, self.tube: there}})
         with showing_progress(self.tube) as shown:
-            return await verify(compared, self.tube, patience=patience, told=tell_verifying, counted=shown)
+            return await verify(compared, self.tube, patience=patience, counted=shown)
 
 
 def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -243,7 +243,7 @@ def test_the_command_says_which_columns_there_are(conn: Conn, dsn: str) -> None:
     said = cli.run(*words, "public.nameless", dsn=dsn, code=2).stderr
     assert "its primary key has several columns; name them: --key-cols tenant,nr" in said
     said = cli.run(*words, "public.docs", dsn=dsn, code=2).stderr
-    assert "or all columns of the primary key: --key 'tenant,id,day,odd %s,flag'" in said
+    assert "or all columns of the primary key: --key-cols 'tenant,id,day,odd %s,flag'" in said
     said = cli.run(*words, "public.nameless", "--key-cols", "tenant,at", dsn=dsn, code=2).stderr
     assert "the column at of public.nameless has the type timestamp with time zone" in said
     said = cli.run(
