@@ -17,9 +17,9 @@ def how_to_install(extra: str) -> str:
 
 
 class PytubeError(Exception):
-    """Base of all errors of pytube. `exit_code` is what the command line exits with."""
+    """Base of all errors of pytube. `exit_code` is the command line's: see pytube/cli/exits.py."""
 
-    exit_code = 1
+    exit_code = 3
 
 
 class ConfigError(PytubeError):
@@ -175,6 +175,8 @@ class PodGone(UsageError):
 class NotDelivered(PytubeError):
     """What was waited for is not at the sink."""
 
+    exit_code = 1
+
 
 class WaitTimeout(NotDelivered):
     """Touches still wait in the tube after the time limit."""
@@ -254,9 +256,13 @@ class ClaimLost(NotLeader):
 class EnrichFailed(PytubeError):
     """The source can't be read (a missing grant, a wrong query). The worker waits; nothing is lost."""
 
+    exit_code = 2
+
 
 class EnrichTimeout(EnrichFailed):
     """The enriching query reached `statement_timeout` or `answer_timeout`; for fewer ids it may not."""
+
+    exit_code = 3
 
 
 class EnrichDataError(PytubeError):

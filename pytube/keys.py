@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from pytube.model import KeyType, shard_of
 
@@ -81,6 +82,17 @@ class CompositeKey:
             if not _FITS[column.type](value):
                 return None
         return tuple(values) if self.text(values) == text else None
+
+    def of_words(self, words: Sequence[str]) -> str | None:
+        """The key whose columns people write like that; None where it is the key of no row."""
+        try:
+            values = [
+                _READ.get(column.type, str)(word) for column, word in zip(self.columns, words, strict=True)
+            ]
+        except (KeyError, ValueError):
+            return None
+        text = self.text(values)
+        return None if self.values(text) is None else text
 
     def columns_of(self, texts: Sequence[str]) -> tuple[Sequence[str], Sequence[Sequence[Part]]]:
         """Those of the texts that a row can have, and the values of each column in their order."""
@@ -167,3 +179,9 @@ _FITS: Mapping[PartType, Callable[[object], bool]] = {
     PartType.TEXT: _is_text,
     PartType.ENUM: _is_text,
 }
+_READ: Mapping[PartType, Callable[[str], Part]] = {
+    PartType.BIGINT: int,
+    PartType.BOOLEAN: {"true": True, "false": False}.__getitem__,
+    PartType.UUID: lambda word: str(UUID(word)),
+}
+"""What people write for a value; other types are written as they are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -237,7 +238,9 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     stream = stream or sys.stderr
     human = log_format == "human" or (log_format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Human(colors=stream.isatty()) if human else _Json())
+    handler.setFormatter(
+        _Human(colors=stream.isatty() and not os.environ.get("NO_COLOR")) if human else _Json()
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -1,4 +1,4 @@
-"""The command line: one file a group of commands, each a thin layer over what it calls."""
+"""The command line: one file a group of commands, each a thin layer over other packages."""
 
 import sys
 

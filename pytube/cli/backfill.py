@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
-from pytube.cli.output import changing, is_terminal, print_list, seconds, tell
+from pytube.cli.exits import INTERRUPTED, interrupted
+from pytube.cli.output import LINE_INTERVAL, Meter, is_live, print_list, progress_meter, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
@@ -42,12 +44,12 @@ def _whole(text: str) -> int | str:
 def _positive(kind: Any, text: str) -> float:
     number = float(kind.convert(text, None, None))
     if not (math.isfinite(number) and number > 0):
-        raise click.BadParameter(f"{text!r} is no finite number above 0")
+        raise click.BadParameter(f"{text!r} is not a finite number above 0")
     return number
 
 
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what replaces `[tube.NAME.backfill]`, as `given`."""
+    """Give a command the options that replace `[tube.NAME.backfill]`, as `given`."""
 
     @click.option(
         "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
@@ -75,7 +77,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
-    """What is configured for the tube, but for what was given."""
+    """The configured limits of the tube, except for given ones."""
     settings, limits = current_settings(), BackfillConfig()
     if settings.has_file and (configured := settings.config().tubes.get(tube)) is not None:
         limits = configured.backfill
@@ -85,7 +87,7 @@ def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
 _TUBE = tube_argument("tube")
 _TABLE = click.option(
     "--table",
-    metavar="NAME",
+    metavar="TABLE",
     help="Table to backfill, as schema.table. [default: all root tables of the tube]",
 )
 _WAIT = click.option("--wait", is_flag=True, help="Wait until workers have delivered everything.")
@@ -163,19 +165,23 @@ def resume(
 @backfill.command()
 @_TUBE
 @_TABLE
+@json_option
 @database_options()
-def pause(database: Database, tube: str, table: str | None) -> None:
+def pause(database: Database, tube: str, table: str | None, as_json: bool) -> None:
     """Pause a backfill until it is resumed."""
-    _command(database, tube, table, "pause", "is paused", ("waiting", "inserting"))
+    done = _command(database, tube, table, "pause", ("waiting", "inserting"))
+    _tell_commanded(done, "paused", as_json=as_json)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
+@json_option
 @database_options()
-def cancel(database: Database, tube: str, table: str | None) -> None:
+def cancel(database: Database, tube: str, table: str | None, as_json: bool) -> None:
     """Cancel a backfill and remove its queued pods."""
-    _command(database, tube, table, "cancel", "is cancelled", ("waiting", "inserting", "delivering"))
+    done = _command(database, tube, table, "cancel", ("waiting", "inserting", "delivering"))
+    _tell_commanded(done, "canceled", as_json=as_json)
 
 
 @backfill.command()
@@ -236,22 +242,26 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    database: Database, tube: str, table: str | None, command: str, done: str, states: Sequence[str]
-) -> None:
+    database: Database, tube: str, table: str | None, command: str, states: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Give a command to the backfills in these states; those backfills."""
     with _backfills(database) as backfills:
         rows = _active(backfills, tube, table)
         chosen = [row for row in rows if row["state"] in states] or rows
         for row in chosen:
             backfills.command(row["backfill_id"], command)
-            click.echo(f"backfill {row['backfill_id']} of {row['tbl']} {done}")
+    return chosen
 
 
-# --- the work, and how it is shown ------------------------------------------------------------
+def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
+    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {done}" for row in rows)
+    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": done} for row in rows]
+    tell(text, value, as_json=as_json)
 
-_INTERRUPTED = 130
+
+# --- the work, and its display ------------------------------------------------------------
+
 _BY_WORKERS = "left to the workers of the tube"
-_LINE_INTERVAL = 5.0
-"""Seconds between two lines of the same state."""
 
 
 class Job(NamedTuple):
@@ -265,12 +275,12 @@ class Job(NamedTuple):
 def run_backfills(
     database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool, as_json: bool
 ) -> None:
-    """Insert what is left of each, one after the other; with `wait`, until workers have delivered it.
+    """Insert the rest of each, one after the other; with `wait`, until workers have delivered it.
 
     Raises:
         PytubeError: as `BackfillRun.run`.
     """
-    resume = f"go on with: pytube backfill resume {tube}"
+    resume = f"continue with: pytube backfill resume {tube}"
     try:
         with progress_display(as_json=as_json) as display:
             asyncio.run(_work(database, tube, jobs, limits, display, wait=wait))
@@ -278,8 +288,7 @@ def run_backfills(
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
     except KeyboardInterrupt:
-        click.echo(f"pytube: interrupted; {resume}", err=True)
-        click.get_current_context().exit(_INTERRUPTED)
+        interrupted(INTERRUPTED, f"; {resume}")
 
 
 async def _work(
@@ -329,56 +338,50 @@ async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
     display.progress(progress)
 
 
-# --- how it is shown --------------------------------------------------------------------
+# --- the display --------------------------------------------------------------------
 
 
 class ProgressDisplay:
-    """Shows how far backfills are: a changing line for each on a terminal, else a line every few seconds.
+    """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
-    with every chunk, and is no change of state.
+    with every chunk, and does not change the state.
     """
 
-    def __init__(self, change: Callable[[Sequence[str]], None] | None, *, as_json: bool) -> None:
-        """`change`: shows lines in place of those before; None: there is no terminal."""
-        self._change = change
+    def __init__(self, meter: Meter | None, *, as_json: bool) -> None:
+        """`meter`: draws bars; None: there is no terminal."""
+        self._meter = meter
         self._as_json = as_json
-        self._shown: dict[object, str] = {}
         self._last: tuple[object, ...] = ()
         self._at = 0.0
 
     def progress(self, progress: Progress) -> None:
         """Show how far a backfill is."""
-        line = f"backfill {progress.backfill} of {progress.table}: {_detail(progress)}"
-        if self._change is not None:
-            self._shown[progress.backfill] = line
-            self._change(list(self._shown.values()))
+        name = f"backfill {progress.backfill} of {progress.table}"
+        if self._meter is not None:
+            self._meter(name, progress.rows_done, progress.rows_total, _detail(progress))
             return
         waits_for = (progress.note or "").split(":")[0] if progress.state == "waiting" else None
         state = (progress.backfill, progress.state, progress.paused, waits_for)
-        if state == self._last and time.monotonic() < self._at + _LINE_INTERVAL:
+        if state == self._last and time.monotonic() < self._at + LINE_INTERVAL:
             return
         self._last, self._at = state, time.monotonic()
         value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
-        tell(line, value, as_json=self._as_json)
+        tell(f"{name}: {_detail(progress)}", value, as_json=self._as_json)
 
     def message(self, text: str) -> None:
         """Show any other message."""
-        if self._change is not None:
-            self._shown[text] = text
-            self._change(list(self._shown.values()))
-        else:
-            tell(text, {"message": text}, as_json=self._as_json)
+        tell(text, {"message": text}, as_json=self._as_json)
 
 
 @contextmanager
 def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
     """The display that suits standard output."""
-    if as_json or not is_terminal():
+    if as_json or not is_live(sys.stdout):
         yield ProgressDisplay(None, as_json=as_json)
         return
-    with changing() as change:
-        yield ProgressDisplay(change, as_json=False)
+    with progress_meter() as meter:
+        yield ProgressDisplay(meter, as_json=False)
 
 
 def _detail(progress: Progress) -> str:

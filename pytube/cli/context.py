@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
+from pytube.cli.exits import INTERRUPTED
 from pytube.cli.program import Settings
 from pytube.clock import length_of
 from pytube.config import Config
@@ -28,7 +31,7 @@ _Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which command was called, and on which databases it works: for what is said when it fails."""
+    """Which command was called, and on which databases it works: for the sentence of a failure."""
 
     KEY: ClassVar = "pytube.asked"
     """Of `click.Context.meta`."""
@@ -56,14 +59,14 @@ def database_options(
 ) -> Callable[[_Command], _Command]:
     """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    That is the one of `--dsn`, else of `PYTUBE_DSN`, else of the configuration. The returned decorator raises
+    It is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
     `UsageError` where `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
 
     Args:
         several: pass the `databases` of all hosts, unless one is named.
         configured: the command reads more of the file, so that the two have to agree wherever there is one:
             documents of one database are not to be compared with the copy of another one.
-        opens: called with a session and the schema of our SQL; the command gets what it returns as its first
+        opens: called with a session and the schema of pytube's SQL; the command gets the result as its first
             argument, in place of the database.
     """
 
@@ -117,7 +120,7 @@ def current_settings() -> Settings:
 
 
 def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
-    """The configuration with its declared documents compiled: those of these tubes; None: all."""
+    """The configuration with the declared documents of these tubes compiled; None: of all."""
     if not config.documents:
         return config
     # Imported late: few commands need the compiler.
@@ -127,9 +130,9 @@ def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
 
 
 def config_of(database: Database, *tubes: str) -> Config:
-    """The configuration, with the database that was named in place of its own.
+    """The configuration, with the named database in place of the configured one.
 
-    Declared documents are compiled: those of these tubes; none is named: all.
+    The declared documents of these tubes are compiled; without names, all.
     """
     return resolved(unresolved_of(database), tubes or None)
 
@@ -147,7 +150,7 @@ def unresolved_of(database: Database) -> Config:
 def databases_of(
     settings: Settings, dsn: str | None = None, schema: str | None = None, host: str | None = None
 ) -> Sequence[Database]:
-    """The databases that are meant: that of `dsn`, else those of the configuration's hosts, or of one."""
+    """The database of `dsn`, else the databases of all configured hosts, or of one."""
     has_file = settings.has_file
     if dsn is not None:
         if host is not None:
@@ -184,7 +187,7 @@ def _address(dsn: str) -> tuple[str, str] | None:
     try:
         service, named, numeric, port, name = database_of(dsn)
     except ConfigError:
-        return None  # told of where it is used
+        return None  # reported where it is used
     if service is not None or name is None:
         return None
     host = numeric or named or ""
@@ -212,7 +215,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 class Renamed(click.Option):
-    """An option whose first name is shown; the others are those of earlier versions."""
+    """An option whose first name is shown; the others are earlier names."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The line of the help, with the first name alone."""
@@ -221,6 +224,13 @@ class Renamed(click.Option):
             return super().get_help_record(ctx)
         finally:
             self.opts = names
+
+
+def keep_earlier_name(group: click.Group, name: str, command: click.Command) -> None:
+    """Let a command answer to an earlier name, which no help shows."""
+    earlier = copy.copy(command)
+    earlier.name, earlier.hidden = name, True
+    group.add_command(earlier)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -260,11 +270,13 @@ def tube_argument(
             metavar=("TUBE" if is_required else "[TUBE]") + ("..." if several else ""),
             required=False,
             nargs=-1 if several else 1,
-            shell_complete=_names_of_tubes,
+            shell_complete=names_of_tubes,
         )
         @click.option("--tube", "as_option", multiple=several, hidden=True)
         @functools.wraps(command)
         def wrapper(*arguments: Any, as_argument: Any, as_option: Any, **options: Any) -> Any:
+            if as_argument and as_option and "words" in options:  # of `key_argument`: all of them are its own
+                options["words"], as_argument = (as_argument, *options["words"]), None
             if as_argument and as_option and not several:
                 raise click.UsageError("the tube is named twice: by the argument TUBE and by --tube")
             named = (*as_argument, *as_option) if several else as_argument or as_option
@@ -277,7 +289,39 @@ def tube_argument(
     return decorate
 
 
-def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def key_argument(*, is_required: bool = True, several: bool = False) -> Callable[[_Command], _Command]:
+    """Give a command a key as its argument KEY, behind that of a tube or document; `--key KEY` works, too.
+
+    Args:
+        is_required: the returned decorator raises `click.UsageError` where no key is given.
+        several: a key of several columns may be several arguments; the command gets a tuple, or None.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        metavar = "KEY..." if several else "KEY"
+
+        @click.argument("words", metavar=metavar if is_required else f"[{metavar}]", required=False, nargs=-1)
+        @click.option("--key", "key_option", hidden=True)
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, words: tuple[str, ...], key_option: str | None, **options: Any) -> Any:
+            if words and key_option is not None:
+                raise click.UsageError("the key is given twice: by the argument KEY and by --key")
+            if len(words) > 1 and not several:
+                raise click.UsageError(
+                    f"one key, please, not {len(words)}; write one of several columns as '[7, 12]'"
+                )
+            found = words or (() if key_option is None else (key_option,))
+            if is_required and not found:
+                raise click.UsageError("Missing argument 'KEY'.")
+            key = (found if several else found[0]) if found else None
+            return command(*arguments, key=key, **options)
+
+        return wrapper
+
+    return decorate
+
+
+def names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell's completion: the tubes of the configuration file."""
     settings = ctx.find_object(Settings)
     path = settings.path if settings else Path(os.environ.get("PYTUBE_CONFIG", "pytube.toml"))
@@ -288,7 +332,18 @@ def _names_of_tubes(ctx: click.Context, _parameter: click.Parameter, incomplete:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr, so that stdout has the result alone; without a yes nothing is done."""
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
+    """Ask on stderr, so that stdout has the result alone; a no ends the command, with nothing changed.
+
+    `forced`: with `--force`, a script needs no `--yes`; people are asked all the same.
+    """
+    if yes or (forced and not has_people()):
+        return
+    if not click.confirm(question, err=True):
+        click.echo("pytube: canceled; nothing was changed", err=True)
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def has_people() -> bool:
+    """Whether a question can be answered: stdin is a terminal."""
+    return sys.stdin.isatty()

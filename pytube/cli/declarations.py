@@ -20,7 +20,7 @@ _HEADINGS = ("table", "followed by", "shards", "an UPDATE counts that changes")
 
 
 def planned(one: Plan | Refused, signs: Sequence[str]) -> Iterator[str]:
-    """What is to be done about one, and what it then is; `signs`: one for each step."""
+    """The steps of a plan, and its result; `signs`: one for each step."""
     if isinstance(one, Refused):
         yield f"{one.kind} {one.name}: can't be applied"
         yield f"  {one.problem}"
@@ -45,7 +45,7 @@ def planned(one: Plan | Refused, signs: Sequence[str]) -> Iterator[str]:
 
 
 def result(one: Plan, applied: Applied, *, backfill: bool) -> str:
-    """What has come of one."""
+    """The result of one plan."""
     if one.target is None:
         dropped = any(step.action is Action.DROP for step in applied.steps)
         return f"{one.name}: dropped" if dropped else f"{one.name}: no longer declared"
@@ -59,12 +59,12 @@ def result(one: Plan, applied: Applied, *, backfill: bool) -> str:
     if backfill:
         return f"{text}; no table is new, so no backfill was asked for; to have one: {start}"
     if one.wants_backfill:
-        return f"{text}; what is at the sink stays as it is until a row changes; to send all: {start}"
+        return f"{text}; documents at the sink stay as they are until a row changes; to resend all: {start}"
     return text
 
 
 def _tree(tube: DeclaredTube) -> Iterator[tuple[str, ...]]:
-    """Each root table, with what is related to it below."""
+    """Each root table, with its related tables below."""
     for root in tube.tables:
         if not root.root:
             continue

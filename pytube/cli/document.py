@@ -13,10 +13,18 @@ import click
 import psycopg
 from psycopg.types.string import TextLoader
 
-from pytube.cli.context import confirm, database_options, json_option, lock_option, unresolved_of, yes_option
+from pytube.cli.context import (
+    confirm,
+    database_options,
+    json_option,
+    key_argument,
+    lock_option,
+    unresolved_of,
+    yes_option,
+)
 from pytube.cli.declarations import aligned, result
 from pytube.cli.declarations import planned as planned_declared
-from pytube.cli.output import print_json
+from pytube.cli.output import print_json, tell
 from pytube.config import Config
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
@@ -33,11 +41,11 @@ from pytube.errors import ConfigError, UsageError
 from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
-_NAMES = click.argument("names", nargs=-1, metavar="[NAME]…")
+_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 _NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
 
 Found = Plan | Refused | declared.Plan | declared.Refused
-"""What is said of one section."""
+"""The survey of one section."""
 
 
 @click.command()
@@ -87,16 +95,23 @@ def _surveyed(
     help="Resend all documents that change or were never sent.",
 )
 @lock_option
+@json_option
 @database_options(configured=True)
 def apply(
-    database: Database, names: tuple[str, ...], yes: bool, prune: bool, backfill: bool, wait: float
+    database: Database,
+    names: tuple[str, ...],
+    yes: bool,
+    prune: bool,
+    backfill: bool,
+    wait: float,
+    as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
 
     Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
     stopped.
     """
-    config = unresolved_of(database)
+    config, progress = unresolved_of(database), _Applying(as_json=as_json)
     with database.connect() as connection:
         found = _surveyed(config, connection, database.schema, names)
         if refused := [one.problem for one in found if isinstance(one, Refused | declared.Refused)]:
@@ -108,27 +123,55 @@ def apply(
         documents.check_rights([one for one in plans if isinstance(one, Plan)])
         declarations.check([one for one in plans if isinstance(one, declared.Plan)], limit=wait)
         if losses := [step.text for one in plans for step in one.losses]:
-            confirm(f"{'; '.join(losses)}: go on?", yes=yes)
+            confirm(f"{'; '.join(losses)}: continue?", yes=yes)
         for one in plans:
             if isinstance(one, Plan):
-                applied = documents.apply(one, backfill=backfill, limit=wait, told=_tell)
-                click.echo(_result(one, applied, backfill=backfill))
+                applied = documents.apply(one, backfill=backfill, limit=wait, told=progress.step)
+                backfills = [] if applied.backfill is None else [applied.backfill]
+                progress.done("document", one.name, _result(one, applied, backfill=backfill), backfills)
             else:
-                done = declarations.apply(one, backfill=backfill, limit=wait, told=_tell)
-                click.echo(result(one, done, backfill=backfill))
+                done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
+                progress.done(one.kind, one.name, result(one, done, backfill=backfill), done.backfills)
         for one in planned:
             if one not in plans:
-                click.echo(f"{one.name}: {one.notes[0]}")
-    if not found:
-        click.echo(_NOTHING)
+                kind = "document" if isinstance(one, Plan) else one.kind
+                progress.done(kind, one.name, f"{one.name}: {one.notes[0]}", ())
+    progress.end()
 
 
-def _tell(step: Step | declared.Step) -> None:
-    click.echo(f"{_sign(step)} {printable(step.text)}")
+class _Applying:
+    """Prints steps and results as they come, or all of them as JSON at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._results: list[dict[str, object]] = []
+        self._steps: list[dict[str, object]] = []
+
+    def step(self, step: Step | declared.Step) -> None:
+        """Print a step that was taken."""
+        self._steps.append(step.as_json())
+        if not self._as_json:
+            click.echo(f"{_sign(step)} {printable(step.text)}")
+
+    def done(self, kind: str, name: str, text: str, backfills: Sequence[int]) -> None:
+        """Print the result for one section of the file."""
+        self._results.append(
+            {str(kind): name, "steps": self._steps, "backfills": list(backfills), "result": text}
+        )
+        self._steps = []
+        if not self._as_json:
+            click.echo(text)
+
+    def end(self) -> None:
+        """Print the rest."""
+        if self._as_json:
+            print_json(self._results)
+        elif not self._results:
+            click.echo(_NOTHING)
 
 
 def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
-    """What has come of a document."""
+    """The result for a document."""
     start = f"pytube backfill start {plan.name}"
     if plan.document is None:
         return f"{plan.name}: no document any more"
@@ -139,7 +182,7 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
     if backfill:
         return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
     if plan.wants_backfill:
-        return f"{text}; what is at the sink stays as it is until a row changes; to send all: {start}"
+        return f"{text}; documents at the sink stay as they are until a row changes; to resend all: {start}"
     return text
 
 
@@ -171,27 +214,32 @@ def from_pgsync(schema: Path) -> None:
 
 @document.command()
 @click.argument("name")
-@click.option(
-    "--key",
-    metavar="ID",
-    help="Show the document of this row as it would be sent now; a key of several columns as '[7, 12]'.",
-)
+@key_argument(is_required=False, several=True)
 @click.option("--query", is_flag=True, help="Show only the query.")
+@json_option
 @database_options(configured=True)
-def show(database: Database, name: str, key: str | None, query: bool) -> None:
-    """Show a document's query and paths, or one document."""
+def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool, as_json: bool) -> None:
+    """Show a document's query and paths, or one document.
+
+    With KEY, shows the document of that row as a worker would send it now; give a key of several columns as
+    several arguments.
+    """
     config = unresolved_of(database)
     with database.connect() as connection:
         found = compiled(config, name, connection)
         if key is not None:
             click.echo(_sent(connection, found, key))
         elif query:
-            click.echo(found.query)
+            tell(found.query, {"document": name, "query": found.query}, as_json=as_json)
         else:
-            click.echo("\n".join(_statements(found)))
+            paths = [
+                {"table": str(link.table), "by": list(link.by), "path": link.path} for link in found.relations
+            ]
+            value = {"document": name, "query": found.query, "paths": paths}
+            tell("\n".join(_statements(found)), value, as_json=as_json)
 
 
-def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
+def _sent(connection: psycopg.Connection, document: Document, key: Sequence[str]) -> str:
     """The document of a row, as JSON."""
     with connection.cursor() as cursor:
         for kind in ("json", "jsonb"):
@@ -199,23 +247,25 @@ def _sent(connection: psycopg.Connection, document: Document, key: str) -> str:
         row = cursor.execute(document.query.encode(), _arguments(document, key)).fetchone()
     if row is None:
         raise UsageError(
-            f"document {document.name} has no key {key}: {document.root.table} has no such row, or `where` "
-            "leaves it out; the sink is told to delete it"
+            f"document {document.name} has no key {' '.join(key)}: {document.root.table} has no such row, or "
+            "`where` leaves it out; a worker deletes the document at the sink"
         )
     return str(row[1])
 
 
-def _arguments(document: Document, key: str) -> dict[str, Any]:
-    """Of the document's query."""
+def _arguments(document: Document, words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of the document's query."""
     if document.key is None:
-        return {"ids": [parsed(document.key_type, key)]}
-    values = None
-    with suppress(ValueError, TypeError, RecursionError):
-        values = document.key.values(document.key.text(json.loads(key)))
+        return {"ids": [parsed(document.key_type, " ".join(words))]}
+    text = document.key.of_words(words)
+    if text is None:
+        with suppress(ValueError, TypeError, RecursionError):
+            text = document.key.text(json.loads(" ".join(words)))
+    values = None if text is None else document.key.values(text)
     if values is None:
         columns = ", ".join(f"{column.name} ({column.type})" for column in document.key_columns)
         raise UsageError(
-            f"{key!r} is no key of document {document.name}: write a JSON array of {columns}, as '[7, 12]'"
+            f"{' '.join(words)!r} is not a key of document {document.name}; give its columns {columns}"
         )
     parts = {part_parameter(place): [value] for place, value in enumerate(values)}
     return {"ids": [document.key.text(values)], **parts}
@@ -243,7 +293,7 @@ def _placeholders(document: Document) -> str:
 
 
 def shown(found: Sequence[Found]) -> list[str]:
-    """What is to be done about each document, tube and outbox, and of what it is made."""
+    """The steps for each document, tube and outbox, and its parts."""
     if not found:
         return [_NOTHING]
     lines: list[str] = []
@@ -263,10 +313,10 @@ def shown(found: Sequence[Found]) -> list[str]:
 
 
 def _end(plans: Sequence[Plan | declared.Plan]) -> str:
-    """What the command is that does it."""
+    """The command that runs these steps."""
     steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
     if any(one.state is State.GONE for one in plans):
-        return "pytube apply --prune does all of this; without --prune, what is no longer in the file stays"
+        return "pytube apply --prune does all of this; without --prune, everything that left the file stays"
     if not steps:
         return "nothing to do" if plans else "nothing is changed"
     asks = ", and asks before it takes anything away" if any(step.loses for step in steps) else ""
@@ -320,7 +370,7 @@ _HEADINGS = ("field", "table", "followed by", "a changed row touches")
 
 
 def _tree(document: Document) -> list[str]:
-    """A line for each section: what it is in the document, its table, its link, what a change touches."""
+    """A line for each section: its field in the document, its table, its link, the reach of a change."""
     return aligned([_HEADINGS, *_rows(_nested(document), document.name)])
 
 

@@ -1,4 +1,4 @@
-"""Two ways to call each command, and the page that says more: the end of its `--help`."""
+"""The end of each command's `--help`: two ways to call it, and the page with more; and names of values."""
 
 from __future__ import annotations
 
@@ -24,41 +24,45 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "documents.md#coming-from-pgsync",
         ("schema.json",),
     ),
-    "document show": ("documents.md#what-plan-shows", ("orders", "orders --key 7")),
-    "explain": ("verify.md#explain", ("es-live --key 7", "es-live --key 7 --table public.orders")),
-    "install": ("install.md#install-the-sql", ("", "--roles shop")),
+    "document show": ("documents.md#what-plan-shows", ("orders", "orders 7")),
+    "explain": ("verify.md#explain", ("es-live 7", "es-live 7 --table public.orders")),
+    "install": ("operations.md#install-upgrade-uninstall", ("", "--roles shop")),
     "outbox acknowledge": ("outbox.md#watch-and-repair", ("events",)),
     "outbox adopt": ("outbox.md#adopt-a-table-of-goharvests", ("events public.outbox --partitions 6",)),
     "outbox create": ("outbox.md#the-table", ("events", "events --partitions 6 --value-type bytea")),
-    "outbox discard": ("outbox.md#watch-and-repair", ("events 17 18", "events --topic orders --yes")),
+    "outbox parked discard": (
+        "outbox.md#watch-and-repair",
+        ("events 17 18", "events --topic orders --yes"),
+    ),
     "outbox drop": ("outbox.md#the-table", ("events", "events --force")),
     "outbox list": ("outbox.md#watch-and-repair", ("", "--json")),
     "outbox park": ("outbox.md#watch-and-repair", ("events --topic orders",)),
-    "outbox parked": ("outbox.md#watch-and-repair", ("", "events --limit 20")),
+    "outbox parked list": ("outbox.md#watch-and-repair", ("", "events --limit 20")),
     "outbox pump": (
         "outbox.md#generate-load",
         ("events --rate 500 --duration 60", "events --keys 10"),
     ),
-    "outbox retry": ("outbox.md#watch-and-repair", ("events 17", "events --all")),
+    "outbox parked retry": ("outbox.md#watch-and-repair", ("events 17", "events --all")),
+    "outbox parked show": ("outbox.md#watch-and-repair", ("events 17",)),
     "outbox status": ("outbox.md#watch-and-repair", ("", "events --json")),
-    "park drop": ("operate.md#parked-documents", ("es-live --key 7", "es-live --older-than 7d --yes")),
-    "park list": ("operate.md#parked-documents", ("", "es-live --error mapping --limit 20")),
-    "park retry": ("operate.md#parked-documents", ("es-live", "es-live --error mapping --yes")),
-    "park show": ("operate.md#parked-documents", ("es-live --key 7",)),
+    "park discard": ("operations.md#parked-documents", ("es-live --key 7", "es-live --older-than 7d --yes")),
+    "park list": ("operations.md#parked-documents", ("", "es-live --error mapping --limit 20")),
+    "park retry": ("operations.md#parked-documents", ("es-live", "es-live --error mapping --yes")),
+    "park show": ("operations.md#parked-documents", ("es-live 7",)),
     "pause": (
         "operate.md#pause-and-resume",
         ("es-live --reason 'new mapping'", "es-live --partition 2 --for 10m"),
     ),
     "plan": ("documents.md#what-plan-shows", ("", "orders --json")),
-    "pods ack": (
-        "operate.md#inspect-and-change-pods",
+    "pods discard": (
+        "operations.md#inspect-and-change-pods",
         ("es-live --key 7", "es-live --from 100 --to 200 --yes"),
     ),
-    "pods list": ("operate.md#inspect-and-change-pods", ("es-live", "es-live --partition 2 --key 7")),
-    "pods reset": ("operate.md#inspect-and-change-pods", ("es-live", "es-live --key 7")),
-    "pods retry": ("operate.md#inspect-and-change-pods", ("es-live --partition 2", "es-live --key 7")),
-    "pods show": ("operate.md#inspect-and-change-pods", ("es-live --seq 100", "es-live --key 7")),
-    "pods step": ("operate.md#inspect-and-change-pods", ("es-live --partition 2",)),
+    "pods list": ("operations.md#inspect-and-change-pods", ("es-live", "es-live --partition 2 --key 7")),
+    "pods reset": ("operations.md#inspect-and-change-pods", ("es-live", "es-live --key 7")),
+    "pods retry": ("operations.md#inspect-and-change-pods", ("es-live --partition 2", "es-live --key 7")),
+    "pods show": ("operations.md#inspect-and-change-pods", ("es-live --seq 100", "es-live 7")),
+    "pods step": ("operations.md#step", ("es-live --partition 2",)),
     "reindex abandon": ("reindex.md#go-back-or-give-up", ("es-live",)),
     "reindex compare": ("reindex.md#step-by-step", ("es-live",)),
     "reindex finish": ("reindex.md#step-by-step", ("es-live",)),
@@ -71,20 +75,17 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "spark backfill": ("spark.md#backfill", ("es-live --table public.orders --cores 8",)),
     "spark fanout": (
         "spark.md#fan-out",
-        ("--tube es-live --query 'SELECT id FROM orders WHERE total > 100' --job big-orders",),
+        ("es-live --query 'SELECT id FROM orders WHERE total > 100' --job big-orders",),
     ),
     "spark jobs": ("spark.md#when-something-fails", ("", "--json")),
     "spark reconcile": (
         "spark.md#reconcile",
         ("--source public.orders --sink es-live.jsonl --tube es-live",),
     ),
-    "spark touch": ("spark.md#fan-out", ("--tube es-live --input ids.parquet --format parquet",)),
-    "status": ("monitor.md#status", ("", "es-live --watch")),
-    "top": ("monitor.md#top", ("", "--interval 2")),
-    "touch": (
-        "operate.md#inspect-and-change-pods",
-        ("es-live public.orders 7 8", "es-live public.orders -- -1"),
-    ),
+    "spark touch": ("spark.md#fan-out", ("es-live --input ids.parquet --format parquet",)),
+    "status": ("operations.md#doctor-and-status", ("", "es-live --watch")),
+    "top": ("top.md", ("", "--interval 2")),
+    "touch": ("operations.md#parked-documents", ("es-live public.orders 7 8", "es-live public.orders -- -1")),
     "tube acknowledge": ("verify.md#copies-that-are-to-be-verified", ("es-live",)),
     "tube attach": (
         "attach.md",
@@ -113,7 +114,13 @@ def show_examples(words: str, command: click.Command) -> None:
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             show_examples(f"{words} {name}", inner)
-    elif words in EXAMPLES:
+        return
+    for option in command.params:
+        # click would show the type, such as INTEGER RANGE.
+        is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        if isinstance(option, click.Option) and option.metavar is None and is_number:
+            option.metavar = "SECONDS" if "econds" in (option.help or "") else "N"
+    if words in EXAMPLES:
         page, calls = EXAMPLES[words]
         lines = "\n".join(f"  pytube {words} {arguments}".rstrip() for arguments in calls)
         command.epilog = f"\b\nExamples:\n{lines}\n\nMore: docs/{page}"

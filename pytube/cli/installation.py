@@ -1,8 +1,9 @@
-"""What comes before a worker: `pytube install`, `upgrade`, `uninstall`, `config …`, `doctor`."""
+"""Before a worker runs: `pytube install`, `upgrade`, `uninstall`, `config …`, `doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -10,13 +11,15 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import database_options, json_option
-from pytube.cli.output import print_json, print_text
+from pytube.cli.context import confirm, database_options, json_option, yes_option
+from pytube.cli.exits import NOT_WELL
+from pytube.cli.output import print_json, print_text, progress_meter, tell
 from pytube.cli.program import Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.section import key_path
 from pytube.db import install as database_install
 from pytube.db.database import Database
+from pytube.db.install import Progress
 from pytube.health.doctor import examine
 from pytube.health.findings import Check, Level
 
@@ -30,18 +33,24 @@ _ROLES = click.option(
 
 @click.command()
 @_ROLES
+@json_option
 @database_options()
-def install(database: Database, roles: str | None) -> None:
+def install(database: Database, roles: str | None, as_json: bool) -> None:
     """Install or upgrade pytube in the database."""
-    click.echo(database_install.install(database.dsn, database.schema, roles))
+    with _showing_progress("install") as progress:
+        said = database_install.install(database.dsn, database.schema, roles, progress=progress)
+    _tell_installed("installed", database, said, as_json=as_json)
 
 
 @click.command()
 @_ROLES
+@json_option
 @database_options()
-def upgrade(database: Database, roles: str | None) -> None:
+def upgrade(database: Database, roles: str | None, as_json: bool) -> None:
     """Upgrade pytube in the database; writers and workers can run."""
-    click.echo(database_install.upgrade(database.dsn, database.schema, roles))
+    with _showing_progress("upgrade") as progress:
+        said = database_install.upgrade(database.dsn, database.schema, roles, progress=progress)
+    _tell_installed("upgraded", database, said, as_json=as_json)
 
 
 @click.command()
@@ -51,13 +60,36 @@ def upgrade(database: Database, roles: str | None) -> None:
     help="Remove it even if tables are attached, or changes, parked documents, or records are "
     "left (deletes them).",
 )
+@yes_option
+@json_option
 @database_options()
-def uninstall(database: Database, force: bool) -> None:
+def uninstall(database: Database, force: bool, yes: bool, as_json: bool) -> None:
     """Remove pytube and all tubes from the database; roles stay.
 
-    Refused while tables are attached, or changes, parked documents, or records are left.
+    Refused while tables are attached, or changes, parked documents, or records are left. With --force, asks
+    on a terminal.
     """
-    click.echo(database_install.uninstall(database.dsn, database.schema, force=force))
+    if force:
+        confirm(
+            f"remove the schema {database.schema} with all tubes and outboxes, and all changes and records "
+            "in them?",
+            yes=yes,
+            forced=True,
+        )
+    said = database_install.uninstall(database.dsn, database.schema, force=force)
+    _tell_installed("uninstalled", database, said, as_json=as_json)
+
+
+@contextmanager
+def _showing_progress(command: str) -> Iterator[Progress]:
+    """Yields a function that shows which SQL file runs."""
+    with progress_meter(err=True) as meter:
+        yield lambda done, total, file: meter(command, done, total, f"runs {file}")
+
+
+def _tell_installed(done: str, database: Database, said: str, *, as_json: bool) -> None:
+    """Print the lines of the SQL files."""
+    tell(said, {"done": done, "schema": database.schema, "messages": said.splitlines()}, as_json=as_json)
 
 
 @click.group()
@@ -113,7 +145,7 @@ def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> 
     if failed:
         if not as_json:
             click.echo(f"checks that fail: {failed} of {len(checks)}", err=True)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 def _examined(settings: Settings, databases: Sequence[Database]) -> tuple[Config, str]:

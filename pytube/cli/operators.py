@@ -1,4 +1,4 @@
-"""What operators do by hand: `pytube touch`, `pause`, `resume` and `audit`, and `pytube park …`."""
+"""The acts of operators: `pytube touch`, `pause`, `resume` and `audit`, and `pytube park …`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from pytube.cli.context import (
     confirm,
     database_options,
     json_option,
+    keep_earlier_name,
+    key_argument,
     limit_option,
     partition_option,
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import and_some, key_shown, print_json, print_list
+from pytube.cli.exits import NOT_WELL
+from pytube.cli.output import and_some, key_shown, print_fields, print_json, print_list, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -34,23 +37,28 @@ from pytube.errors import UsageError
 @click.command()
 @click.argument("name", metavar="TUBE")
 @click.argument("table")
-@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
+@json_option
 @database_options()
-def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
+def touch(
+    database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None, as_json: bool
+) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
     TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
+    count = None
     with database.connect() as connection:
         if query is not None:
             admin.touch_query(connection, name, table, query, database.schema)
-            click.echo(f"what the query gives is touched in {name}")
-            return
-        count = admin.touch(connection, name, table, ids, database.schema)
-    click.echo(f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}")
+            text = f"the results of the query are touched in {name}"
+        else:
+            count = admin.touch(connection, name, table, ids, database.schema)
+            text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
+    tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
 
 
 @click.command()
@@ -70,6 +78,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     show_default=True,
     help="Seconds to wait until nothing is in flight.",
 )
+@json_option
 @database_options()
 def pause(
     database: Database,
@@ -78,6 +87,7 @@ def pause(
     lasts: timedelta | None,
     reason: str | None,
     wait: float,
+    as_json: bool,
 ) -> None:
     """Pause delivery of a tube or one partition.
 
@@ -87,27 +97,43 @@ def pause(
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
-        click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
+        if not as_json:
+            click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
+    if as_json:
+        print_json(
+            {
+                "tube": name,
+                "partition": partition,
+                "seconds": None if lasts is None else lasts.total_seconds(),
+                "reason": reason,
+                "in_flight": [
+                    {"tube": one.tube, "partition": one.partition, "leader": one.leader, "lost": one.lost}
+                    for one in left
+                ],
+            }
+        )
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
         click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
     if left and wait:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @click.command()
 @tube_argument()
 @partition_option
+@json_option
 @database_options()
-def resume(database: Database, name: str, partition: int | None) -> None:
+def resume(database: Database, name: str, partition: int | None, as_json: bool) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
         left = admin.pauses_of(connection, name, database.schema, partition=partition)
-    click.echo(
-        f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
-    )
+    text = f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
+    still = [{"partition": one.partition, "reason": one.reason} for one in left]
+    value = {"tube": name, "partition": partition, "resumed": bool(ended), "still_paused": still}
+    tell(text, value, as_json=as_json)
     for one in left:
         click.echo(
             f"partition {one.partition} is still paused, {one.reason}: resume the whole tube", err=True
@@ -138,14 +164,14 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
     print_list(
         columns,
         rows,
-        "nothing was done by hand",
+        "no operator has done anything",
         as_json=as_json,
         shown=lambda row: {"details": orjson.dumps(row.details).decode()},
         limit=limit,
     )
 
 
-# --- what was set aside with its error: `pytube park …` ---------------------------------------------------
+# --- documents that failed: `pytube park …` ---------------------------------------------------
 
 _COLUMNS = {
     "tube": "tube",
@@ -163,7 +189,7 @@ _PREVIEW = 5
 
 @click.group()
 def park() -> None:
-    """List, show, retry, or drop documents that failed."""
+    """List, show, retry, or discard documents that failed."""
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,8 +226,8 @@ def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> No
 
 @park.command()
 @tube_argument()
-@click.option("--key", metavar="ID", required=True, help="The id.")
-@click.option("--shard", type=click.IntRange(min=0), help="Its shard, if several shards have the id.")
+@key_argument()
+@click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
 @json_option
 @database_options()
 def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
@@ -210,7 +236,7 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
         rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
         if not rows:
             raise UsageError(
-                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` names those that are"
+                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
             )
         if len(rows) > 1:
             raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
@@ -224,57 +250,64 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
     if as_json:
         print_json(asdict(rows[0]) | {"document": text})
         return
-    shown = {name: getattr(rows[0], name) for name in _COLUMNS} | _shown(rows[0])
-    for line, value in (*shown.items(), ("document", missing if text is None else text)):
-        click.echo(f"{line}: {'-' if value is None else value}")
+    columns = _COLUMNS | {"document": "document"}
+    row = asdict(rows[0]) | _shown(rows[0]) | {"document": missing if text is None else text}
+    print_fields(columns, row, as_json=False)
 
 
 @park.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def retry(database: Database, parking: Parking, yes: bool) -> None:
+def retry(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
     """Resend parked documents."""
-    _act(database, parking, "touch", admin.retry_parked, "touched", yes=yes)
+    _act(database, parking, ("retry", "retried"), admin.retry_parked, yes=yes, as_json=as_json)
 
 
 @park.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def drop(database: Database, parking: Parking, yes: bool) -> None:
+def discard(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(database, parking, "forget", admin.drop_parked, "forgotten", yes=yes)
+    _act(database, parking, ("discard", "discarded"), admin.drop_parked, yes=yes, as_json=as_json)
+
+
+keep_earlier_name(park, "drop", discard)
 
 
 def _act(
     database: Database,
     parking: Parking,
-    verb: str,
+    verb: tuple[str, str],
     act: Callable[[psycopg.Connection, Parking, str, Seen], int],
-    done: str,
     *,
     yes: bool,
+    as_json: bool,
 ) -> None:
+    """Act on parked documents after a question; `verb`: as a command, and as a participle."""
     if parking.tube is None:
         raise UsageError("name the tube whose parked documents are meant: TUBE")
     with database.connect() as connection:
         seen = admin.see_parked(connection, parking, database.schema)
         count = seen.count
         if not count:
-            click.echo("nothing of that is parked")
+            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0}, as_json=as_json)
             return
         if not yes:
             rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
-            print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
+            if not as_json:
+                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
             rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
-            confirm(f"{verb} {say_count(count, 'parked document')} of tube {parking.tube}{rest}?", yes=yes)
+            what = f"{say_count(count, 'parked document')} of tube {parking.tube}{rest}"
+            confirm(f"{verb[0]} {what}?", yes=yes)
         acted = act(connection, parking, database.schema, seen)
-        rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
-        what = (
-            say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
-        )
-        click.echo(f"{what} {is_or_are(acted)} {done}{rest}")
+    rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
+    what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
+    text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"
+    tell(text, {"tube": parking.tube, verb[1]: acted}, as_json=as_json)
 
 
 def _shown(row: Parked) -> dict[str, Any]:

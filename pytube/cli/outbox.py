@@ -1,10 +1,10 @@
-"""`pytube outbox …`: administration of outboxes, what they have parked, and a load generator."""
+"""`pytube outbox …`: administration of outboxes, and a load generator."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,16 @@ from pytube.cli.context import (
     confirm,
     database_options,
     json_option,
-    limit_option,
+    keep_earlier_name,
     lock_option,
     yes_option,
 )
+from pytube.cli.exits import NOT_WELL
+from pytube.cli.outbox_parked import parked
 from pytube.cli.output import (
-    and_some,
     changing,
     heading_line,
     is_terminal,
-    key_shown,
     lines,
     print_json,
     print_list,
@@ -38,7 +38,6 @@ from pytube.cli.output import (
 from pytube.cli.status import OUTBOX_COLUMNS, OUTBOX_JSON, partition_json, partition_rows
 from pytube.counts import say_count
 from pytube.db.database import Database
-from pytube.errors import UsageError
 from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import Outboxes, OutboxSettings, unknown_outbox
@@ -47,15 +46,12 @@ from pytube.outbox.pump import Load, Pump, PumpReading, planned
 if TYPE_CHECKING:
     from types import FrameType
 
-_PREVIEW = 5
-"""Parked records that are shown before somebody is asked."""
-
-_NONE = "there are no outboxes; make one with: pytube outbox create NAME"
+_NONE = "there are no outboxes; make one with: pytube outbox create OUTBOX"
 
 
 @click.group()
 def outbox() -> None:
-    """Create, adopt, list, and drop outboxes; retry parked records."""
+    """Create, adopt, list, and drop outboxes; act on parked records."""
 
 
 _PARTITIONS = click.option(
@@ -66,7 +62,7 @@ _PARTITIONS = click.option(
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @_PARTITIONS
 @click.option(
     "--value-type",
@@ -78,13 +74,13 @@ _PARTITIONS = click.option(
 def create(
     outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None, as_json: bool
 ) -> None:
-    """Create outbox NAME, or change its partitions."""
+    """Create OUTBOX, or change its partitions."""
     before, now = outboxes.create(name, partitions, value_type)
     _print_change("created", before, now, as_json=as_json)
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.argument("table")
 @_PARTITIONS
 @click.option(
@@ -104,7 +100,7 @@ def adopt(
     wait: float,
     as_json: bool,
 ) -> None:
-    """Create outbox NAME over TABLE, an existing goharvest table."""
+    """Create OUTBOX over TABLE, an existing goharvest table."""
     before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
     _print_change("adopted", before, now, as_json=as_json)
 
@@ -132,12 +128,18 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
+@yes_option
 @json_option
 @database_options(opens=Outboxes)
-def drop(outboxes: Outboxes, name: str, force: bool, as_json: bool) -> None:
-    """Drop outbox NAME; an adopted table stays as it is."""
+def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Drop OUTBOX; an adopted table stays as it is.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        confirm(f"drop outbox {name} with its queued and parked records?", yes=yes, forced=True)
     was = outboxes.drop(name, force=force)
     text = f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else "")
     tell(text, asdict(was) | {"done": "dropped"}, as_json=as_json)
@@ -168,7 +170,7 @@ def list_(outboxes: Outboxes, as_json: bool) -> None:
 
 
 @outbox.command()
-@click.argument("name", required=False)
+@click.argument("name", metavar="[OUTBOX]", required=False)
 @json_option
 @database_options()
 def status(database: Database, name: str | None, as_json: bool) -> None:
@@ -202,90 +204,18 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
 
 @outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
+@json_option
 @database_options(opens=Outboxes)
-def acknowledge(outboxes: Outboxes, name: str) -> None:
-    """Stop reporting lost commits of outbox NAME after you checked it."""
+def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
+    """Stop reporting lost commits of OUTBOX after you checked it."""
     reasons = outboxes.acknowledge(name)
-    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
-
-
-# --- what is parked -----------------------------------------------------------------------------
-
-
-@outbox.command()
-@click.argument("name", required=False)
-@limit_option
-@json_option
-@database_options(opens=Outboxes)
-def parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
-    """List parked records with their errors.
-
-    Later records of a held key wait behind its first one.
-    """
-    rows = outboxes.parked(name, and_some(limit))
-    _print_parked(rows, as_json=as_json, limit=limit)
-
-
-def _print_parked(rows: Sequence[dict[str, Any]], *, as_json: bool = False, limit: int | None = None) -> None:
-    columns = {
-        "outbox": "outbox",
-        "id": "id",
-        "topic": "topic",
-        "key": "key",
-        "holds": "key is",
-        "attempts": "attempts",
-        "parked_at": "since",
-        "error": "error",
-    }
-    print_list(
-        columns,
-        rows,
-        "nothing is parked",
-        as_json=as_json,
-        shown=lambda row: {"key": key_shown(row["key"]), "holds": _holds(row)},
-        limit=limit,
-    )
-
-
-def _holds(row: dict[str, Any]) -> str:
-    """Whether the record holds its key."""
-    return "waiting" if row["behind"] else "held" if row["hold"] else "free"
+    text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
+    tell(text, {"outbox": name, "acknowledged": reasons}, as_json=as_json)
 
 
 @outbox.command()
-@click.argument("name")
-@click.argument("ids", type=int, nargs=-1)
-@click.option("--topic", help="Only records of this topic.")
-@click.option("--key", help="Only records with this partition key, or with this key if they have none.")
-@click.option("--all", "everything", is_flag=True, help="All parked records.")
-@json_option
-@database_options(opens=Outboxes)
-def retry(
-    outboxes: Outboxes,
-    name: str,
-    ids: tuple[int, ...],
-    topic: str | None,
-    key: str | None,
-    everything: bool,
-    as_json: bool,
-) -> None:
-    """Resend parked records of NAME, by ID or by the options.
-
-    All records of a held key are resent together, in order.
-    """
-    chosen = bool(ids) or topic is not None or key is not None
-    if chosen == everything:
-        raise UsageError("which records? Give ids, --topic or --key; or --all alone")
-    if ids:
-        outboxes.parked_of(name, ids)  # refuses those that are not parked, before it does anything
-    count = outboxes.retry(name, ids or None, topic=topic, key=key)
-    again = f"records of outbox {name} to be sent again: {count}"
-    tell(again, {"outbox": name, "retried": count}, as_json=as_json)
-
-
-@outbox.command()
-@click.argument("name")
+@click.argument("name", metavar="OUTBOX")
 @click.option("--topic", required=True, help="The topic; `pytube outbox status` lists resting topics.")
 @click.option(
     "--drain",
@@ -301,51 +231,30 @@ def retry(
 @json_option
 @database_options(opens=Outboxes)
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
-    """Park the records of NAME for a topic that accepts nothing.
+    """Park the records of OUTBOX for a topic that accepts nothing.
 
     The leaders park them, because they know which records are in flight. Records written later are sent,
     possibly before parked records of the same key, unless the outbox has on_poison = "hold".
     """
     confirm(
-        f"park the records of outbox {name} that wait for topic {topic}? They go by themselves once it takes "
-        'records; parked, later records of their keys go before them, unless on_poison is "hold"',
+        f"park the records of outbox {name} that wait for topic {topic}? Otherwise they are sent "
+        "once the topic accepts records. Parked, later records of their keys overtake them, unless on_poison "
+        'is "hold"',
         yes=yes,
     )
     count, left = outboxes.park_topic(name, topic, wait)
-    see = f"; see: pytube outbox parked {name}" if count else ""
+    see = f"; see: pytube outbox parked list {name}" if count else ""
     told = f"records of outbox {name} for topic {topic} that are parked: {count}{see}"
     done = {"outbox": name, "topic": topic, "parked": count, "partitions_left": left}
     tell(told, done, as_json=as_json)
     if left:
         click.echo(f"after {wait:g} s this is still to be done in {say_count(left, 'partition')}", err=True)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
-@outbox.command()
-@click.argument("name")
-@click.argument("ids", type=int, nargs=-1)
-@click.option("--topic", help="All parked records of this topic.")
-@yes_option
-@json_option
-@database_options(opens=Outboxes)
-def discard(
-    outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
-) -> None:
-    """Delete parked records of NAME; they are never sent."""
-    if bool(ids) == (topic is not None):
-        raise UsageError("which records? Give ids, or --topic")
-    if topic is not None:
-        ids = outboxes.parked_of_topic(name, topic)
-    rows = outboxes.parked_of(name, ids)
-    if not yes:
-        if not as_json:
-            _print_parked(rows[:_PREVIEW])
-        rest = f", {len(rows) - _PREVIEW} of them not shown" if len(rows) > _PREVIEW else ""
-        confirm(f"delete {say_count(len(rows), 'parked record')} of outbox {name}{rest}?", yes=yes)
-    count = outboxes.discard(name, ids)
-    rest = "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
-    gone = f"records of outbox {name} that are discarded: {count}{rest}"
-    tell(gone, {"outbox": name, "discarded": count}, as_json=as_json)
+outbox.add_command(parked)
+keep_earlier_name(outbox, "retry", parked.commands["retry"])
+keep_earlier_name(outbox, "discard", parked.commands["discard"])
 
 
 # --- a load -----------------------------------------------------------------------------------
@@ -361,8 +270,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @outbox.command()
-@click.argument("name")
-@click.option("--topic", help="Topic of the messages.  [default: NAME]")
+@click.argument("name", metavar="OUTBOX")
+@click.option("--topic", help="Topic of the messages.  [default: OUTBOX]")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
@@ -411,7 +320,7 @@ def pump(
     duration: float | None,
     as_json: bool,
 ) -> None:
-    """Load-test outbox NAME with messages at a steady rate.
+    """Load-test OUTBOX with messages at a steady rate.
 
     The messages are real: workers deliver them, and consumers of the topic receive them. Each value begins
     with the number of the record within its key. SIGINT and SIGTERM end it after the current transaction;

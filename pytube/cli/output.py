@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol, TextIO
 
 import click
 import orjson
@@ -28,7 +30,11 @@ _GAP = "  "
 _COUNTED = 1000
 """Rows beyond the limit of a list that are counted."""
 _MOST = 2**31 - 1
-"""The largest limit that our SQL takes."""
+"""The largest limit that pytube's SQL takes."""
+LINE_INTERVAL = 5.0
+"""Seconds between two lines about the same work, where there is no terminal."""
+_BAR = 20
+"""Characters of a bar."""
 _LEAST_FOLDED = 30
 """Columns that a table keeps for its last field, broken into lines; with less, rows are stacked."""
 
@@ -43,15 +49,71 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
+def is_live(stream: TextIO) -> bool:
+    """Whether lines of a stream can change in place: it is a terminal, and no dumb one."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 @contextmanager
-def changing() -> Iterator[Callable[[Sequence[str]], None]]:
-    """Lines of a terminal that change while they are looked at: a call shows these in place of the last."""
+def changing(*, err: bool = False) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Lines of a terminal that change in place: each call replaces the lines of the last one.
+
+    `err`: on stderr, from which they disappear in the end.
+    """
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False) as live:
+    console = Console(file=sys.stderr if err else sys.stdout, highlight=False)
+    with Live(console=console, auto_refresh=False, transient=err) as live:
         yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+
+
+class Meter(Protocol):
+    """Shows how far some work is."""
+
+    def __call__(self, name: str, done: int, total: int | None, detail: str) -> None:
+        """`total`: None where it is not known."""
+
+
+@contextmanager
+def progress_meter(*, err: bool = False) -> Iterator[Meter]:
+    """Show how far long work is: a bar for each name on a terminal, else a line every few seconds.
+
+    Work that ends before the first line is due has none, so that logs of scripts stay short.
+    """
+    if is_live(sys.stderr if err else sys.stdout):
+        shown_bars: dict[str, str] = {}
+        with changing(err=err) as change:
+
+            def show(name: str, done: int, total: int | None, detail: str) -> None:
+                shown_bars[name] = f"{name}: {bar(done, total)}{detail}"
+                change(list(shown_bars.values()))
+
+            yield show
+        return
+    due = time.monotonic() + LINE_INTERVAL
+
+    def print_line(name: str, done: int, total: int | None, detail: str) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + LINE_INTERVAL
+            share = f" ({_share(done, total)})" if total else ""
+            click.echo(f"{name}: {detail}{share}", err=err)
+
+    yield print_line
+
+
+def bar(done: int, total: int | None) -> str:
+    """As `[####----------------]  20%  `; empty where the total is not known."""
+    if not total:
+        return ""
+    full = min(done, total) * _BAR // total
+    return f"[{'#' * full}{'-' * (_BAR - full)}] {_share(done, total):>4}  "
+
+
+def _share(done: int, total: int) -> str:
+    return f"{min(done, total) * 100 // total}%"  # 100% means all
 
 
 def print_json(value: Any) -> None:
@@ -70,7 +132,7 @@ def tell(text: str, value: Any, *, as_json: bool) -> None:
 def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
     """Print rows: for a terminal as `shown`, else as `lines`.
 
-    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, as it is no row.
+    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, because it is not a row.
     """
     if is_terminal():
         click.echo("\n".join(shown(columns, rows, terminal_width())) if rows else empty)
@@ -108,6 +170,22 @@ def print_list(
     if left > 0:
         number = f"{left} or more" if left >= _COUNTED else left
         click.echo(f"not shown: {number}; a larger --limit shows them", err=True)
+
+
+def print_fields(
+    columns: Columns,
+    row: Mapping[str, Any],
+    *,
+    as_json: bool,
+    shown: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> None:
+    """Print one row: as JSON, else a line for each field; `shown` as for `print_list`."""
+    if as_json:
+        print_json(row)
+        return
+    cells = {**row, **shown(row)}
+    for key, heading in columns.items():
+        click.echo(f"{heading}: {_escaped(_text(cells[key]))}")
 
 
 def _mapping(row: Any) -> dict[str, Any]:
@@ -208,7 +286,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def key_shown(key: str | None) -> str | None:
-    """The id of a row as it is, or in quotes where it could not be told from something else, or read."""
+    """The id of a row as it is, or in quotes where it could be misread."""
     return key if key is None or (key.isprintable() and key == key.strip() != "") else json.dumps(key)
 
 

@@ -1,4 +1,4 @@
-"""`pytube pods …`: what waits in a tube."""
+"""`pytube pods …`: the pods that wait in a tube."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Pods, WaitingPod
-from pytube.admin.pods import document
+from pytube.admin.pods import PodsCount, document
 from pytube.cli.context import (
     config_of,
     confirm,
     database_options,
     json_option,
+    keep_earlier_name,
+    key_argument,
     limit_option,
     partition_option,
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list
+from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list, tell
 from pytube.config import Config
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -77,13 +79,13 @@ def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
     """List queued pods in processing order."""
     with database.connect() as connection:
         rows = admin.list_pods(connection, chosen, database.schema, and_some(limit))
-    print_list(_COLUMNS, rows, "no such pods wait", as_json=as_json, shown=_shown, limit=limit)
+    print_list(_COLUMNS, rows, "no such pods are queued", as_json=as_json, shown=_shown, limit=limit)
 
 
 @pods.command()
 @tube_argument()
-@click.option("--seq", type=int, help="The pod.")
-@click.option("--key", metavar="ID", help="All pods with this id.")
+@key_argument(is_required=False)
+@click.option("--seq", type=int, metavar="SEQ", help="The pod with this seq, instead of all pods with KEY.")
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
 @json_option
 @database_options(configured=True)
@@ -97,7 +99,7 @@ def show(
 ) -> None:
     """Show pods with their documents at the source and at the sink."""
     if seq is None and key is None:
-        raise UsageError("give --seq or --key: which pods are meant?")
+        raise UsageError("which pods? Give KEY or --seq")
     config = config_of(database, name)
     with database.connect() as connection:
         shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
@@ -114,32 +116,27 @@ def show(
 @pods.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def retry(database: Database, chosen: Pods, yes: bool) -> None:
+def retry(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
-    with database.connect() as connection:
-        if _may_act(connection, database.schema, chosen, "put back into the queue", yes=yes):
-            done = admin.retry_pods(connection, chosen, database.schema)
-            click.echo(
-                f"{say_count(done, 'pod')} {is_or_are(done)} put back into the queue"
-                if chosen.key is None
-                else f"the key {chosen.key} is touched"
-            )
+    _act(database, chosen, ("retry", "retried"), admin.retry_pods, yes=yes, as_json=as_json)
 
 
 @pods.command()
 @_filters
 @yes_option
+@json_option
 @database_options()
-def ack(database: Database, chosen: Pods, yes: bool) -> None:
+def discard(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
     """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    with database.connect() as connection:
-        if _may_act(connection, database.schema, chosen, "take away without sending", yes=yes):
-            done = admin.ack_pods(connection, chosen, database.schema)
-            click.echo(f"{say_count(done, 'pod')} {is_or_are(done)} acknowledged")
+    _act(database, chosen, ("discard", "discarded"), admin.ack_pods, yes=yes, as_json=as_json)
+
+
+keep_earlier_name(pods, "ack", discard)
 
 
 @pods.command()
@@ -147,8 +144,16 @@ def ack(database: Database, chosen: Pods, yes: bool) -> None:
 @partition_option
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
 @click.option("--key", metavar="ID", help="Only this id.")
+@json_option
 @database_options()
-def reset(database: Database, name: str, partition: int | None, shard: int | None, key: str | None) -> None:
+def reset(
+    database: Database,
+    name: str,
+    partition: int | None,
+    shard: int | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
     """Reset attempt counts of failing keys and retry now.
 
     A worker keeps the counts of keys in flight until it is paused.
@@ -157,7 +162,8 @@ def reset(database: Database, name: str, partition: int | None, shard: int | Non
         done = admin.reset_attempts(
             connection, name, database.schema, partition=partition, shard=shard, key=key
         )
-    click.echo(f"the failures of {say_count(done, 'key')} are forgotten")
+    text = f"the attempts of {say_count(done, 'key')} are reset"
+    tell(text, {"tube": name, "keys": done}, as_json=as_json)
 
 
 @pods.command()
@@ -201,7 +207,7 @@ def _keys(connection: psycopg.Connection, schema: str, chosen: Pods) -> Iterator
     """Each key of each pod that is there now, in processing order, read as one comes to it."""
     seen: set[int] = set()
     while True:
-        # The first ones are listed again: what was stepped over is gone, what failed was seen.
+        # The first ones are listed again: a pod that was stepped over is gone, and a failed one was seen.
         rows = admin.list_pods(connection, chosen, schema, len(seen) + 1, _EVERY)
         row = next((row for row in rows if row.seq not in seen), None)
         if row is None:
@@ -243,22 +249,42 @@ def _sides(found: Explanation) -> Iterator[str]:
         yield f"they differ in {', '.join(found.fields)}"
 
 
-def _may_act(connection: psycopg.Connection, schema: str, chosen: Pods, verb: str, *, yes: bool) -> bool:
-    """Show what is meant, and ask; False when it is nothing."""
-    count = admin.count_pods(connection, chosen, schema)
-    if not count.pods:
-        click.echo("no such pods wait")
-        return False
-    if not yes:
-        rows = admin.list_pods(connection, chosen, schema, _PREVIEW)
-        print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
-        parts = [f"{verb}: {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
-        if chosen.key is not None:
-            parts = [f"{verb}: the key {chosen.key} in {say_count(count.pods, 'pod')} of tube {chosen.tube}"]
-        parts += [f"{count.in_flight} in flight"] if count.in_flight else []
-        parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
-        confirm(", ".join(parts) + "?", yes=yes)
-    return True
+def _act(
+    database: Database,
+    chosen: Pods,
+    verb: tuple[str, str],
+    act: Callable[[psycopg.Connection, Pods, str], int],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Act on pods after a question; `verb`: as a command, and as a participle."""
+    with database.connect() as connection:
+        count = admin.count_pods(connection, chosen, database.schema)
+        if not count.pods:
+            tell(
+                "no such pods are queued",
+                {"tube": chosen.tube, "key": chosen.key, verb[1]: 0},
+                as_json=as_json,
+            )
+            return
+        if not yes:
+            if not as_json:
+                rows = admin.list_pods(connection, chosen, database.schema, _PREVIEW)
+                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
+            confirm(_question(verb[0], chosen, count), yes=yes)
+        done = act(connection, chosen, database.schema)
+    what = "" if chosen.key is None else f"key {chosen.key} in "
+    text = f"{what}{say_count(done, 'pod')} {is_or_are(done)} {verb[1]}"
+    tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done}, as_json=as_json)
+
+
+def _question(verb: str, chosen: Pods, count: PodsCount) -> str:
+    what = "" if chosen.key is None else f"key {chosen.key} in "
+    parts = [f"{verb} {what}{say_count(count.pods, 'pod')} of tube {chosen.tube}"]
+    parts += [f"{count.in_flight} in flight"] if count.in_flight else []
+    parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
+    return f"{', '.join(parts)}?"
 
 
 def _shown(row: WaitingPod) -> dict[str, Any]:

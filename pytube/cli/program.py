@@ -6,6 +6,8 @@ An error is one sentence on stderr, and an exit code that means something.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from click.core import ParameterSource
 
 import pytube
 from pytube.cli.examples import show_examples
+from pytube.cli.exits import EPILOG, READER_GONE, ending
 
 if TYPE_CHECKING:
     from pytube.config import Config
@@ -50,7 +53,7 @@ GROUPS = {
     "Act": {
         "touch": ("operators", "Resend documents of TUBE by ids of TABLE."),
         "pods": ("pods", "List, show, retry, step through, or discard queued pods."),
-        "park": ("operators", "List, show, retry, or drop documents that failed."),
+        "park": ("operators", "List, show, retry, or discard documents that failed."),
     },
     "Data": {
         "backfill": ("backfill", "Resend every row, then delete orphaned documents."),
@@ -60,7 +63,7 @@ GROUPS = {
         "sink": ("sink", "Check a tube's sink, or accept it as complete."),
     },
     "Outbox": {
-        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; retry parked records."),
+        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; act on parked records."),
     },
     "Spark": {
         "spark": ("spark", "Run fan-outs, backfills, and reconciliation with PySpark."),
@@ -69,16 +72,6 @@ GROUPS = {
 """The commands by heading: the module of each in this package, and its summary. `--help` and `--version` load
 no module: to import all of them takes half a second and more."""
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
-
-EXIT_CODES = """\b
-Exit codes:
-  0  done
-  1  differs, not well, or failed; an internal error asks for a report
-  2  usage, configuration, or permission error; nothing was changed
-  3  Postgres or Kafka is not available
-  4  the installed SQL does not match this version
-  130, 143  interrupted by SIGINT or SIGTERM; a worker: by the second one
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class Settings:
     debug: bool
 
     def config(self) -> Config:
-        """The configuration; `ConfigError` says what is wrong with it."""
+        """The configuration; `ConfigError` names the mistake in it."""
         # Here, because its models take longer to load than `--help` takes to print.
         from pytube.config import load
 
@@ -175,41 +168,24 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command; what it raises becomes a sentence and an exit code."""
+        """Run the command; an error becomes a sentence and an exit code."""
         try:
             super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
-            raise  # click knows them
-        except Exception as error:  # noqa: BLE001 - whatever it is, people get a sentence
+        except (click.ClickException, click.exceptions.Exit):
+            raise  # click handles them
+        except BrokenPipeError:
+            # Python flushes stdout once more at its end, and would report the same error again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(READER_GONE)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, people get a sentence
             if isinstance(ctx.obj, Settings) and ctx.obj.debug:
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            message, code = _explain(error, ctx)
+            message, code = ending(error, ctx)
             click.echo(f"pytube: {message}", err=True)
             ctx.exit(code)
 
 
-def _explain(error: Exception, context: click.Context) -> tuple[str, int]:
-    """The sentence and the exit code for an error."""
-    import psycopg
-
-    from pytube.cli.rights import asked_by, refusal
-    from pytube.db.errors import describe
-    from pytube.errors import PytubeError, UsageError
-
-    if (refused := refusal(error, asked_by(context))) is not None:
-        return refused, UsageError.exit_code
-    match error:
-        case PytubeError():
-            return str(error), error.exit_code
-        case psycopg.Error():
-            # Of a value (22), or as it stands (42): it was asked for something that can't be.
-            asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
-            return f"Postgres refused: {describe(error)}", UsageError.exit_code if asked_wrongly else 1
-        case _:
-            return f"this is a fault of pytube: {type(error).__name__}: {error}; --debug shows where", 1
-
-
-@click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--config",
     "config_path",
@@ -241,6 +217,8 @@ def cli(context: click.Context, config_path: Path, log_level: str, log_format: F
     """Keep copies of Postgres data in sync with their source, and prove it."""
     from pytube import logs
 
+    if os.environ.get("NO_COLOR"):
+        context.color = False  # click strips styles then, on terminals, too
     logs.configure(log_level, log_format)
     source = context.get_parameter_source("config_path")
     context.obj = Settings(

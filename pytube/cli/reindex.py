@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.backfill import Job, run_backfills
-from pytube.cli.context import config_of, current_settings, database_options, json_option, tube_argument
+from pytube.cli.context import (
+    config_of,
+    confirm,
+    current_settings,
+    database_options,
+    json_option,
+    tube_argument,
+    yes_option,
+)
+from pytube.cli.exits import FAILED, NOT_WELL
 from pytube.cli.output import print_json, print_rows, tell
-from pytube.cli.verify import print_report
+from pytube.cli.verify import print_report, showing_progress
 from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
@@ -46,7 +55,7 @@ class _Target:
     tube: str
 
     def run(self, step: Callable[[Reindex, IndexReindexer], Awaitable[Result]]) -> Result:
-        """Run a step with what it needs."""
+        """Run a step with a reindexer and a session."""
         sink = self.config.tube(self.tube).sink
         # Without its parts: copies are made and moved whatever is in them.
         built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
@@ -69,14 +78,15 @@ class _Target:
         return asyncio.run(run())
 
     async def compare(self, reindexer: IndexReindexer, state: ReindexState, patience: float) -> Report:
-        """What `pytube verify` says of the new index."""
+        """The report of `pytube verify` on the new index."""
         if state.new is None:
             raise UsageError(f"the new index of tube {self.tube!r} is gone; run `pytube reindex abandon`")
         settings = self.config.tube(self.tube)
         options = {**settings.sink.options, **reindexer.options_of(state.new)}
         there = settings.model_copy(update={"sink": settings.sink.model_copy(update={"options": options})})
         compared = self.config.model_copy(update={"tubes": {**self.config.tubes, self.tube: there}})
-        return await verify(compared, self.tube, patience=patience)
+        with showing_progress(self.tube) as shown:
+            return await verify(compared, self.tube, patience=patience, counted=shown)
 
 
 def _of_tube(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,7 +140,7 @@ def status(target: _Target, as_json: bool) -> None:
     found = target.run(lambda job, _: job.status_within(limit))
     if isinstance(found, Unanswered):
         _tell_unanswered(target.tube, found, as_json=as_json)
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(FAILED)
     if found is not None:
         _tell(target.tube, found, as_json=as_json)
     else:
@@ -153,7 +163,7 @@ def compare(target: _Target, patience: float, as_json: bool) -> None:
     else:
         print_report(found)
     if not found.is_equal:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @reindex.command()
@@ -199,7 +209,7 @@ def switch(
             f"pytube park list {target.tube}; --force switches all the same",
             err=True,
         )
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
     if not as_json:
         where, until = "old" if back else "new", _next(target.tube, "finish")
         click.echo(f"the alias is on the {where} index; workers write to both until: {until}")
@@ -207,21 +217,31 @@ def switch(
 
 @reindex.command()
 @click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
+@yes_option
+@json_option
 @_of_tube
-def finish(target: _Target, force: bool) -> None:
-    """Delete the old index. This can't be undone."""
+def finish(target: _Target, force: bool, yes: bool, as_json: bool) -> None:
+    """Delete the old index. This can't be undone.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        confirm(f"delete the old index of tube {target.tube}?", yes=yes, forced=True)
     target.run(lambda job, _: job.finish(force=force))
-    click.echo("the old index is deleted; workers write to the new one alone")
+    text = "the old index is deleted; workers write to the new one alone"
+    tell(text, {"tube": target.tube, "deleted": "old"}, as_json=as_json)
 
 
 @reindex.command()
+@json_option
 @_of_tube
-def abandon(target: _Target) -> None:
+def abandon(target: _Target, as_json: bool) -> None:
     """Delete the new index and keep the old one."""
     if target.run(lambda job, _: job.abandon()):
-        click.echo("the new index is deleted; workers write to the old one alone")
+        text, deleted = "the new index is deleted; workers write to the old one alone", "new"
     else:
-        click.echo(f"no reindex of tube {target.tube} is under way; nothing was deleted")
+        text, deleted = f"no reindex of tube {target.tube} is under way; nothing was deleted", None
+    tell(text, {"tube": target.tube, "deleted": deleted}, as_json=as_json)
 
 
 # --- how it is shown ----------------------------------------------------------------------------

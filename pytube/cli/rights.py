@@ -1,4 +1,4 @@
-"""What a command says when its role lacks a right: what it lacks, and which role to run it as."""
+"""The sentence of a command whose role misses a right: which right, and which role to use instead."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from pytube.db.database import Database
 from pytube.db.errors import describe
 from pytube.errors import PytubeError, SchemaMismatch
 
-_LACKS = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>.+)")
+_DENIED = re.compile(r"permission denied for (?P<kind>\w+) (?P<name>.+)")
 _KINDS: Final = ("monitor", "writer", "worker", "admin")
-"""Of our roles, those that one is made a member of; the one that may least comes first."""
+"""The kinds of pytube's roles that logins are made members of; the least powerful first."""
 
 _RUN_BY: Final = {
     "monitor": """audit, explain, plan, status, top, verify, wait, web, backfill status, document show,
-        outbox list, outbox parked, outbox status, park list, park show, pods list, pods show, spark jobs,
-        tube list""",
+        outbox list, outbox parked list, outbox parked show, outbox status, park list, park show, pods list,
+        pods show, spark jobs, tube list""",
     "writer": "touch, outbox pump, spark fanout, spark reconcile, spark touch",
     "worker": "doctor, worker",
 }
 COMMANDS: Final = {
     tuple(command.split()): kind for kind, commands in _RUN_BY.items() for command in commands.split(",")
 }
-"""Which of our roles each command is for; those that are missing are the admin's. As in docs/security.md."""
+"""The kind of role that each command is for; all others are the admin's. As in docs/security.md."""
 _INSTALLS: Final = {("install",), ("upgrade",), ("uninstall",)}
 
 _WHO: Final = r"""
-    WITH ours AS (
+    WITH installed AS (
         SELECT n.oid, pg_catalog.left(o.rolname, -6) AS prefix
         FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
         WHERE n.nspname = %(schema)s AND o.rolname LIKE '%%\_owner'
     ), role AS (
         SELECT k.kind, r.oid
-        FROM ours AS s CROSS JOIN unnest(%(kinds)s::text[]) AS k (kind)
+        FROM installed AS s CROSS JOIN unnest(%(kinds)s::text[]) AS k (kind)
         JOIN pg_catalog.pg_roles AS r ON r.rolname = s.prefix || '_' || k.kind
     ), relation AS (
-        SELECT c.oid, c.relkind FROM pg_catalog.pg_class AS c JOIN ours AS s ON c.relnamespace = s.oid
+        SELECT c.oid, c.relkind FROM pg_catalog.pg_class AS c JOIN installed AS s ON c.relnamespace = s.oid
         WHERE c.relname = %(name)s
-            -- Postgres does not say whose: a tube may have the name of somebody's table.
+            -- Postgres does not name the schema: another table may have the name of a tube.
             AND NOT EXISTS (
                 SELECT FROM pg_catalog.pg_class AS o WHERE o.relname = c.relname AND o.oid <> c.oid)
     ), routine AS (
-        SELECT p.oid FROM pg_catalog.pg_proc AS p JOIN ours AS s ON p.pronamespace = s.oid
+        SELECT p.oid FROM pg_catalog.pg_proc AS p JOIN installed AS s ON p.pronamespace = s.oid
         WHERE p.proname = %(name)s
     )
     SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
-        (SELECT s.prefix FROM ours AS s) AS prefix,
-        EXISTS (SELECT FROM ours AS s WHERE has_schema_privilege(s.oid, 'USAGE')) AS sees,
+        (SELECT s.prefix FROM installed AS s) AS prefix,
+        EXISTS (SELECT FROM installed AS s WHERE has_schema_privilege(s.oid, 'USAGE')) AS sees,
         ARRAY(
             SELECT r.kind FROM role AS r
             WHERE CASE %(kind)s
@@ -76,25 +76,25 @@ _WHO: Final = r"""
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """Who the session is, and who has what it lacks."""
+    """The role of the session, and the roles that have the missing right."""
 
     role: str
     database: str
     prefix: str | None
-    """What the names of our roles begin with; None where our SQL is not installed."""
+    """The prefix of the names of pytube's roles; None where pytube is not installed."""
     sees: bool
-    """Whether the role may use our schema."""
+    """Whether the role may use pytube's schema."""
     holders: Sequence[str]
-    """Those of `_KINDS` that have the right; none where it is no right on anything of ours."""
+    """The `_KINDS` that have the right; empty for a right on anything but pytube's own objects."""
 
 
 def refusal(error: BaseException, asked: Asked | None) -> str | None:
-    """The sentence for people where an error of a command comes from a right that the role lacks; or None."""
+    """The sentence for people if an error of a command comes from a missing right; or None."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, errors.InsufficientPrivilege):
             return _sentence(describe(cause), cause, asked)
-    # What is in a schema that a role may not use is not there for it.
+    # Postgres hides the objects of a schema that a role may not use.
     if asked is not None and any(isinstance(cause, SchemaMismatch) for cause in causes):
         return next((said for database in asked.databases if (said := _hidden(database, asked))), None)
     return None
@@ -107,34 +107,33 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _hidden(database: Database, asked: Asked) -> str | None:
-    """The sentence where the role may not use our schema; None where it may, or there is none."""
+    """The sentence where the role may not use pytube's schema; None where it may, or there is none."""
     session = _look(database, "schema", database.schema)
     if session is None or session.prefix is None or session.sees:
         return None
-    lacks = f"permission denied for schema {database.schema}"
-    return (
-        f"the role {_quoted(session.role)} may not do that: {lacks}; {_remedy(lacks, asked.command, session)}"
-    )
+    denial = f"permission denied for schema {database.schema}"
+    remedy = _remedy(denial, asked.command, session)
+    return f"the role {_quoted(session.role)} may not do that: {denial}; {remedy}"
 
 
 def _sentence(said: str, error: errors.InsufficientPrivilege, asked: Asked | None) -> str:
     message = error.diag.message_primary or ""
     session = None
     if asked is not None and len(asked.databases) == 1:  # of several it is not known which
-        lacks = _LACKS.search(message)
-        kind, name = (lacks["kind"], lacks["name"]) if lacks else ("", "")
+        found = _DENIED.search(message)
+        kind, name = (found["kind"], found["name"]) if found else ("", "")
         session = _look(asked.databases[0], kind, name)
     role = "this role" if session is None else f"the role {_quoted(session.role)}"
     text = f"{role} may not do that: {said}"
     if error.diag.message_hint:
         return text
     if asked is None or session is None:
-        return f"{text}; {_any_of_ours('tube')}"
+        return f"{text}; {_any_role('tube')}"
     return f"{text}; {_remedy(message, asked.command, session)}"
 
 
 def _look(database: Database, kind: str, name: str) -> _Session | None:
-    """Ask the database, in a session as the one that was refused; None when it went away meanwhile."""
+    """Ask the database, as the role that was refused; None when the server went away meanwhile."""
     arguments = {"schema": database.schema, "kinds": list(_KINDS), "kind": kind, "name": name}
     try:
         with (
@@ -147,7 +146,7 @@ def _look(database: Database, kind: str, name: str) -> _Session | None:
 
 
 def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
-    """What to do against what Postgres said."""
+    """The remedy for a refusal of Postgres."""
     role, prefix = _quoted(session.role), session.prefix or "tube"
     if said.startswith("permission denied for database"):
         return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
@@ -163,12 +162,12 @@ def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
     if said.startswith("must be owner"):
         return "run it as its owner, or as a superuser"
     if said.startswith("permission denied for"):
-        return f"nothing of pytube's grants that: its owner can GRANT it to {role}"
-    return _any_of_ours(prefix)
+        return f"no role of pytube has this right: the owner can GRANT it to {role}"
+    return _any_role(prefix)
 
 
 def _member(needed: str, role: str, kind: str) -> str:
-    """Which role to run it as; how to make this one such a role, unless that would give it all of ours.
+    """Which role to use; and how to make the current one a member, unless that would make it an admin.
 
     A worker's role reads tables of people who can run code as that role: it must not get `tube_admin`.
     """
@@ -176,7 +175,7 @@ def _member(needed: str, role: str, kind: str) -> str:
     return run if kind == "admin" else f"{run}; if {role} is to be one, run: GRANT {needed} TO {role}"
 
 
-def _any_of_ours(prefix: str) -> str:
+def _any_role(prefix: str) -> str:
     monitor, writer, worker, admin = (_quoted(f"{prefix}_{kind}") for kind in _KINDS)
     return (
         f"run it as a member of the role that may: {monitor} looks on, {writer} touches, {worker} serves "

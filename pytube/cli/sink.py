@@ -1,4 +1,4 @@
-"""`pytube sink …`: what can be said of a sink before it is trusted with a tube."""
+"""`pytube sink …`: checks of a sink before it serves a tube."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import click
 
 from pytube import admin
 from pytube.cli.context import database_options, json_option, tube_argument
-from pytube.cli.output import print_json, print_text
+from pytube.cli.exits import NOT_WELL, interrupted
+from pytube.cli.output import print_json, print_text, tell
 from pytube.cli.program import Settings
 from pytube.config import SinkConfig
 from pytube.db.database import Database
@@ -51,14 +52,14 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
     built = build_sink(configured.type, configured.options, request_timeout=configured.request_timeout)
     if not isinstance(built, Trying):
         raise ConfigError(
-            f"the sink {configured.type} of tube {name!r} has no method `trial`, so that there is no place "
-            "of its own for the checks; see docs/sinks.md"
+            f"the sink {configured.type} of tube {name!r} has no method `trial`, so the checks have no "
+            "separate place to write to; see docs/sinks.md"
         )
     first = built.trial("trial-0", KeyType.BIGINT)
     if first.erase is None and not yes:
         raise UsageError(
-            f"{len(names_of_checks())} checks would send to {first.where} and the like; what is sent can't "
-            "be taken back; --yes sends it"
+            f"{len(names_of_checks())} checks would send to {first.where} and the like; the "
+            "receiver can't undo that; --yes sends it"
         )
     if not as_json:
         for note in (*first.notes, *_notes(name, configured)):
@@ -71,18 +72,17 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
             found.append(checked)
             if checked.left is not None:
                 left.append(checked.left)
-            _tell(checked, as_json=as_json)
+            _tell_checked(checked, as_json=as_json)
     if received:
-        click.echo("pytube: interrupted; " + _about(left), err=True)
-        click.get_current_context().exit(128 + received[0])
+        interrupted(128 + received[0], f"; {_about(left)}")
     if not as_json:
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
-    """What the checks don't judge."""
+    """Remarks on parts that the checks don't judge."""
     if configured.parts is not None:
         yield _OF_PARTS
     own = check_sink(tube, configured)
@@ -92,17 +92,17 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 
 @sink.command()
 @tube_argument()
+@json_option
 @database_options()
-def accept(database: Database, name: str) -> None:
+def accept(database: Database, name: str, as_json: bool) -> None:
     """Accept a sink as complete although it lost documents.
 
     A `pytube verify` that finds no difference does the same, and so does a finished backfill of all tables.
     """
     with database.connect() as connection:
         found = admin.accept_sink(connection, name, database.schema)
-    click.echo(
-        f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
-    )
+    text = f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
+    tell(text, {"tube": name, "accepted": bool(found)}, as_json=as_json)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _on_signals(interruption: Interruption) -> Iterator[list[int]]:
         interruption.ask()
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What a sink warns of at each of its many opens, a worker says once, at its start.
+    # A sink warns at each of its many opens; a worker repeats the warning once, at its start.
     log = logging.getLogger("pytube")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -130,12 +130,10 @@ def _on_signals(interruption: Interruption) -> Iterator[list[int]]:
 
 
 def _about(left: list[str]) -> str:
-    return (
-        f"left at the sink, delete it by hand: {'; '.join(left)}" if left else "nothing is left at the sink"
-    )
+    return f"left at the sink, delete it: {'; '.join(left)}" if left else "nothing is left at the sink"
 
 
-def _tell(checked: Checked, *, as_json: bool) -> None:
+def _tell_checked(checked: Checked, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(checked))
         return
@@ -147,4 +145,4 @@ def _tell(checked: Checked, *, as_json: bool) -> None:
 def _sum_up(found: list[Checked], first: Trial, left: list[str]) -> None:
     counts: Counter[str] = Counter(one.result for one in found)
     click.echo(", ".join(f"{counts[result]} {result}" for result in _COLORS))
-    click.echo("what was sent stays at the receiver" if first.erase is None else _about(left))
+    click.echo("the receiver keeps everything that was sent" if first.erase is None else _about(left))

@@ -1,9 +1,8 @@
-"""`pytube spark …`: what PySpark does, on this machine; on a cluster, see `examples/`."""
+"""`pytube spark …`: work of PySpark on this machine; on a cluster, see `examples/`."""
 
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
-from pytube.cli.output import print_json, print_list, tell
+from pytube.cli.exits import NOT_WELL
+from pytube.cli.output import print_json, print_list, progress_meter, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
-_TUBE = click.option(
-    "--tube", "tubes", multiple=True, required=True, metavar="NAME", help="Tube; repeatable."
+_ID = click.option(
+    "--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column with the ids."
 )
 _RELATION = click.option(
     "--relation",
@@ -55,7 +55,7 @@ _OP = click.option(
 )
 
 _EVERY = 1.0
-"""Seconds between two looks at the progress; five times as many where it goes to a file."""
+"""Seconds between two looks at the progress."""
 
 
 @click.group()
@@ -64,7 +64,7 @@ def spark() -> None:
 
 
 def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a database and those of a Spark session, which `session` starts."""
+    """Give a command the options of a database and of a Spark session, which `session` starts."""
 
     @click.option("--cores", default="*", show_default=True, metavar="N", help="Number of parallel tasks.")
     @click.option(
@@ -88,12 +88,19 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @spark.command()
-@_TUBE
+@tube_argument("tubes", several=True)
 @click.option(
     "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
 )
-@click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", show_default=True)
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(_FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Format of the files.",
+)
+@_ID
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )
@@ -133,9 +140,9 @@ def touch(
 
 
 @spark.command()
-@_TUBE
+@tube_argument("tubes", several=True)
 @click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
-@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True, help="Shard of the ids.")
 @click.option(
     "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
 )
@@ -161,9 +168,11 @@ def fanout(
 
 @spark.command()
 @tube_argument("tube")
-@click.option("--table", required=True, metavar="NAME", help="schema.table")
+@click.option("--table", required=True, metavar="TABLE", help="Table to backfill, as schema.table.")
 @click.option("--order-col", metavar="COLUMN", help="Resend in roughly this order. [default: the id column]")
-@click.option("--ranges", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option(
+    "--ranges", type=click.IntRange(min=1), default=64, show_default=True, help="Number of id ranges."
+)
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
@@ -216,8 +225,8 @@ def backfill(
 @click.option(
     "--sink-tube", metavar="NAME", help="For jsonl: the tube. [default: that of --tube, or the only one]"
 )
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
-@click.option("--columns", metavar="A,B", help="Columns to compare. [default: the columns both have]")
+@_ID
+@click.option("--columns", metavar="COLUMN,...", help="Columns to compare. [default: the columns both have]")
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )
@@ -291,7 +300,7 @@ def reconcile(
         for what, number, id_ in found.examples:
             click.echo(f"  {what}: id {id_}" + ("" if number is None else f" of shard {number}"))
     if not found.is_equal and not tubes:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(NOT_WELL)
 
 
 @spark.command()
@@ -318,7 +327,7 @@ def jobs(database: Database, as_json: bool) -> None:
     )
 
 
-# --- what they share: a session, files, and a line that shows how far a job is ----------------------------
+# --- shared by them: a session, files, and the progress of a job ----------------------------
 
 
 def package() -> ModuleType:
@@ -379,7 +388,7 @@ def check_table(database: Database, table: str) -> None:
 def check_whole(tubes: Iterable[str | None]) -> None:
     """Raise `UsageError` if the configuration splits documents of one of the tubes."""
     configured: Mapping[str, TubeConfig] = {}
-    with suppress(ConfigError):  # what else is wrong with a file that need not be there is no concern of ours
+    with suppress(ConfigError):  # the file is optional here
         configured = current_settings().config().tubes
     for name in tubes:
         if name is not None and name in configured and configured[name].sink.parts is not None:
@@ -432,7 +441,7 @@ def read_sink(
 
 
 def tell_touched(done: Any, *, as_json: bool) -> None:
-    """Say what a fan-out has written."""
+    """Print the result of a fan-out."""
     if as_json:
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})
@@ -463,22 +472,18 @@ def showing_progress(database: Database, job: str | list[str] | None, *, as_json
 
 
 def _follow(database: Database, job: str | list[str], over: threading.Event) -> None:
-    began, last = time.monotonic(), ""
-    terminal = sys.stderr.isatty()
-    while not over.wait(_EVERY if terminal else 5 * _EVERY):
-        name = job if isinstance(job, str) else job[0] if job else None
-        if name is None:
-            continue
-        try:
-            with database.connect() as connection:
-                rows = all_jobs(connection, database.schema, name)
-        except DatabaseUnavailable:
-            continue  # the one who does the work will say so
-        for row in rows[:1]:
-            rate = row["ids"] / (time.monotonic() - began)
-            line = f"{row['units_done']} of {row['units']} units, {row['ids']} ids, {rate:,.0f} a second"
-            if line != last:
-                click.echo(f"\r\x1b[K{line}" if terminal else line, err=True, nl=not terminal)
-                last = line
-    if terminal and last:
-        click.echo("", err=True)
+    began = time.monotonic()
+    with progress_meter(err=True) as meter:
+        while not over.wait(_EVERY):
+            name = job if isinstance(job, str) else job[0] if job else None
+            if name is None:
+                continue
+            try:
+                with database.connect() as connection:
+                    rows = all_jobs(connection, database.schema, name)
+            except DatabaseUnavailable:
+                continue  # the job itself reports it
+            for row in rows[:1]:
+                rate = row["ids"] / (time.monotonic() - began)
+                detail = f"{row['units_done']} of {row['units']} units, {row['ids']} ids, {rate:,.0f} ids/s"
+                meter(f"job {name}", row["units_done"], row["units"], detail)

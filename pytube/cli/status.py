@@ -91,11 +91,11 @@ OUTBOX_JSON = (
     "resting",
     "host",
 )
-"""What programs get of a partition."""
+"""The keys of a partition's JSON."""
 
 _OFTEN = 120
-"""A reading is followed by another one when so many times what it took the server has passed: 0.8 % of a core
-at most, as for `pytube top`."""
+"""Between two readings pass this many times the seconds that the first one took the server: at most 0.8 % of
+a core, as for `pytube top`."""
 
 _NONE = "there are no tubes; make one with: pytube tube create NAME"
 _NO_WORKER = "no worker is there; start one with: pytube worker"
@@ -161,7 +161,7 @@ def status(
             return
         sample = _of(watcher.sample(), name)
         if not (fleet_view or as_json) and any(queue.is_behind for queue in sample.queues):
-            time.sleep(PACE_LOOK)  # one look tells how old, and two tell whether it catches up
+            time.sleep(PACE_LOOK)  # one look shows the age, and two show whether it catches up
             sample = _of(watcher.sample(), name)
     if fleet_view:
         _print_workers(sample, as_json=as_json)
@@ -172,7 +172,7 @@ def status(
 
 
 def _measure(database: Database) -> Measured:
-    """Measure a host; of several, one that is down is told by the metrics."""
+    """Measure a host; if one of several is down, its metrics say so."""
     try:
         with database.connect() as connection:
             return measure(connection, database.schema, database.host)
@@ -183,12 +183,12 @@ def _measure(database: Database) -> Measured:
 
 
 def _of(sample: FleetSample, tube: str | None) -> FleetSample:
-    """What is of one tube, or all.
+    """The sample of one tube, or of all.
 
     Raises:
-        UnknownTube: all hosts were read, and none has such a tube.
+        UnknownTube: all hosts were read, and none has the tube.
         WrongKind: it is an outbox.
-        PytubeError: the only host can't be read; of several, one that is there, but not as it has to be.
+        PytubeError: the only host can't be read; or one of several is there, but not installed correctly.
     """
     for host in sample.hosts:
         if host.error is not None and (host.host is None or not isinstance(host.error, DatabaseUnavailable)):
@@ -215,7 +215,7 @@ def _print_once(sample: FleetSample, *, as_json: bool) -> None:
             if rows:
                 click.echo()
             print_rows(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), "")
-    for line in _brief(sample) if as_json else _told(sample):
+    for line in _brief(sample) if as_json else _remarks(sample):
         click.echo(line, err=as_json or not is_terminal())  # no line of the table
 
 
@@ -244,7 +244,7 @@ def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
         now = datetime.now().astimezone()
         for line in lines(columns, [row | {"time": now} for row in partition_rows(_by_kind(sample)[0])]):
             click.echo(line)  # which flushes
-        for line in _told(sample):
+        for line in _remarks(sample):
             click.echo(line, err=True)
 
     return show
@@ -260,13 +260,13 @@ def _live_table() -> Callable[[FleetSample], None]:
             table += shown(of_hosts(COLUMNS, sample), partition_rows(rows), terminal_width())
         if outboxes:
             table += shown(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), terminal_width())
-        show_lines([*(table or [_NONE]), *_told(sample)])
+        show_lines([*(table or [_NONE]), *_remarks(sample)])
 
     return show
 
 
 def _by_kind(sample: FleetSample) -> tuple[list[Partition], list[Partition]]:
-    """Those of tubes, and those of outboxes."""
+    """The partitions of tubes, and of outboxes."""
     tubes, outboxes = ([one for one in sample.partitions if one.kind == kind] for kind in ("tube", "outbox"))
     return tubes, outboxes
 
@@ -283,7 +283,7 @@ def partition_rows(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
         | {
             "waiting": one.counted,
             "lag": seconds(one.lag),
-            "leader": one.leader or "nobody",
+            "leader": one.leader or "none",
             "renewed_ago": seconds(one.renewed_ago),
         }
         for one in partitions
@@ -306,7 +306,7 @@ def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _json(sample: FleetSample) -> list[dict[str, Any]]:
-    """Those of tubes; the host is left out where there is only one."""
+    """The partitions of tubes; the host is left out where there is only one."""
     hosts = {host.host: host for host in sample.hosts}
     rows = []
     for one in _by_kind(sample)[0]:
@@ -330,11 +330,11 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
 
 
 def _brief(sample: FleetSample) -> list[str]:
-    """What is told beside lines for programs."""
+    """The remarks beside lines for programs."""
     return [*down_lines(sample), *kafka_lines(sample)]
 
 
-def _told(sample: FleetSample) -> list[str]:
+def _remarks(sample: FleetSample) -> list[str]:
     samples = (
         f"{place(host.host)}{one.tube}: last sample: {one}" for host in sample.hosts for one in host.samples
     )

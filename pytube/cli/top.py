@@ -24,11 +24,11 @@ from pytube.health.troubles import disagreements, lines
 from pytube.health.watcher import FleetWatcher
 
 _LATE: Final = 3.0
-"""Intervals, and at least seconds, without a sample after which the screen says that nobody answers."""
+"""Intervals, and at least seconds, without a sample after which the screen says that no answer comes."""
 _OLD: Final = 2.5
 """Seconds after which partitions are said to be old: they are read less often where that takes long."""
 _TROUBLES: Final = 5
-"""Lines that are kept for what is wrong; `x` shows all."""
+"""Lines that are kept for troubles; `x` shows all."""
 _GAP: Final = 2
 """Columns of the terminal between two of the table."""
 
@@ -56,7 +56,7 @@ class Column:
     rank: Callable[[Any], Any] | None = None
     """What rows are sorted by, where it is not the value."""
     keeps_end: bool = False
-    """Whether a text that is too long loses its middle, since its end tells it from others."""
+    """Whether a text that is too long loses its middle, since its end identifies it."""
 
     def text(self, row: Row) -> str:
         """What the row shows."""
@@ -64,7 +64,7 @@ class Column:
         return printable(self.shown(value) if self.shown else value)
 
     def sorted(self, rows: Sequence[Row], *, reverse: bool) -> list[Row]:
-        """The rows by this column; those that are equal stay as they were."""
+        """The rows by this column; equal rows keep their order."""
         return sorted(rows, key=self.rank or self._rank, reverse=(self.shown is not None) != reverse)
 
     def _rank(self, row: Row) -> Any:
@@ -106,7 +106,7 @@ def _states(queue: Queue) -> str:
 
 
 def _leaders(queue: Queue) -> str:
-    return ", ".join(sorted({one.leader for one in queue.partitions if one.leader is not None})) or "nobody"
+    return ", ".join(sorted({one.leader for one in queue.partitions if one.leader is not None})) or "none"
 
 
 _VIEWS: Final[dict[str, tuple[Column, ...]]] = {
@@ -145,7 +145,7 @@ _VIEWS: Final[dict[str, tuple[Column, ...]]] = {
         Column("parked", lambda p: p.parked, 6, 70, _count),
         Column("retry", lambda p: _of_tube(p, p.retrying), 5, 90, _count),
         Column("state", lambda p: p.state, 11, rank=lambda p: _CALMER[p.state]),
-        Column("leader", lambda p: p.leader or "nobody", 14, keeps_end=True),
+        Column("leader", lambda p: p.leader or "none", 14, keeps_end=True),
         Column("renewed", lambda p: p.renewed_ago, 7, 110, seconds),
         Column("leads for", lambda p: p.leads_for, 9, 120, seconds),
         Column("epoch", lambda p: p.epoch, 11, 140, _count),
@@ -164,7 +164,7 @@ _VIEWS: Final[dict[str, tuple[Column, ...]]] = {
 
 
 def _fitting(view: str, width: int) -> list[tuple[Column, int]]:
-    """The columns that a terminal of this width shows, with their widths; texts share what is left."""
+    """The columns that a terminal of this width shows, with their widths; texts share the rest."""
     shown = [column for column in _VIEWS[view] if column.least <= width]
     left = width - sum(column.width + _GAP for column in shown)
     stretched = [
@@ -282,7 +282,7 @@ class TopApp(App[None]):
         """Other columns may fit."""
         self.call_after_refresh(self._draw)
 
-    # --- what is shown --------------------------------------------------------------------------
+    # --- the screen --------------------------------------------------------------------------
 
     def _draw(self) -> None:
         self._draw_summary()
@@ -333,7 +333,7 @@ class TopApp(App[None]):
         table.scroll_to(y=scroll, animate=False)
 
     def _rows(self, sample: FleetSample) -> list[Row]:
-        """The rows of the view whose texts hold what is wanted."""
+        """The rows of the view whose texts match the filter."""
         of = self._within and (self._within.host, self._within.name)
         rows: dict[str, Sequence[Row]] = {
             "tubes": sample.queues,
@@ -427,13 +427,13 @@ class TopApp(App[None]):
 
 
 def _key(row: Row) -> str:
-    """What tells a row of a view from the others, so that the cursor stays on it."""
+    """The identity of a row in a view, so that the cursor stays on it."""
     last = row.instance if isinstance(row, Worker) else row.name
     return f"{row.host}\0{last}\0{row.partition if isinstance(row, Partition) else ''}"
 
 
 def _figures(sample: FleetSample) -> Iterator[str]:
-    """What the first line tells of the whole fleet."""
+    """The first line, on the whole fleet."""
     age = max(time.monotonic() - host.counted_at for host in sample.hosts if host.down is None)
     if age >= _OLD:
         yield f"figures {age:.0f} s old"

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from pytube.cli.context import database_options, json_option, lock_option
-from pytube.cli.output import print_list
+from pytube.cli.context import (
+    Renamed,
+    confirm,
+    database_options,
+    json_option,
+    lock_option,
+    names_of_tubes,
+    yes_option,
+)
+from pytube.cli.output import print_list, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
@@ -19,8 +28,11 @@ def tube() -> None:
     """Create, attach, list, and drop tubes."""
 
 
+_TUBE = click.argument("name", metavar="TUBE", shell_complete=names_of_tubes)
+
+
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--partitions",
     type=int,
@@ -33,69 +45,100 @@ def tube() -> None:
     type=click.Choice([keys.value for keys in KeyType]),
     help="Type of the ids; can't be changed later. bigint includes smaller integers. [default: bigint]",
 )
+@json_option
 @database_options(opens=Tubes)
-def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
-    """Create tube NAME, or update only the given options."""
+def create(
+    tubes: Tubes,
+    name: str,
+    partitions: int | None,
+    predicate: str | None,
+    keys: str | None,
+    as_json: bool,
+) -> None:
+    """Create TUBE, or update only the given options."""
     before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
-    click.echo(_creation(name, before, now))
-
-
-def _creation(name: str, before: TubeSettings | None, now: TubeSettings) -> str:
-    """What `create` has done."""
+    changes = [] if before is None else _changes(before, now)
+    done = "created" if before is None else "changed" if changes else "unchanged"
+    text = f"tube {name} is {done}"
     if before is None:
-        return f"tube {name} is created: partitions {now.partitions}, keys {now.key_type}"
+        text += f": partitions {now.partitions}, keys {now.key_type}"
+    elif changes:
+        text += f": {', '.join(changes)}"
+    tell(text, {"tube": name} | asdict(now) | {"done": done}, as_json=as_json)
+
+
+def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
     changes = []
     if before.partitions != now.partitions:
         changes.append(f"partitions {before.partitions} -> {now.partitions}")
     if before.predicate != now.predicate:
         changes.append(f"predicate {before.predicate or 'none'} -> {now.predicate or 'none'}")
-    return f"tube {name} is " + (f"changed: {', '.join(changes)}" if changes else "unchanged")
+    return changes
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--epoch",
     type=click.IntRange(0, 2**31 - 2),
     required=True,
     help="Highest epoch at the sink, from the event `sink_ahead`.",
 )
+@json_option
 @database_options(opens=Tubes)
-def rebase(tubes: Tubes, name: str, epoch: int) -> None:
-    """Raise epochs of tube NAME above EPOCH after a restore."""
+def rebase(tubes: Tubes, name: str, epoch: int, as_json: bool) -> None:
+    """Raise epochs of TUBE above EPOCH after a restore."""
     issued = tubes.rebase(name, epoch)
-    click.echo(f"the terms of tube {name} go on above epoch {issued}")
+    tell(
+        f"new terms of tube {name} begin above epoch {issued}",
+        {"tube": name, "epoch": issued},
+        as_json=as_json,
+    )
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
+@json_option
 @database_options(opens=Tubes)
-def acknowledge(tubes: Tubes, name: str) -> None:
-    """Stop reporting that tube NAME must be verified.
+def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
+    """Stop reporting that TUBE must be verified.
 
     A full `pytube verify` that finds no difference, or a backfill of all tables, ends the report
     automatically.
     """
     reasons = tubes.acknowledge(name)
-    click.echo(f"{name} is no longer reported" if reasons else f"nothing was reported of {name}")
+    text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
+    tell(text, {"tube": name, "acknowledged": reasons}, as_json=as_json)
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.option(
     "--force",
     is_flag=True,
     help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
 )
+@yes_option
+@json_option
 @database_options(opens=Tubes)
-def drop(tubes: Tubes, name: str, force: bool) -> None:
-    """Drop tube NAME."""
+def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Drop TUBE.
+
+    With --force, asks on a terminal.
+    """
+    if force:
+        tables = ", ".join(str(row.tbl) for row in tubes.list() if row.tube == name and row.tbl) or "none"
+        confirm(
+            f"drop tube {name} with its queued and parked changes? Attached tables: {tables}",
+            yes=yes,
+            forced=True,
+        )
     tubes.drop(name, force=force)
-    click.echo(f"tube {name} is dropped")
+    tell(f"tube {name} is dropped", {"tube": name, "done": "dropped"}, as_json=as_json)
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.argument("table")
 @click.option(
     "--shard",
@@ -115,20 +158,23 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     " for a new table: id if it is a key, else the primary key]",
 )
 @click.option(
+    "--key-cols",
     "--key",
     "key_cols",
-    metavar="COLUMN,…",
+    cls=Renamed,
+    metavar="COLUMN,...",
     help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a "
     "related table, the columns with the root table's key, in its order.",
 )
 @click.option(
     "--shard-by",
     metavar="COLUMN",
-    help="Column of --key that alone decides the shard; '' means all of them. [default for a new table: all]",
+    help="Column of --key-cols that alone decides the shard; '' means all of them. [default for a new "
+    "table: all]",
 )
 @click.option(
     "--columns",
-    metavar="COLUMN,…",
+    metavar="COLUMN,...",
     help="Capture only UPDATEs that change these columns; '' means all. [default for a new table: all]",
 )
 @click.option(
@@ -142,6 +188,7 @@ def drop(tubes: Tubes, name: str, force: bool) -> None:
     help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
+@json_option
 @database_options(opens=Tubes)
 def attach(
     tubes: Tubes,
@@ -150,13 +197,14 @@ def attach(
     columns: str | None,
     key_cols: str | None,
     wait: float,
+    as_json: bool,
     **options: Any,
 ) -> None:
-    """Attach TABLE to tube NAME, or change how it is attached."""
+    """Attach TABLE to TUBE, or change how it is attached."""
     names = None if columns is None else _names(columns)
     key = None if key_cols is None else _names(key_cols)
     result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
-    click.echo(_attaching(name, table, result))
+    _tell_attached(name, table, result, as_json=as_json)
 
 
 def _names(text: str) -> list[str]:
@@ -164,21 +212,27 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
-def _attaching(name: str, table: str, result: AttachResult) -> str:
+def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool) -> None:
     """What `attach` has done."""
-    was, now = result.before, result.now
+    was, now, column = result.before, result.now, result.column
+    found = [] if was is None else changes(was, now)
+    done = "attached" if was is None else "changed" if found else "unchanged"
+    moves = was is not None and not (
+        was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by)
+    )
+    backfill = f"pytube backfill start {shlex.quote(name)} --table {shlex.quote(table)}" if moves else None
     if was is None:
-        return f"{table} is attached to {name} by {result.column.name}: {result.column.reason}"
-    found = changes(was, now)
-    said = f"{table} in tube {name} is " + (f"changed: {', '.join(found)}" if found else "unchanged")
-    if was.same_shards(now) and (was.key, was.shard_by) == (now.key, now.shard_by):
-        return said
-    words = f"{shlex.quote(name)} --table {shlex.quote(table)}"
-    return f"{said}\nto bring the documents up to date, run: pytube backfill start {words}"
+        text = f"{table} is attached to {name} by {column.name}: {column.reason}"
+    else:
+        text = f"{table} in tube {name} is {done}" + (f": {', '.join(found)}" if found else "")
+    if backfill is not None:
+        text += f"\nto bring the documents up to date, run: {backfill}"
+    value = {"tube": name, "table": table, "done": done, "changes": found, "next": backfill}
+    tell(text, value | {"column": column.name, "reason": column.reason} | asdict(now), as_json=as_json)
 
 
 @tube.command()
-@click.argument("name")
+@_TUBE
 @click.argument("table")
 @click.option(
     "--force",
@@ -186,11 +240,13 @@ def _attaching(name: str, table: str, result: AttachResult) -> str:
     help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option
+@json_option
 @database_options(opens=Tubes)
-def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
-    """Detach TABLE from tube NAME."""
+def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float, as_json: bool) -> None:
+    """Detach TABLE from TUBE."""
     was_attached = tubes.detach(name, table, force=force, limit=wait)
-    click.echo(f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}")
+    text = f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}"
+    tell(text, {"tube": name, "table": table, "detached": was_attached}, as_json=as_json)
 
 
 @tube.command("list")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option, tube_argument
-from pytube.cli.output import is_terminal, key_shown, print_json
+from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
+from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
+from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
 
@@ -62,18 +64,20 @@ def verify(
     from pytube.verify.run import Sample
     from pytube.verify.run import verify as run
 
-    report = _run(
-        run(
-            config_of(database, name),
-            name,
-            tables=tables,
-            sample=None if sample is None else Sample.parse(sample),
-            repair=repair,
-            patience=timeout,
-            state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
-            told=lambda text: click.echo(f"pytube: {text}", err=True),
+    with showing_progress(name) as shown:
+        report = _run(
+            run(
+                config_of(database, name),
+                name,
+                tables=tables,
+                sample=None if sample is None else Sample.parse(sample),
+                repair=repair,
+                patience=timeout,
+                state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
+                told=tell_verifying,
+                counted=shown,
+            )
         )
-    )
     if as_json:
         print_json(report.as_json())
     else:
@@ -88,11 +92,23 @@ def verify(
                 f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
                 f"wait for the delivery with: pytube wait {name}"
             )
-    click.get_current_context().exit(0 if report.is_equal else 1)
+    click.get_current_context().exit(0 if report.is_equal else NOT_WELL)
+
+
+def tell_verifying(text: str) -> None:
+    """Print a remark of a verification, beside its result."""
+    click.echo(f"pytube: {text}", err=True)
+
+
+@contextmanager
+def showing_progress(tube: str) -> Iterator[Callable[[Report, int], None]]:
+    """Yields a function that shows how far a verification is."""
+    with progress_meter(err=True) as meter:
+        yield lambda report, total: meter(f"verify {tube}", report.compared, total, str(report))
 
 
 def print_report(report: Report) -> None:
-    """What was compared, which keys differ, and what was not checked."""
+    """The compared keys, the differing ones, and the parts that were not checked."""
     from pytube.verify.report import KINDS
 
     click.echo(f"{report} ({report.seconds:.1f} s)")
@@ -140,7 +156,7 @@ def wait(
     from pytube.errors import UsageError
 
     if now and (seq is not None or lsn is not None):
-        raise UsageError("wait for what is committed now, for a seq, or for an LSN: give one of the three")
+        raise UsageError("give only one of --now, --seq, and --lsn")
     delivered = _run(
         wait_async(
             names,
@@ -164,7 +180,7 @@ def wait(
 
 @click.command()
 @tube_argument()
-@click.option("--key", required=True, metavar="ID", help="Id of the row.")
+@key_argument(several=True)
 @click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
 @click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
 @json_option
@@ -172,13 +188,14 @@ def wait(
 def explain(
     database: Database,
     name: str,
-    key: str,
+    key: tuple[str, ...],
     shard: int | None,
     table: str | None,
     as_json: bool,
 ) -> None:
     """Show whether a key is queued, in flight, parked, or delivered.
 
+    KEY is the id of the row; give a key of several columns as several arguments. Put -- before negative ids.
     If the sink holds something other than the source, also shows why, and what to do.
     """
     from pytube.verify.explain import explain as run
@@ -198,7 +215,7 @@ def explain(
 
 
 def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Run it; SIGTERM ends it as SIGINT does, so that what was done is kept."""
+    """Run it; SIGTERM ends it as SIGINT does, so that its progress is kept."""
 
     async def until_signal() -> _Answer:
         task = asyncio.current_task()
@@ -208,5 +225,7 @@ def _run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
 
     try:
         return asyncio.run(until_signal())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort from None
+    except KeyboardInterrupt:
+        interrupted(INTERRUPTED)
+    except asyncio.CancelledError:
+        interrupted(TERMINATED)

@@ -114,7 +114,7 @@ def web(
 
 
 def server(app: ASGIApp) -> uvicorn.Server:
-    """What serves the pages."""
+    """The server of the pages."""
     import uvicorn
 
     return uvicorn.Server(
@@ -156,16 +156,16 @@ def _token(file: Path | None) -> str | None:
     try:
         return checked_token(file.read_text(), f"--token-file {file}")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError(f"--token-file {file} can't be read: {reason}") from None
 
 
 def _names(address: str, names: Sequence[str], token: str | None, *, allow_remote: bool) -> list[str]:
-    """What the Host header may say; `UsageError` where others could reach what they must not."""
+    """The names that the Host header may have; `UsageError` for an address that is open to others."""
     try:
         ip = ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
     except ValueError:
-        raise UsageError(f"--listen: {address} is no IP address; give one, or localhost") from None
+        raise UsageError(f"--listen: {address} is not an IP address; give one, or localhost") from None
     if ip.is_loopback:
         return [*_LOCAL, address, *names]
     if token is None or not allow_remote:

@@ -21,6 +21,8 @@ from pytube.errors import PytubeError, UsageError
 
 ROLES = ("owner", "admin", "worker", "writer", "monitor")
 
+Progress = Callable[[int, int, str], object]
+
 _INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
 _VARIABLE = re.compile(
     r"""
@@ -50,12 +52,13 @@ def run_page(
     force: bool = False,
     migrate: Callable[[str], None] | None = None,
     check: Callable[[], None] = lambda: None,
+    progress: Progress = lambda _done, _total, _file: None,
 ) -> str:
     """Run the files of a page, one transaction from `psql/begin.sql` on; what was done, in a line or two.
 
     The search path of the connection is changed. `migrate` brings the tables to a revision that is missing;
     without it, the revision's file is run. `check` may read the schema: `whose.sql` has shown that nobody
-    planted anything in it, which even to plan a query would run.
+    planted anything in it, which even to plan a query would run. `progress` is called before each file.
 
     Raises:
         ScriptError: Postgres refused a statement.
@@ -72,7 +75,8 @@ def run_page(
         connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
     variables = {"schema": schema, "version": needed()}
     with ExitStack() as stack:
-        for file in files:
+        for number, file in enumerate(files):
+            progress(number, len(files), file)
             folder, _, name = file.rpartition("/")
             revision = name.split("_")[0]
             recorded = folder == "migrations" and revision <= (installed(connection, schema) or "")
@@ -136,13 +140,20 @@ def _setting(connection: psycopg.Connection, name: str) -> str:
 # --- install, upgrade, uninstall ------------------------------------------------------------------
 
 
-def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> str:
+def install(
+    dsn: str | SecretStr,
+    schema: str = "tube",
+    roles: str | None = None,
+    *,
+    progress: Progress = lambda _done, _total, _file: None,
+) -> str:
     """Install our SQL into `schema`, or bring it up to date; twice is the same as once.
 
     Args:
         dsn: a libpq connection string or URI.
         schema: a schema of its own; made if missing.
         roles: what the names of our roles begin with; None: the schema's name, or what it was before.
+        progress: is called before each file, with how many are done, how many there are, and its name.
 
     Returns:
         What is installed now, in two lines: version, schema, roles, event triggers.
@@ -160,10 +171,17 @@ def install(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
             schema,
             roles=roles,
             check=lambda: refuse_newer(installed(connection, schema), schema),
+            progress=progress,
         )
 
 
-def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None) -> str:
+def upgrade(
+    dsn: str | SecretStr,
+    schema: str = "tube",
+    roles: str | None = None,
+    *,
+    progress: Progress = lambda _done, _total, _file: None,
+) -> str:
     """As `install`, but that Alembic runs the migrations. Ends in the same database."""
     # Here, because Alembic and SQLAlchemy take longer to load than most commands take to run.
     from pytube.db.migrate import migrate
@@ -176,6 +194,7 @@ def upgrade(dsn: str | SecretStr, schema: str = "tube", roles: str | None = None
             roles=roles,
             check=lambda: refuse_newer(installed(connection, schema), schema),
             migrate=lambda revision: migrate(connection, schema, revision),
+            progress=progress,
         )
 
 

@@ -340,11 +340,11 @@ def _of_queue(
         count = sum(row.parked.number for row in parked if row.parked is not None)
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
-        few = f"a record that can't be mended: pytube outbox discard {name} ID"
-        many = f"those that can't be mended: pytube outbox discard {name} --topic TOPIC, or ID by ID"
+        few = f"a record that can't be mended: pytube outbox parked discard {name} ID"
+        many = f"those that can't be mended: pytube outbox parked discard {name} --topic TOPIC, or ID by ID"
         remedy = (
-            f"pytube outbox parked {name} shows why; {_mending(name, error)}, then: "
-            f"pytube outbox retry {name} --all; {few if count == 1 else many}"
+            f"pytube outbox parked list {name} shows why; {_mending(name, error)}, then: "
+            f"pytube outbox parked retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
             remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
@@ -400,7 +400,7 @@ def _after_stop(pause: str, name: str) -> str:
             f"mend the cause, retry or drop what is parked (pytube park list {name}), then: "
             f"pytube resume {name}"
         )
-    return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
+    return f"mend the cause, or discard the document (pytube pods discard), then: pytube resume {name}"
 
 
 def _unled(

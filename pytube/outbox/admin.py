@@ -238,7 +238,7 @@ class Outboxes:
         if missing:
             raise UsageError(
                 f"outbox {outbox!r} has not parked {', '.join(map(str, missing))}; "
-                f"`pytube outbox parked {outbox}` lists what it has parked"
+                f"`pytube outbox parked list {outbox}` lists what it has parked"
             )
         return rows
 

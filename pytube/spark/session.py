@@ -58,9 +58,9 @@ def run_program(main: Callable[[], None]) -> None:
     except PytubeError as error:
         message, code = str(error), error.exit_code
     except psycopg.Error as error:
-        message, code = f"Postgres refused: {describe(error)}", 1
+        message, code = f"Postgres refused: {describe(error)}", PytubeError.exit_code
     except PySparkException as error:
-        message, code = sentence(error), 1
+        message, code = sentence(error), PytubeError.exit_code
     else:
         return
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)  # noqa: T201 # a program's last word

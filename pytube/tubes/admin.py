@@ -234,11 +234,13 @@ class Tubes:
         if key is not None and found is None:
             raise NoUsableKey(
                 f"{table} is not attached: its primary key has several columns; name them: "
-                f"--key {shlex.quote(key)}, in a tube that was created with --keys text"
+                f"--key-cols {shlex.quote(key)}, in a tube that was created with --keys text"
             )
         if found is not None:
             name, _, reason = found
-            more = "" if key is None else f"; or all columns of the primary key: --key {shlex.quote(key)}"
+            more = (
+                "" if key is None else f"; or all columns of the primary key: --key-cols {shlex.quote(key)}"
+            )
             raise NoUsableKey(
                 f"{table} is not attached: nothing proves which column names its rows ({name}: {reason}); "
                 f"name the column by --id-col, e.g. --id-col {name} if no two rows can have one {name}{more}"

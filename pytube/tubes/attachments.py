@@ -63,7 +63,7 @@ class Manner:
     @property
     def option(self) -> str:
         """The option of `pytube tube attach` that names them."""
-        name = "--key" if self.key_cols else "--id-col"
+        name = "--key-cols" if self.key_cols else "--id-col"
         return f"{name} {shlex.quote(','.join(column or '' for column in self.key))}"
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 from uuid import UUID
@@ -86,14 +86,14 @@ _LAST_EPOCH = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 
 
 async def explain(
-    config: Config, tube: str, key: str, *, shard: int | None = None, table: str | None = None
+    config: Config, tube: str, key: str | Sequence[str], *, shard: int | None = None, table: str | None = None
 ) -> Explanation:
     """Find out all that is known of a key. Changes nothing.
 
     Args:
         config: the worker's.
         tube: configured there.
-        key: the id, as text.
+        key: the id, as text; or the values of a key of several columns, as texts.
         shard: of the key; by default that of the only root table.
         table: the root table of the key, in place of a shard.
 
@@ -103,7 +103,7 @@ async def explain(
     """
     async with opened(config, tube, "explain") as (source, sink), _opening(sink) as opening:
         roots = await source.roots()
-        id_ = parsed(roots.keys, key)
+        id_ = parsed(roots.keys, key if isinstance(key, str) else _text_of(roots, tube, key, table))
         where = _shard(roots, tube, id_, shard, table)
         partition = partition_of(where, await source.partitions())
         found = Explanation(tube, where, id_, partition)
@@ -128,6 +128,23 @@ def parsed(keys: KeyType, text: str) -> Id:
     if not keys.has(value):
         raise UsageError(f"{text!r} is no id of this tube, whose keys are {keys.value}")
     return value
+
+
+def _text_of(roots: Roots, tube: str, words: Sequence[str], table: str | None) -> str:
+    """The key with these values of its columns, or the only word."""
+    if len(words) == 1:
+        return words[0]
+    keys = [
+        root.key for root in chosen(roots, tube, [] if table is None else [table]) if root.key is not None
+    ]
+    for key in keys:
+        if (text := key.of_words(words)) is not None:
+            return text
+    columns = "; ".join(", ".join(f"{column.name} ({column.type})" for column in key.columns) for key in keys)
+    raise UsageError(
+        f"{' '.join(words)} is not a key of tube {tube!r}; "
+        + (f"give its columns {columns}" if keys else "its keys have one column")
+    )
 
 
 def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | None) -> int:

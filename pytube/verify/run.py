@@ -44,6 +44,7 @@ _LOOK_AT_ONCE = 100
 _BYTES = 8 * 1024 * 1024
 """Of documents that one page should have at most; pages are shorter where documents are large."""
 _SAVE_EVERY = 1.0
+_TELL_EVERY = 2.0
 _REMEMBERED = 100_000
 """Keys that only the sink has and that are kept in mind, so as not to count one twice."""
 MOST_SAMPLED = 1_000_000
@@ -53,6 +54,7 @@ _MARGIN = 1.5
 """More rows of a sample are asked for than are wanted, as statistics are estimates."""
 
 Told = Callable[[str], object]
+Counted = Callable[[Report, int], object]
 Pace = Callable[[float], Awaitable[None]]
 
 _IS_STANDBY = "SELECT pg_catalog.pg_is_in_recovery()"
@@ -112,6 +114,7 @@ async def verify(
     patience: float = 60.0,
     state: Path | None = None,
     told: Told = lambda _: None,
+    counted: Counted | None = None,
     pace: Pace | None = None,
 ) -> Report:
     """Compare what the sink of a tube holds with its source.
@@ -125,6 +128,8 @@ async def verify(
         patience: seconds to wait for deliveries before a key that seems to differ is looked at again.
         state: the file that keeps where it stopped; with one of a run that was interrupted, it goes on there.
         told: is called with a sentence now and then.
+        counted: is called now and then with the report so far, and about how many keys are to be compared;
+            by default, `told` is called with the report.
         pace: is awaited after each page, of which there is one at a time then, with the seconds that it took.
 
     When all was compared and is equal, the tube's copy no longer counts as one that is to be verified, as far
@@ -168,6 +173,7 @@ async def verify(
             repair=writer if repair else None,
             state=state,
             told=told,
+            counted=counted or (lambda report, _: told(str(report))),
             pace=pace,
         )
         try:
@@ -303,6 +309,7 @@ class _Run:
         repair: _Writer | None,
         state: Path | None,
         told: Told,
+        counted: Counted,
         pace: Pace | None,
     ) -> None:
         self.report = progress.report
@@ -314,6 +321,9 @@ class _Run:
         self._repair = repair
         self._state = state
         self._told = told
+        self._counted = counted
+        self._total = 0
+        """About how many keys are to be compared."""
         self._pace = pace
         self._at_once = AT_ONCE if pace is None else 1
         self._is_walking = True
@@ -325,6 +335,7 @@ class _Run:
 
     async def all(self, roots: Roots) -> None:
         """Compare all ids of the tables; then look for keys that only the sink has."""
+        self._total = round(sum([max(0, await self._source.rows(root)) for root in self._tables]))
         for table in range(self._progress.table, len(self._tables)):
             root = self._tables[table]
             pages = self._pages(roots, root, self._progress.after)
@@ -346,6 +357,7 @@ class _Run:
                 percent = min(100.0, max(1e-6, 100 * _MARGIN * limit / rows)) if rows else None
             drawn = None if percent is None else (percent, rows > _LARGE)
             ids = await self._source.ids(roots, root, None, limit, drawn)
+            self._total += len(ids)
             await self._compare_all(self._slices(ids), root)
         await self._look_again()
         self.report.not_checked.append(
@@ -429,9 +441,9 @@ class _Run:
         now = time.monotonic()
         if now - self._saved_at >= _SAVE_EVERY:
             self.save()
-        if now - self._told_at >= 2:
+        if now - self._told_at >= _TELL_EVERY:
             self._told_at = now
-            self._told(str(self.report))
+            self._counted(self.report, self._total)
 
     def _count(self, came: Compared, compared: int) -> None:
         report = self.report

@@ -159,7 +159,7 @@ BEGIN
     IF keys IS NULL THEN
         RETURN 0;
     END IF;
-    PERFORM tube_private_audit_parked('park drop', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
+    PERFORM tube_private_audit_parked('park discard', of_tube, in_shard, of_key, in_error, in_before, keys, cardinality(keys));
     RETURN cardinality(keys);
 END
 $$;

@@ -255,7 +255,7 @@ BEGIN
     END IF;
     PERFORM tube_private_forget_failures(reg, held.free, in_key);
     PERFORM tube_private_remove_key(reg, held.free, in_key);
-    PERFORM tube_private_audit_pods('pods ack', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
+    PERFORM tube_private_audit_pods('pods discard', reg.tube, in_partition, in_from, in_to, in_shard, in_key,
         cardinality(held.free));
     RETURN cardinality(held.free);
 END

@@ -173,7 +173,7 @@ BEGIN
     retried := tube_private_free_parked(outbox_retry.outbox, tube_private_choose_parked(
         outbox_retry.outbox, ids, outbox_retry.topic, outbox_retry.key, in_seen, in_limit));
     IF retried > 0 THEN
-        PERFORM tube_audit_add('outbox retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
+        PERFORM tube_audit_add('outbox parked retry', outbox_retry.outbox, jsonb_strip_nulls(jsonb_build_object(
             'topic', left(outbox_retry.topic, 100), 'key', left(outbox_retry.key, 100),
             'ids', CASE WHEN ids IS NOT NULL THEN tube_private_some_keys(ids::text[]) END, 'count', retried)));
     END IF;
@@ -275,7 +275,7 @@ BEGIN
     )
     SELECT coalesce(array_agg(d.id ORDER BY d.id), '{}') INTO gone FROM dropped AS d;
     IF gone <> '{}' THEN
-        PERFORM tube_audit_add('outbox discard', tube_private_drop_parked.outbox,
+        PERFORM tube_audit_add('outbox parked discard', tube_private_drop_parked.outbox,
             jsonb_build_object('ids', tube_private_some_keys(gone::text[]), 'count', cardinality(gone)));
     END IF;
     PERFORM tube_private_free_parked(tube_private_drop_parked.outbox, ARRAY(

@@ -45,7 +45,7 @@ def test_every_command_works(shop: Shop) -> None:
         "pytube outbox status orders": lambda: stash(shop),
         "pytube park list es-live": lambda: park(shop),
         "pytube park retry es-live --yes": lambda: shop.cure(7),
-        "pytube pods show es-live --key 7": lambda: leave_waiting(shop),
+        "pytube pods show es-live 7": lambda: leave_waiting(shop),
         "pytube verify es-live --sample 1000": lambda: touch(shop),
         "pytube backfill cancel es-live": lambda: begin_backfill(shop),
         'psql "$PYTUBE_DSN" -c \'VACUUM (FULL) tube."es-live"\'': lambda: end_pause(shop),
@@ -56,7 +56,7 @@ def test_every_command_works(shop: Shop) -> None:
                 shell.psql(block.text)
                 continue
             for line in block.text.splitlines():
-                before.pop(line, lambda: None)()
+                before.pop(line.replace("show es-live --key", "show es-live"), lambda: None)()
                 shell.run(Block(block.page, block.line, "sh", line))
     finally:
         shell.close()

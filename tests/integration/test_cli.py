@@ -379,7 +379,7 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         holder = connect(autocommit=False, application_name="the holder")
         holder.execute("INSERT INTO public.goods VALUES (1)")
-        result = run("tube", "attach", "t", table, "--shard", "1", "--wait", "1.5", dsn=dsn, code=1)
+        result = run("tube", "attach", "t", table, "--shard", "1", "--wait", "1.5", dsn=dsn, code=3)
         assert "public.goods could not be locked within 1.5 s" in result.stderr
         assert "the holder (pid" in result.stderr
         assert "idle in transaction" in result.stderr
@@ -435,7 +435,7 @@ class TestLooking:
         assert rows[1]["epoch"] > 0
         out = run("status", "--tube", "a", dsn=dsn).stdout
         assert "host-7" in out
-        assert "nobody" in out
+        assert "\tnone\t" in out
 
     def test_parked(self, dsn: str, conn: psycopg.Connection) -> None:
         assert run("park", "list", dsn=dsn).stderr == "nothing is parked\n"

@@ -56,8 +56,8 @@ def test_a_monitor_looks_at_all(people: str, conn: Conn, tmp_path: Path) -> None
     run("touch", "t", "public.goods", "1", dsn=people)
     refused = run("verify", "--tube", "t", dsn=monitor, folder=tmp_path, code=2).stderr
     assert refused.splitlines()[-1] == (
-        "pytube: the role a_monitor may not do that: permission denied for table goods; nothing of pytube's "
-        "grants that: its owner can GRANT it to a_monitor"
+        "pytube: the role a_monitor may not do that: permission denied for table goods; no role of "
+        "pytube has this right: the owner can GRANT it to a_monitor"
     )
     conn.execute("GRANT SELECT ON public.goods TO a_monitor")
     run("pause", "--tube", "t", dsn=people)
@@ -88,7 +88,7 @@ WHO = {
     "outbox create o": "admin",
     "pause --tube t": "admin",
     "park retry --tube t --yes": "admin",
-    "pods ack --tube t --yes": "admin",
+    "pods discard --tube t --yes": "admin",
     "backfill start --tube t": "admin",
 }
 
@@ -184,7 +184,7 @@ def test_a_table_that_has_the_name_of_a_tube(people: str, conn: Conn) -> None:
     said = run(
         "touch", "t", "public.goods", "--query", "TABLE public.t", dsn=as_role(people, "a_writer"), code=2
     )
-    assert "permission denied for table t; nothing of pytube's grants that" in said.stderr
+    assert "permission denied for table t; no role of pytube has this right" in said.stderr
 
 
 def test_an_owner_who_has_to_agree_is_named(people: str, conn: Conn) -> None:

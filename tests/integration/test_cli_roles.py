@@ -65,6 +65,8 @@ ELSEWHERE = {
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Each command of the program."""
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         found = command.load() if isinstance(command, Later) else command
         if isinstance(found, click.Group):
             yield from commands(found, (*path, name))
@@ -227,14 +229,15 @@ def park(cast: Cast) -> None:
     assert "was not found emptied" in cast.run("sink accept", "--tube", "t")
     cast.run("park show", "--tube", "t", "--key", "8")
     cast.run("park retry", "--tube", "t", "--key", "8", "--yes")
-    cast.run("park drop", "--tube", "t", "--yes")
-    cast.run("outbox parked")
+    cast.run("park discard", "--tube", "t", "--yes")
+    cast.run("outbox parked list")
     cast.run("outbox status")
     first, second = (
         str(id_) for (id_,) in cast.staff.admin.execute("SELECT id FROM tube_outbox_parked ORDER BY id")
     )
-    assert "1" in cast.run("outbox retry", "o", first)
-    assert "discarded: 1" in cast.run("outbox discard", "o", second, "--yes")
+    assert "error: no" in cast.run("outbox parked show", "o", first)
+    assert "1" in cast.run("outbox parked retry", "o", first)
+    assert "discarded: 1" in cast.run("outbox parked discard", "o", second, "--yes")
 
 
 def backfill(cast: Cast) -> None:
@@ -250,7 +253,7 @@ def backfill(cast: Cast) -> None:
 def deliver(cast: Cast) -> None:
     cast.run("pods list", "--tube", "t")
     cast.run("pods show", "--tube", "t", "--key", "1")
-    cast.run("pods ack", "--tube", "t", "--shard", "7", "--yes")
+    cast.run("pods discard", "--tube", "t", "--shard", "7", "--yes")
     cast.run("pods reset", "--tube", "t")
     with cast.beside("worker", until="leader_acquired"):
         cast.run("wait", "--tube", "t")

@@ -72,7 +72,7 @@ def test_a_table_that_somebody_holds(
 ) -> None:
     """What is tried beforehand waits no longer than it may, and then it is told who holds the table."""
     other = held(connect, mode)
-    said = run("apply", "--lock-timeout", "2", dsn=dsn, folder=file.parent, code=1).stderr
+    said = run("apply", "--lock-timeout", "2", dsn=dsn, folder=file.parent, code=3).stderr
     assert "shop.outbox could not be locked within 2 s, so nothing was changed" in said
     assert "the month-end job (pid " in said
     assert outboxes(conn) == []

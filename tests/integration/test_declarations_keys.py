@@ -192,7 +192,7 @@ def test_somebody_has_attached_it_by_one_column_since(dsn: str, conn: Conn) -> N
     )
     said = problem(dsn, FILE)
     assert "each row of plant.sites would have a document under another key" in said
-    assert "--key tenant_id,id --shard-by tenant_id --force`" in said
+    assert "--key-cols tenant_id,id --shard-by tenant_id --force`" in said
 
 
 def test_a_column_of_the_key_is_renamed(dsn: str, conn: Conn) -> None:
@@ -209,7 +209,7 @@ BY_HAND = {
     "another order": (
         (MADE, ROOT.replace("{tenant_id,id}", "{id,tenant_id}")),
         "each row of plant.sites would have a document under another key",
-        "pytube tube attach sites plant.sites --key tenant_id,id --force",
+        "pytube tube attach sites plant.sites --key-cols tenant_id,id --force",
     ),
     "the whole key": (
         (MADE, ROOT.replace("shard_by => 'tenant_id'", "shard_by => NULL")),
@@ -219,12 +219,12 @@ BY_HAND = {
     "one column": (
         (MADE, "SELECT tube.tube_table_ensure_attached('sites', 'plant.sites', 0, 4, 'id')"),
         "(id column id -> tenant_id, key one column -> tenant_id, id, spread by none -> tenant_id)",
-        "pytube tube attach sites plant.sites --key tenant_id,id --shard-by tenant_id --force",
+        "pytube tube attach sites plant.sites --key-cols tenant_id,id --shard-by tenant_id --force",
     ),
     "a related table": (
         (MADE, ROOT, RELATED.replace("{tenant_id,site_id}", "{tenant_id,other_id}")),
         "by hand, and otherwise (key tenant_id, other_id -> tenant_id, site_id)",
-        "pytube tube attach sites plant.visits --key tenant_id,site_id",
+        "pytube tube attach sites plant.visits --key-cols tenant_id,site_id",
     ),
     "a related table, and what spreads it": (
         (
@@ -233,7 +233,7 @@ BY_HAND = {
             RELATED.replace("{tenant_id,site_id}", "{place,site_id}").replace("=> 'tenant_id'", "=> 'place'"),
         ),
         "by hand, and otherwise",
-        "pytube tube attach sites plant.visits --key tenant_id,site_id --shard-by tenant_id",
+        "pytube tube attach sites plant.visits --key-cols tenant_id,site_id --shard-by tenant_id",
     ),
 }
 

@@ -189,7 +189,7 @@ def test_a_tree_is_followed_without_a_word_of_postgres(dsn: str, conn: Conn, fil
 
 def test_apply_again_and_with_a_backfill(dsn: str, conn: Conn, file: Path) -> None:
     first = run("apply", dsn=dsn, folder=file.parent).stdout
-    assert first.splitlines()[-1].startswith("orders: applied; what is at the sink stays as it is until")
+    assert first.splitlines()[-1].startswith("orders: applied; documents at the sink stay as they are until")
     assert run("apply", dsn=dsn, folder=file.parent).stdout == "orders: nothing to do\n"
     file.write_text(TUBE + DOCUMENT.replace('["sku"]', '["sku", "name"]'))
     shown = run("plan", dsn=dsn, folder=file.parent).stdout
@@ -252,8 +252,8 @@ def test_it_asks_before_it_detaches(dsn: str, conn: Conn, file: Path) -> None:
     shown = call(dsn, file, "plan")
     assert "- detach shop.customers from orders_relations" in shown
     assert "pytube apply does these steps, and asks before it takes anything away" in shown
-    asked = call(dsn, file, "apply", code=1, said="n\n")
-    assert "detach shop.customers from orders_relations: go on? [y/N]" in asked
+    asked = call(dsn, file, "apply", code=130, said="n\n")
+    assert "detach shop.customers from orders_relations: continue? [y/N]" in asked
     assert all_that_is_there(conn) == before
     call(dsn, file, "apply", said="y\n")
     assert call(dsn, file, "apply") == "orders: nothing to do\n"

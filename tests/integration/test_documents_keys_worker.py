@@ -244,15 +244,19 @@ def _count(conn: Conn) -> int:
 def test_show(dsn: str, tmp_path: Path) -> None:
     configuration(dsn, tmp_path)
 
-    def show(key: str, code: int = 0) -> str:
-        shown = run("document", "show", "orders", "--key", key, dsn=dsn, folder=tmp_path, code=code)
+    def show(*key: str, code: int = 0) -> str:
+        shown = run("document", "show", "orders", *key, dsn=dsn, folder=tmp_path, code=code)
         return shown.stdout if code == 0 else shown.stderr
 
     assert json.loads(show('[2,"a"]'))["tenant_id"] == 2
     assert json.loads(show(KEY.text((1, ORDERS[1]))))["id"] == ORDERS[1]
-    assert "has no key" in show('[2, "no such"]', 2)
+    assert show("2", "a") == show("--key", '[2,"a"]') == show('[2,"a"]')
+    assert "has no key" in show('[2, "no such"]', code=2)
     for key in ("7", "[1]", "[true, 1]", '["1", "a"]', "a", "[99999999999999999999, 'a']"):
-        assert "write a JSON array of tenant_id (bigint), id (text), as '[7, 12]'" in show(key, 2)
+        assert "is not a key of document orders; give its columns tenant_id (bigint), id (text)" in show(
+            key, code=2
+        )
+    assert "'x a' is not a key" in show("x", "a", code=2)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def test_install_on_every_server_twice_and_away(any_bare_dsn: str) -> None:
     assert objects(any_bare_dsn, "tube") == 0
 
 
+def test_how_far_it_is(bare_dsn: str) -> None:
+    seen: list[tuple[int, int, str]] = []
+    install(bare_dsn, progress=lambda *one: seen.append(one))
+    files = contents("install.sql")
+    assert seen == [(number, len(files), file) for number, file in enumerate(files)]
+
+
 def test_two_schemas_side_by_side(bare_dsn: str) -> None:
     name = 'Other "one"'
     install(bare_dsn)

@@ -241,12 +241,14 @@ def test_the_command_says_which_columns_there_are(conn: Conn, dsn: str) -> None:
     cli.run("tube", "create", "docs", "--keys", "text", dsn=dsn)
     words = ("tube", "attach", "docs")
     said = cli.run(*words, "public.nameless", dsn=dsn, code=2).stderr
-    assert "its primary key has several columns; name them: --key tenant,nr" in said
+    assert "its primary key has several columns; name them: --key-cols tenant,nr" in said
     said = cli.run(*words, "public.docs", dsn=dsn, code=2).stderr
-    assert "or all columns of the primary key: --key 'tenant,id,day,odd %s,flag'" in said
-    said = cli.run(*words, "public.nameless", "--key", "tenant,at", dsn=dsn, code=2).stderr
+    assert "or all columns of the primary key: --key-cols 'tenant,id,day,odd %s,flag'" in said
+    said = cli.run(*words, "public.nameless", "--key-cols", "tenant,at", dsn=dsn, code=2).stderr
     assert "the column at of public.nameless has the type timestamp with time zone" in said
-    said = cli.run(*words, "public.nameless", "--key", "tenant,nr", "--id-col", "nr", dsn=dsn, code=2).stderr
+    said = cli.run(
+        *words, "public.nameless", "--key-cols", "tenant,nr", "--id-col", "nr", dsn=dsn, code=2
+    ).stderr
     assert "can't be attached by id_col and by key_cols" in said
     options = ("--key", "tenant,nr", "--shards", "4")
     said = cli.run(*words, "public.nameless", *options, "--shard-by", "tenant", dsn=dsn).stdout

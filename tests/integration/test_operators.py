@@ -342,7 +342,7 @@ async def test_the_terminal_is_closed_in_the_middle_of_a_step(conn: Conn, config
             )
 
         came = await beside(close_after_the_first)
-    assert came.exit_code == 1
+    assert came.exit_code == 2
     assert STORE.ids == [1]
     assert [pod.keys for pod in admin.list_pods(conn, Pods("t"))] == [["2"]]
     assert scalar(conn, "SELECT count(*) FROM tube_step WHERE ended_at IS NULL") == 0
@@ -402,7 +402,7 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
     folder = config.parent
     first, second = run_json("pods", "list", "--tube", "t", dsn=dsn)
     assert (first["keys"], first["state"]) == (["1"], "waiting")
-    assert "1 pod of tube t" in run("pods", "ack", "--tube", "t", "--key", "1", dsn=dsn, code=1).stderr
+    assert "1 pod of tube t" in run("pods", "discard", "--tube", "t", "--key", "1", dsn=dsn, code=2).stderr
     shown = run("pods", "show", "--tube", "t", "--seq", str(first["seq"]), folder=folder).stdout
     assert 'now: {"id": 1, "n": 1}' in shown
     assert "sink: not known: " in shown
@@ -419,8 +419,12 @@ def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:
         dsn=dsn,
     )
     assert [row["keys"] for row in run_json("pods", "list", "--tube", "t", dsn=dsn)] == [["2"], ["1"]]
-    assert "1 pod is ack" in run("pods", "ack", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
-    assert "no such pods" in run("pods", "ack", "--tube", "t", "--from", "9999999", "--yes", dsn=dsn).stdout
+    assert (
+        "1 pod is discarded" in run("pods", "discard", "--tube", "t", "--key", "2", "--yes", dsn=dsn).stdout
+    )
+    assert (
+        "no such pods" in run("pods", "discard", "--tube", "t", "--from", "9999999", "--yes", dsn=dsn).stdout
+    )
     assert "of 0 keys" in run("pods", "reset", "--tube", "t", dsn=dsn).stdout
     assert second["seq"] > first["seq"]
 
@@ -433,19 +437,19 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
         " FROM generate_series(1, 9) AS g"
     )
     assert len(run_json("park", "list", "--tube", "t", "--error", "mapper", dsn=dsn)) == 7
-    refused = run("park", "drop", "--tube", "t", "--error", "mapper", dsn=dsn, code=1)
-    assert "forget 7 parked documents of tube t, 2 of them not shown?" in refused.stderr
+    refused = run("park", "discard", "--tube", "t", "--error", "mapper", dsn=dsn, code=2)
+    assert "discard 7 parked documents of tube t, 2 of them not shown?" in refused.stderr
     assert "error: Other" in run("park", "show", "--tube", "t", "--key", "9", dsn=dsn).stdout
-    assert "7 parked" in run("park", "drop", "--tube", "t", "--error", "mapper", "--yes", dsn=dsn).stdout
+    assert "7 parked" in run("park", "discard", "--tube", "t", "--error", "mapper", "--yes", dsn=dsn).stdout
     assert "2 parked" in run("park", "retry", "--tube", "t", "--yes", dsn=dsn).stdout
     assert run_json("park", "list", "--older-than", "1d", dsn=dsn) == []
-    assert "nothing of that" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
+    assert "no such documents" in run("park", "retry", "--tube", "t", "--key", "1", "--yes", dsn=dsn).stdout
     assert len(run_json("park", "list", "--tube", "t", "--key", "009", dsn=dsn)) == 1
-    for command in ("list", "retry", "drop", "show"):
+    for command in ("list", "retry", "discard", "drop", "show"):
         refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
         assert "that is no id of this tube" in refused.stderr
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
-    assert "name the tube" in run("park", "drop", "--yes", dsn=dsn, code=2).stderr
+    assert "name the tube" in run("park", "discard", "--yes", dsn=dsn, code=2).stderr
     assert "is no length of time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 
 
@@ -460,11 +464,11 @@ def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
     conn.execute(insert, ("1",))
 
     def confirm(question: str, **_: bool) -> None:
-        assert "forget 1 parked document of tube t?" in question
+        assert "discard 1 parked document of tube t?" in question
         conn.execute(insert, ("2",))
 
     monkeypatch.setattr(operators, "confirm", confirm)
-    assert "1 parked document is forgotten" in run("park", "drop", "--tube", "t", dsn=dsn).stdout
+    assert "1 parked document is discarded" in run("park", "discard", "--tube", "t", dsn=dsn).stdout
     assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 
 
@@ -492,12 +496,12 @@ def test_a_pause_says_that_a_leader_has_not_come_to_rest(conn: Conn, dsn: str) -
 COMMANDS = {
     "pods list": ("pods", "list", "--tube", "no"),
     "pods retry": ("pods", "retry", "--tube", "no", "--yes"),
-    "pods ack": ("pods", "ack", "--tube", "no", "--yes"),
+    "pods discard": ("pods", "discard", "--tube", "no", "--yes"),
     "pods reset": ("pods", "reset", "--tube", "no"),
     "park list": ("park", "list", "--tube", "no"),
     "park show": ("park", "show", "--tube", "no", "--key", "1"),
     "park retry": ("park", "retry", "--tube", "no", "--yes"),
-    "park drop": ("park", "drop", "--tube", "no", "--yes"),
+    "park discard": ("park", "discard", "--tube", "no", "--yes"),
     "pause": ("pause", "--tube", "no"),
     "resume": ("resume", "--tube", "no"),
     "touch": ("touch", "no", "public.goods", "1"),
@@ -527,7 +531,16 @@ def test_what_cant_be_stepped_or_acknowledged(conn: Conn, config: Path) -> None:
 @pytest.mark.usefixtures("config")
 def test_looking_needs_tube_monitor_and_acting_tube_admin(conn: Conn, dsn: str) -> None:
     insert(conn, 1)
-    acts = ("pods retry", "pods ack", "pods reset", "park retry", "park drop", "pause", "resume", "touch")
+    acts = (
+        "pods retry",
+        "pods discard",
+        "pods reset",
+        "park retry",
+        "park discard",
+        "pause",
+        "resume",
+        "touch",
+    )
     with roles(dsn, "looker IN ROLE tube_monitor"):
         theirs = as_role(dsn, "looker")
         for name, arguments in COMMANDS.items():

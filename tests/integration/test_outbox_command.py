@@ -92,7 +92,9 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     assert f"outbox '{OUTBOX}' has not parked 99999" in refused.stderr
     assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
     assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
-    assert "discarded: 1\n" in run("outbox", "discard", OUTBOX, str(ids[2]), "--yes", dsn=dsn).stdout
+    assert (
+        "discarded: 1\n" in run("outbox", "parked", "discard", OUTBOX, str(ids[2]), "--yes", dsn=dsn).stdout
+    )
     assert run_json("outbox", "retry", OUTBOX, "--all", dsn=dsn)["retried"] == 1
     assert run_json("outbox", "parked", dsn=dsn) == []
     for arguments in ((), ("1", "--all")):
@@ -108,14 +110,16 @@ def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
     mark(conn, term)
     park(conn, term, *ids)
     chosen = [str(one) for one in ids]
-    asked = run("outbox", "discard", OUTBOX, *chosen, dsn=dsn, code=1)
+    asked = run("outbox", "parked", "discard", OUTBOX, *chosen, dsn=dsn, code=2)
     assert asked.stdout.count("too bad") == 2
-    assert f"delete 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
-    refused = run("outbox", "discard", OUTBOX, *chosen, "99999", "--yes", dsn=dsn, code=2).stderr
-    assert "outbox 'orders' has not parked 99999; `pytube outbox parked orders` lists" in refused
+    assert f"discard 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
+    refused = run("outbox", "parked", "discard", OUTBOX, *chosen, "99999", "--yes", dsn=dsn, code=2).stderr
+    assert "outbox 'orders' has not parked 99999; `pytube outbox parked list orders` lists" in refused
     assert parked_ids(conn) == ids
-    assert "there is no outbox 'none'" in run("outbox", "discard", "none", "1", dsn=dsn, code=2).stderr
-    discarded = run_json("outbox", "discard", OUTBOX, *chosen, "--yes", dsn=dsn)
+    assert (
+        "there is no outbox 'none'" in run("outbox", "parked", "discard", "none", "1", dsn=dsn, code=2).stderr
+    )
+    discarded = run_json("outbox", "parked", "discard", OUTBOX, *chosen, "--yes", dsn=dsn)
     assert discarded == {"outbox": OUTBOX, "discarded": 2}
 
 

@@ -206,8 +206,8 @@ def test_the_status_shows_what_postgres_knows_while_the_sink_does_not_answer(
         configure(folder, dsn, Index(server, index.name))
         assert state(folder)["phase"] == "filling"
         proxy.switch(mode)
-        shown = cli.run("reindex", "status", *TUBE, folder=folder, code=1)
-        as_json = cli.run("reindex", "status", *TUBE, "--json", folder=folder, code=1)
+        shown = cli.run("reindex", "status", *TUBE, folder=folder, code=3)
+        as_json = cli.run("reindex", "status", *TUBE, "--json", folder=folder, code=3)
     assert re.search(r"^backfill \d+ of public.items: waiting$", shown.stdout, re.MULTILINE), shown.output
     assert "the sink of tube 'items' does not answer" in shown.stderr
     found = json.loads(as_json.stdout)

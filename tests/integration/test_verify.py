@@ -102,6 +102,22 @@ def test_equal(copy: Copy) -> None:
     assert (report.compared, report.not_checked) == (300, [])
 
 
+@pytest.mark.parametrize(("sample", "total"), [(None, 300), ("50%", None)])
+def test_how_far_it_is(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch, sample: str | None, total: int | None
+) -> None:
+    copy.deliver()
+    copy.conn.execute("ANALYZE public.goods")
+    monkeypatch.setattr(run_module, "_TELL_EVERY", 0.0)
+    seen: list[tuple[int, int]] = []
+    given = None if sample is None else Sample.parse(sample)
+    asyncio.run(check(copy, sample=given, counted=lambda report, of: seen.append((report.compared, of))))
+    done, of = seen[-1]
+    assert done == of > 0
+    assert total in (None, done)
+    assert seen == sorted(seen)
+
+
 @pytest.mark.parametrize(
     ("meanwhile", "said"),
     [

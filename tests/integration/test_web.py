@@ -317,7 +317,7 @@ def test_actions_are_asked_for_done_and_audited(web: Web) -> None:
     assert web.parked() == 0
     assert "Nothing of that is parked." in browser.get("/ask?action=drop&tube=t").said
     audited = web.actions()
-    assert [action for action, *_ in audited] == ["park drop", "park retry", "resume", "pause"]
+    assert [action for action, *_ in audited] == ["park discard", "park retry", "resume", "pause"]
     assert {client for *_, client in audited} == {"pytube web"}
 
 

@@ -42,7 +42,7 @@ def test_one_of_two_operators_retries_or_drops_a_parked_key(
     assert conn.execute("SELECT count(*) FROM tube_parked").fetchone() == (left,)
     assert len(pods(conn)) == left
     acted = conn.execute("SELECT action FROM tube_audit").fetchall()
-    assert acted == [("park retry" if left else "park drop",)]
+    assert acted == [("park retry" if left else "park discard",)]
 
 
 def test_a_key_that_is_parked_again_meanwhile_is_not_dropped(conn: Conn, session: NewSession) -> None:

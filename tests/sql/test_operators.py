@@ -165,7 +165,7 @@ def test_an_acknowledgement_takes_pods_away_and_forgets_their_failures(conn: Con
     assert call(conn, "tube_pods_ack", f", in_from => {first}, in_to => {first}") == 1
     assert pods(conn) == {}
     assert call(conn, "tube_pods_ack") == 0
-    assert [action for action, _ in audited(conn)] == ["pods ack"] * 2
+    assert [action for action, _ in audited(conn)] == ["pods discard"] * 2
 
 
 def test_what_is_in_flight_is_not_acknowledged_and_nothing_else_either(conn: Conn, term: Term) -> None:
@@ -377,7 +377,7 @@ def test_a_drop_forgets_keys_and_touches_nothing(conn: Conn, term: Term) -> None
     assert call(conn, "tube_park_drop") == 1
     assert call(conn, "tube_park_drop") == 0
     assert pods(conn) == {}
-    assert audited(conn)[0] == ("park drop", {"by_error": True, "count": 1, "keys": ["0/1"]})
+    assert audited(conn)[0] == ("park discard", {"by_error": True, "count": 1, "keys": ["0/1"]})
 
 
 @pytest.mark.parametrize("name", ["tube_park_retry", "tube_park_drop"])

@@ -247,8 +247,8 @@ def test_who_retries_or_discards_is_written_down(conn: Conn) -> None:
     assert drop_parked(conn, second) == 1
     rows = conn.execute("SELECT action, tube, details FROM tube_audit ORDER BY audit_id").fetchall()
     assert rows == [
-        ("outbox retry", "orders", {"ids": [str(first)], "count": 1}),
-        ("outbox discard", "orders", {"ids": [str(second)], "count": 1}),
+        ("outbox parked retry", "orders", {"ids": [str(first)], "count": 1}),
+        ("outbox parked discard", "orders", {"ids": [str(second)], "count": 1}),
     ]
 
 

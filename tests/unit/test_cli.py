@@ -14,12 +14,14 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 import pytube
 from pytube import logs
+from pytube.cli.context import key_argument, tube_argument
 from pytube.cli.examples import EXAMPLES
 from pytube.cli.output import seconds
-from pytube.cli.program import COMMANDS, Later, Program, cli, in_their_place
+from pytube.cli.program import COMMANDS, Later, cli, in_their_place
 from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import ROOT
@@ -37,9 +39,11 @@ SERVED = CONFIG.replace(DOWN, "dbname=shop host=db.example").replace('password =
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """All commands, by the words that name them."""
+    """All commands that help shows, by the words that name them."""
     found: list[tuple[str, ...]] = []
     for name, listed in group.commands.items():
+        if listed.hidden:
+            continue
         here = (*path, name)
         command = listed.load() if isinstance(listed, Later) else listed
         found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
@@ -50,12 +54,6 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, 
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "pytube.toml").write_text(CONFIG)
     return tmp_path
-
-
-def test_help_tells_exit_codes() -> None:
-    out = run("--help").stdout
-    assert "3  Postgres or Kafka is not available" in out
-    assert "4  the installed SQL does not match" in out
 
 
 @pytest.mark.parametrize("words", commands(cli), ids=" ".join)
@@ -218,30 +216,7 @@ class TestDatabase:
 class TestFaults:
     """Errors that nobody foresaw."""
 
-    @pytest.fixture
-    def program(self) -> click.Group:
-        @click.group(cls=Program)
-        def program() -> None:
-            pass
-
-        @program.command()
-        def fail() -> None:
-            raise ZeroDivisionError("oh")
-
-        return program
-
-    def test_one_sentence(self, program: click.Group) -> None:
-        from click.testing import CliRunner
-
-        result = CliRunner().invoke(program, ["fail"])
-        assert result.exit_code == 1
-        assert (
-            result.stderr == "pytube: this is a fault of pytube: ZeroDivisionError: oh; --debug shows where\n"
-        )
-
     def test_debug_shows_where(self) -> None:
-        from click.testing import CliRunner
-
         result = CliRunner().invoke(cli, ["--debug", "status", "--dsn", DOWN])
         assert result.exit_code == 3
         assert "Traceback" in result.stderr
@@ -356,3 +331,102 @@ class TestWhereOptionsStand:
         monkeypatch.chdir(folder)
         completed = ShellComplete(cli, {}, "pytube", "_PYTUBE_COMPLETE").get_completions(["resume"], "es")
         assert [item.value for item in completed] == ["es-live"]
+
+
+VERBS = {"list", "show", "retry", "discard"}
+
+
+@pytest.mark.parametrize("words", ["park", "pods", "outbox parked"])
+def test_one_verb_for_one_act(words: str) -> None:
+    group = called(words.split())
+    assert isinstance(group, click.Group)
+    assert {name for name, command in group.commands.items() if not command.hidden} >= VERBS
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ("park drop", "park discard"),
+        ("pods ack", "pods discard"),
+        ("outbox retry", "outbox parked retry"),
+        ("outbox discard", "outbox parked discard"),
+    ],
+)
+def test_earlier_names_work_and_are_not_shown(earlier: str, now: str) -> None:
+    assert called(earlier.split()).callback is called(now.split()).callback
+    group, name = earlier.split()
+    assert f"  {name} " not in run(group, "--help", dsn=DOWN).stdout
+    arguments = [name, "t", "1"] if group == "outbox" else [name, "t"]
+    assert "Postgres is not available" in run(group, *arguments, dsn=DOWN, code=3).stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["events", "--limit", "3"], ["--json"]], ids=" ".join)
+def test_parked_records_are_listed_without_a_verb(arguments: list[str]) -> None:
+    assert "Postgres is not available" in run("outbox", "parked", *arguments, dsn=DOWN, code=3).stderr
+
+
+WITHOUT_JSON = {
+    "demo": "prints a story; its exit code is the result",
+    "document from-pgsync": "prints TOML, which is the data",
+    "pods step": "asks before each document",
+    "top": "draws on a terminal",
+    "web": "serves pages until it is ended",
+    "worker": "prints logs only, which --log-format makes JSON",
+}
+
+
+def test_each_command_prints_json() -> None:
+    leaves = {" ".join(words): called(words) for words in commands(cli)}
+    without = {
+        words
+        for words, command in leaves.items()
+        if not isinstance(command, click.Group)
+        and not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == set(WITHOUT_JSON)
+
+
+class TestKeys:
+    """KEY is an argument behind the tube; `--key` works, too."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["t", "7"],
+            ["t", "--key", "7"],
+            ["--tube", "t", "--key", "7"],
+            ["--tube", "t", "7"],
+            ["t", "7", "x"],
+        ],
+        ids=" ".join,
+    )
+    def test_they_are_taken(self, arguments: list[str]) -> None:
+        found: list[object] = []
+
+        @click.command()
+        @tube_argument()
+        @key_argument(several=True)
+        def act(name: str, key: tuple[str, ...]) -> None:
+            found.extend([name, *key])
+
+        result = CliRunner().invoke(act, arguments)
+        assert (result.exit_code, found) == (0, [word for word in arguments if word[0] != "-"])
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ("park show t", "Missing argument 'KEY'"),
+            ("park show t 7 8", "one key, please, not 2"),
+            ("park show t 7 --key 8", "the key is given twice"),
+            ("pods show t", "which pods? Give KEY or --seq"),
+            ("explain t", "Missing argument 'KEY'"),
+        ],
+    )
+    def test_they_are_refused(self, arguments: str, said: str) -> None:
+        assert said in run(*arguments.split(), dsn=DOWN, code=2).stderr
+
+
+def test_help_names_no_types() -> None:
+    for words in commands(cli):
+        out = run(*words, "--help", dsn=DOWN).stdout
+        assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), words

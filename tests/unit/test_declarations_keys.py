@@ -52,7 +52,7 @@ def declared(*tables: Attached) -> DeclaredTube:
 
 def test_it_is_attached_as_it_is_said() -> None:
     assert manner(ROOT).key == ("tenant", "id")
-    assert manner(ROOT).option == "--key tenant,id"
+    assert manner(ROOT).option == "--key-cols tenant,id"
     assert (manner(ROOT).shard_place, ROOT.shard_place, ONE.shard_place) == (0, 0, None)
     (make,) = [step for step in plan(declared(ROOT), None).steps if step.action is Action.ATTACH]
     assert make.text == "attach a.sites to t by tenant, id; each UPDATE counts; shards 0 to 3 by tenant"
@@ -78,7 +78,7 @@ def test_a_related_table_may_hold_ids_elsewhere(key: tuple[str, ...]) -> None:
     refuse_tube(declared(ROOT, new), there(ROOT, RELATED))
     (change, _) = plan(declared(ROOT, new), there(ROOT, RELATED)).steps
     assert (change.action, change.table, change.roots) == (Action.CHANGE, new.table, (ROOT.table,))
-    with pytest.raises(UsageError, match=f"--key {','.join(key)}") as caught:
+    with pytest.raises(UsageError, match=f"--key-cols {','.join(key)}") as caught:
         refuse_tube(declared(ROOT, new), there(ROOT, RELATED, applied=None))
     assert ("--shard-by" in str(caught.value)) is (key[0] != "of_tenant")
 

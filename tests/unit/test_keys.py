@@ -47,6 +47,28 @@ def test_texts_that_no_row_can_have(vector: dict[str, Any]) -> None:
     assert 3 <= key.shard(vector["text"], 3, 16) < 19
 
 
+@pytest.mark.parametrize(
+    ("types", "words", "text"),
+    [
+        (["bigint", "text"], ["7", "12"], '[7, "12"]'),
+        (["bigint", "bigint"], ["-7", "12"], "[-7, 12]"),
+        (["boolean", "enum"], ["true", "open"], '[true, "open"]'),
+        (
+            ["uuid", "date"],
+            ["6BA7B810-9DAD-11D1-80B4-00C04FD430C8", "2026-02-28"],
+            '["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "2026-02-28"]',
+        ),
+        (["bigint", "text"], ["x", "12"], None),
+        (["bigint", "text"], ["7"], None),
+        (["bigint", "text"], ["7", "12", "3"], None),
+        (["boolean", "date"], ["yes", "2026-02-28"], None),
+        (["text", "date"], ["a", "2026-02-31"], None),
+    ],
+)
+def test_words_that_people_write(types: list[str], words: list[str], text: str | None) -> None:
+    assert key_of(types).of_words(words) == text
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, f"[1, {'9' * 6000}]"])
 def test_texts_that_no_reader_of_json_takes(text: str) -> None:
     assert key_of(["bigint", "bigint"]).values(text) is None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from io import StringIO
 
 import click
 import pytest
 
 from pytube.cli import output
-from pytube.cli.output import key_shown, print_rows, print_text
+from pytube.cli.output import bar, key_shown, print_rows, print_text, progress_meter
 from pytube.health.fleet import Count
 
 
@@ -143,3 +145,56 @@ def test_a_paragraph_is_folded_below_its_text(
 def test_counts_are_numbers_for_programs(text: str, number: int, is_exact: bool) -> None:
     count = Count.of(text)
     assert (count.number, count.is_exact) == (number, is_exact)
+
+
+# --- how far long work is -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "shown"),
+    [
+        (0, 10, "[--------------------]   0%  "),
+        (5, 10, "[##########----------]  50%  "),
+        (999, 1000, "[###################-]  99%  "),
+        (10, 10, "[####################] 100%  "),
+        (11, 10, "[####################] 100%  "),
+        (3, None, ""),
+        (0, 0, ""),
+    ],
+)
+def test_a_bar(done: int, total: int | None, shown: str) -> None:
+    assert bar(done, total) == shown
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_a_terminal_has_a_bar_for_each_name(err: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr" if err else "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_meter(err=err) as meter:
+        meter("verify a", 1, 2, "1 of 2 keys")
+        meter("verify b", 3, None, "3 keys")
+    said = click.unstyle(terminal.getvalue())
+    assert "verify a: [##########----------]  50%  1 of 2 keys" in said
+    assert "verify b: 3 keys" in said
+
+
+@pytest.mark.parametrize("terminal", [StringIO, Terminal], ids=["a file", "a dumb terminal"])
+def test_elsewhere_a_line_is_due_every_few_seconds(
+    terminal: type[StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    stream = terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with progress_meter() as meter:
+        for second in range(12):
+            now = 100.0 + second
+            meter("verify a", second, 20, f"{second} keys")
+    assert stream.getvalue().splitlines() == ["verify a: 5 keys (25%)", "verify a: 10 keys (50%)"]

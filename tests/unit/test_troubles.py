@@ -175,9 +175,9 @@ def test_what_is_parked_is_mended_before_it_is_retried() -> None:
 def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
     """Nobody can mend the headers of a record, so `retry` alone would park it again and again."""
     (line,) = said(replace(OUTBOX, parked=Count(1), parked_error="its headers have 1 name and 2 values"))
-    assert "pytube outbox parked o" in line
-    assert "pytube outbox retry o --all" in line
-    assert "pytube outbox discard o ID" in line
+    assert "pytube outbox parked list o" in line
+    assert "pytube outbox parked retry o --all" in line
+    assert "pytube outbox parked discard o ID" in line
 
 
 def test_what_is_parked_is_told_with_how_to_mend_it() -> None:
