@@ -92,9 +92,10 @@ def on_stage(
             try:
                 with ExitStack() as stack:
                     servers = _start_servers(stack, folder.path, broker)
-                    screen.step(f"{servers.names}; election: {election}")
+                    screen.step(servers.names)
                     return play(Stage(folder.path, screen, servers, election, stack))
             except (PytubeError, psycopg.Error, OSError) as error:
+                screen.last()
                 screen.line("")
                 screen.line(f"FAILED: {error}", "bold red")
                 screen.line(f"All processes are ended; their logs are kept in {folder.path}")
@@ -222,15 +223,15 @@ class Servers:
 def _start_servers(stack: ExitStack, directory: Path, broker: Broker | None) -> Servers:
     """Run Postgres and the broker, if any, each with its data and its log below `directory`."""
     postgres = stack.enter_context(Postgres(directory / "postgres", settings=_POSTGRES_SETTINGS))
-    bootstrap, kafka = None, "no Kafka"
+    bootstrap, kafka = None, "which elects the leaders, too"
     if broker == "real":
         bootstrap = stack.enter_context(RealKafka(directory / "kafka")).bootstrap
         kafka = f"Kafka {VERSION} on {bootstrap}"
     elif broker == "embedded":
         bootstrap = stack.enter_context(MockKafka(directory / "kafka")).bootstrap
         # It waits for nearly a whole session time-out in each step of a rebalance.
-        kafka = f"an embedded mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
-    return Servers(postgres, bootstrap, f"Postgres 18 on 127.0.0.1:{postgres.port}, {kafka}")
+        kafka = f"a mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
+    return Servers(postgres, bootstrap, f"Postgres 18 runs on 127.0.0.1:{postgres.port}, {kafka}")
 
 
 class Topic:
