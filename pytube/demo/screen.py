@@ -196,7 +196,8 @@ def lag_through(sample: Sequence[tuple[float, float]], kill: float, victim: str)
     """
     if not sample:
         return "not measured"
-    first, last = min(at for at, _ in sample) - kill, max(at for at, _ in sample) - kill
+    times = [0.0, *(at - kill for at, _ in sample)]
+    first, last = min(times), max(times)
     width = next((width for width in _WIDTHS if (last - first) / width < _MOST_BLOCKS - 1), last - first)
     longest: dict[int, float] = {}
     for at, took in sample:

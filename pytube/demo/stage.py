@@ -57,8 +57,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # --- how it begins and ends -----------------------------------------------------------------
 
 
-class _Interrupted(BaseException):
-    """A signal asked the demonstration to end. As KeyboardInterrupt, it is no error of anybody's."""
+class Interrupted(BaseException):
+    """A signal asked us to end. As KeyboardInterrupt, it is no error of anybody's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -86,7 +86,7 @@ def on_stage(
     """
     screen = Screen()
     try:
-        with _interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
+        with interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
             try:
@@ -100,7 +100,7 @@ def on_stage(
                 screen.line(f"FAILED: {error}", "bold red")
                 screen.line(f"All processes are ended; their logs are kept in {folder.path}")
                 return 1
-    except _Interrupted as interrupted:
+    except Interrupted as interrupted:
         name = signal.Signals(interrupted.number).name
         screen.line("")
         screen.step(f"ended by {name}; all that was started is ended")
@@ -108,8 +108,8 @@ def on_stage(
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise `_Interrupted` where the program is when one of the signals comes, so that all is ended; once.
+def interruptible() -> Iterator[None]:
+    """Raise `Interrupted` where the program is when one of the signals comes, so that all is ended; once.
 
     Later signals are ignored: the end is under way, and it is short. Outside of the main thread,
     where Python receives no signals, nothing is changed.
@@ -123,7 +123,7 @@ def _interruptible() -> Iterator[None]:
         nonlocal heard
         if not heard:
             heard = True
-            raise _Interrupted(number)
+            raise Interrupted(number)
 
     before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     try:
