@@ -1,4 +1,4 @@
-"""`pytube dev`: a real server to try pytube with."""
+"""`pytube dev`: a real server to try."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pytube.errors import UsageError, how_to_install
 )
 @json_option
 def dev(server: Any, port: int | None, as_json: bool) -> None:
-    """Start a server to try pytube with.
+    """Start a Postgres, Redis, Kafka, or OpenSearch to try.
 
-    Prints how to connect to SERVER and what to put into pytube.toml. Runs until SIGINT or SIGTERM, and then
-    deletes the data. All users of this machine can connect, without a password, and nobody else. redis is
-    the machine's own program; the others come with packages, or from Maven Central.
+    Prints how to connect to SERVER, and the lines for pytube.toml. Runs until SIGINT or SIGTERM, and then
+    deletes the data. All users of this machine can connect, without a password; other machines can't. redis
+    is the machine's own program; the others come with packages, or from Maven Central.
     """
     # Imported late: it needs packages that nothing else does.
     try:

@@ -1,7 +1,7 @@
 """The demonstration: real servers, real load, workers that are killed, and the proof.
 
-It needs the packages of the extra `demo`, and with a real Kafka or OpenSearch those of `embedded`; they are
-imported when it is run.
+It needs the packages of the extra `demo`, and for a real Kafka or OpenSearch the extra `embedded`. It imports
+them when it runs.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class InKafka(Copy):
         self._held: dict[Key, Any] = {}
 
     def document(self, key: Key) -> Any:
-        """Read what has come."""
+        """Read the new records."""
         self._read()
         return self._held.get(key)
 
@@ -351,7 +351,7 @@ class Feed:
         self.arrivals += self.copy.arrivals()
         if isinstance(self.copy, InFile):
             return self.copy.moves or self.documents != before
-        return self.documents > before  # a server tells the probe's number each time
+        return self.documents > before  # a server has the probe's number each time
 
     def _take(self, client: str, line: bytes) -> None:
         try:

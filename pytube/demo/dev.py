@@ -1,4 +1,4 @@
-"""A real server to try pytube with, for as long as somebody wants it: `pytube dev`."""
+"""A real server to try, which runs until it is interrupted: `pytube dev`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Offered:
     settings: str
     """For pytube.toml."""
     missing: str | None
-    """What to install, where this environment lacks the package for its sink."""
+    """What to install, if the package for its sink is missing."""
     _server: EmbeddedServer
 
     def wait(self) -> None:
-        """Return never; `EmbeddedError` with the end of its log when it has ended by itself."""
+        """Return never; `EmbeddedError` with the end of its log if the server ends."""
         while self._server.running:
             time.sleep(_GLANCE)
         raise with_tail(f"{self.name} has ended", self._server.log)

@@ -1,6 +1,6 @@
 """What the spectator sees, and the acts of a demonstration.
 
-What happened when, and what was found; on a terminal in color, with a last line of how things stand now.
+Events with their times, and the findings; on a terminal in color, with a last line of the present state.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Screen:
         self._is_terminal = is_terminal and not self._console.is_dumb_terminal
         self._begun = self._said = time.monotonic()
         self._now = Text()
-        """How things stand, as last told."""
+        """How things stood at the last call of `now`."""
 
     @property
     def elapsed(self) -> float:
@@ -135,7 +135,7 @@ def state(
     leaders: Sequence[Leader],
     dead: Collection[str],
 ) -> Text:
-    """How things stand in a second: what has arrived in it, what waits, who leads.
+    """How things stand in a second: the rate of arrivals, the queue, the leaders.
 
     Workers that were killed are `dead`; the database still names them until others take over.
     """
@@ -153,7 +153,7 @@ def state(
     return text
 
 
-# --- what was measured ------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def verdict(
 
 
 def suggest(screen: Screen, *others: tuple[str, str]) -> None:
-    """What to try next: arguments of our program, and what they do."""
+    """What to try next: arguments of the program, and their effect."""
     program = sys.argv[0] if Path(sys.argv[0]).name.startswith("pytube") else "python -m pytube"
     if shutil.which(Path(program).name) == program:
         program = Path(program).name
@@ -300,7 +300,7 @@ class Acts:
             workers: those that act.
             database: what is looked at.
             poll: takes in what has come out at the other end; whether there was something.
-            count: of what has come.
+            count: of the arrivals.
             first: when each term, as (partition, epoch), first delivered something; Unix time.
         """
         self._screen, self._workers, self._database = screen, workers, database

@@ -67,7 +67,7 @@ class Source:
     """The database, seen by the demonstration over one session."""
 
     def __init__(self, dsn: str, pgbench: Path, log: Path) -> None:
-        """Install our SQL and connect; `log` gets what the program `pgbench` says when it makes tables."""
+        """Install the SQL and connect; `log` gets what the program `pgbench` says when it makes tables."""
         self.dsn = dsn
         self._pgbench = pgbench
         self._log = log

@@ -392,5 +392,5 @@ class Workers:
 
 
 def client_environment() -> dict[str, str]:
-    """Our environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
+    """This environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -150,7 +150,7 @@ class Story:
         self._screen.line("")
 
     def _catch_up(self) -> None:
-        """Read what has come, to its end."""
+        """Read all arrivals."""
         while self._feed.poll():
             pass
 
