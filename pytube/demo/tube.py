@@ -336,7 +336,7 @@ def _facts(found: Findings) -> dict[str, str]:
     return {
         "compared": f"{found.comparison.rows:,} rows of the source with {found.copy}",
         "load": f"{found.transactions:,} transactions in {found.load_seconds:.0f} s",
-        "documents": f"{wrote}; changes of a row that wait together are one document",
+        "documents": f"written by {wrote}; changes of a row that wait together become one",
         "commit to copy": f"{found.before}, before the kill",
         "take-over": str(takeover),
         "lag": lag_through(found.lag, takeover.at, takeover.victim),
