@@ -141,15 +141,15 @@ def state(
     """
     text = Text()
     text.append(f"{second:5} s  ", "dim")
-    text.append(f"{rate:,.0f} delivered per s", "green")
+    text.append(f"{rate:,.0f}/s delivered", "green")
     if figures.waiting:
-        text.append(f", {figures.waiting:,} wait (oldest {duration(figures.lag)})", "yellow")
+        text.append(f", {figures.waiting:,} wait ({duration(figures.lag)})", "yellow")
     for name in WORKERS:
         led = ",".join(str(leader.partition) for leader in leaders if leader.client == name)
         if name in dead:
             text.append(f"  {name} killed", "red")
         else:
-            text.append(f"  {name} leads {led or 'none'}", "cyan" if led else "dim")
+            text.append(f"  {name} {led or chr(8211)}", "cyan" if led else "dim")
     return text
 
 
@@ -319,18 +319,17 @@ class Acts:
 
     def share(self, partitions: int) -> None:
         """Wait until every partition is led, and every worker leads."""
+        leads: dict[str, list[str]] = {}
 
         def shared() -> bool:
-            leaders = self._database.leaders()
-            led, leading = {one.partition for one in leaders}, {one.client for one in leaders}
-            return led == set(range(partitions)) and leading == set(WORKERS)
+            leads.clear()
+            for one in self._database.leaders():
+                leads.setdefault(one.client, []).append(str(one.partition))
+            return set(leads) == set(WORKERS) and sum(map(len, leads.values())) == partitions
 
         missing = f"the three workers had not shared the {partitions} partitions among them"
         self.until(shared, limit=_LEAD_LIMIT, missing=missing)
-        leads: dict[str, list[str]] = {name: [] for name in WORKERS}
-        for one in self._database.leaders():
-            leads.setdefault(one.client, []).append(str(one.partition))
-        each = ", ".join(f"{name} leads {' and '.join(led)}" for name, led in leads.items())
+        each = ", ".join(f"{name} leads {' and '.join(leads[name])}" for name in WORKERS)
         self._screen.step(f"the three workers have shared the {partitions} partitions: {each}")
 
     def load_until(self, moment: float) -> None:

@@ -98,7 +98,7 @@ def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], options: tuple
     for name in ("in Postgres now", "in the copy now"):
         assert re.search(f"{name} +{changed.format(1000, 'hello')}", out), name
     assert len(re.findall(r"^  .*pytube (?:demo|dev) ", out.partition("Try next")[2], re.MULTILINE)) == 3, out
-    busy = re.findall(r"^ *\d+ s  [\d,]+ delivered per s", out, re.MULTILINE)  # where the machine is
+    busy = re.findall(r"^ *\d+ s  [\d,]+/s delivered", out, re.MULTILINE)  # where the machine is
     assert len(out.splitlines()) - len(busy) <= 40
     assert "\x1b" not in out, "no color without a terminal"
 

@@ -70,7 +70,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
 def test_how_things_stand_in_a_second() -> None:
     leaders = [Leader(0, "w1", 5), Leader(1, "w2", 6), Leader(3, "w1", 7)]
     text = state(12, Figures(3, 7, 1.25), 512.4, leaders, dead={"w2"})
-    said = "   12 s  512 delivered per s, 7 wait (oldest 1.2 s)  w1 leads 0,3  w2 killed  w3 leads none"
+    said = "   12 s  512/s delivered, 7 wait (1.2 s)  w1 0,3  w2 killed  w3 –"
     assert text.plain == said
     assert "wait" not in state(13, Figures(0, 0, 0.0), 0.0, leaders, dead=()).plain
 
