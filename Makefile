@@ -1,8 +1,7 @@
 # Two commands for newcomers: `make demo` and `make test`.
 #
-#   make demo                  the demonstration, against a mock of Kafka
-#   make demo KAFKA=real       against a real broker
-#   make demo ELECTION=lease   without Kafka
+#   make demo                  the demonstration; installs what it needs, and no more
+#   make demo KAFKA=real       leaders elected by Kafka: a real broker, or a mock (embedded)
 #   make demo OUTBOX=1         an outbox: messages for Kafka, in order
 #   make demo SINK=opensearch  the copy in a real server: opensearch, redis, kafka or postgres
 #   make test [ARGS=…]         all tests; ARGS go to pytest, e.g. ARGS="-m unit" or ARGS="-k mark -x"
@@ -36,7 +35,12 @@ help:
 
 venv: .venv/installed
 
-demo: venv
+# Java is large, so only a server that needs it brings it.
+WITH_JAVA = $(filter real,$(KAFKA)) $(filter opensearch kafka,$(SINK))
+DEMO_EXTRAS = demo $(if $(strip $(WITH_JAVA)),embedded) $(filter opensearch redis,$(SINK))
+
+demo:
+	@bash .ci/venv $(strip $(DEMO_EXTRAS))
 	@$(BIN)/pytube demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(ELECTION),--election $(ELECTION)) $(if $(SINK),--sink $(SINK)) $(if $(OUTBOX),--outbox)
 
 test: venv

@@ -19,7 +19,8 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "backfill status": ("backfill.md#what-the-numbers-mean", ("", "es-live --json")),
     "config show": ("configuration.md", ("", "--json")),
     "demo": ("index.md", ("", "--outbox --seconds 20")),
-    "doctor": ("monitor.md#doctor", ("", "--json")),
+    "dev": ("cli.md", ("postgres", "opensearch --port 9201")),
+    "doctor": ("operations.md#doctor-and-status", ("", "--json")),
     "document from-pgsync": (
         "documents.md#coming-from-pgsync",
         ("schema.json",),

@@ -106,16 +106,12 @@ def _tell(
 @click.option(
     "--kafka",
     type=click.Choice(["embedded", "real"]),
-    default="embedded",
-    show_default=True,
-    help="Broker: librdkafka's mock, or a real Apache Kafka.",
+    help="Elect leaders through Kafka: librdkafka's mock, or a real broker.  [default: no Kafka]",
 )
 @click.option(
     "--election",
     type=click.Choice(["neli", "lease"]),
-    default="neli",
-    show_default=True,
-    help="How workers elect leaders; lease needs no broker.",
+    help="How workers elect leaders: through Kafka or Postgres.  [default: neli with --kafka, else lease]",
 )
 @click.option(
     "--sink",
@@ -132,9 +128,9 @@ def _tell(
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
-    default=30,
+    default=6,
     show_default=True,
-    help="Seconds of load.",
+    help="Seconds of load; more if the take-over takes longer.",
 )
 @click.option(
     "--directory",

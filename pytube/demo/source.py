@@ -33,15 +33,13 @@ TELLER_SHARD = 16
 BRANCH_SHARD = 17
 _PGBENCH_TIMEOUT = 60
 
-_SEQ: Final = "SELECT last_value FROM tube_seq"
-
 _ROWS: Final = """
     SELECT (SELECT count(*) FROM pgbench_accounts) + (SELECT count(*) FROM pgbench_tellers)
         + (SELECT count(*) FROM pgbench_branches)
 """
 
 _FIGURES: Final = """
-    SELECT (SELECT last_value FROM tube_seq), count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
+    SELECT count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
         coalesce(extract(epoch FROM clock_timestamp() - min(ts)), 0)::float8
     FROM {tube}
 """
@@ -57,6 +55,11 @@ _DOCUMENTS: Final = (
     "SELECT 17, bid::bigint, row_to_json(r)::text FROM pgbench_branches AS r",
 )
 
+ACCOUNT: Key = (7, 7)
+"""The row that is shown."""
+CHANGE: Final = "UPDATE pgbench_accounts SET abalance = 1000, filler = 'hello' WHERE aid = 7"
+_ACCOUNT: Final = "SELECT row_to_json(r)::text FROM pgbench_accounts AS r WHERE aid = 7"
+
 _PROBE: Final = "UPDATE pgbench_tellers SET filler = %(filler)s WHERE tid = %(teller)s"
 
 
@@ -64,7 +67,7 @@ class Source:
     """The database, seen by the demonstration over one session."""
 
     def __init__(self, dsn: str, pgbench: Path, log: Path) -> None:
-        """Install our SQL and connect; `log` gets what the program `pgbench` says when it makes tables."""
+        """Install the SQL and connect; `log` gets what the program `pgbench` says when it makes tables."""
         self.dsn = dsn
         self._pgbench = pgbench
         self._log = log
@@ -72,7 +75,6 @@ class Source:
         self._connection = connect_sync(dsn, application_name="pytube demo")
         self.rows = 0
         """How many the three tables have."""
-        self._seq = 0
 
     def close(self) -> None:
         """End the session."""
@@ -93,7 +95,6 @@ class Source:
         """Fill the tables, which touches every row."""
         self._make("gv")
         self.rows = int(self._one(_ROWS)[0])
-        self._seq = int(self._one(_SEQ)[0])
 
     def _make(self, steps: str) -> None:
         command = [str(self._pgbench), "-i", "-I", steps, "-s", "1", "-q", self.dsn]
@@ -114,9 +115,7 @@ class Source:
 
     def figures(self) -> Figures:
         """How things stand."""
-        seq, pods, waiting, lag = self._one(_FIGURES)
-        # Since the tables were filled, every statement touches one row, and so makes a pod of one id.
-        return Figures(self.rows + seq - self._seq, pods, waiting, lag)
+        return Figures(*self._one(_FIGURES))
 
     def leaders(self) -> list[Leader]:
         """Who leads what, by partition; a dead one as well, until another takes over."""
@@ -125,6 +124,15 @@ class Source:
     def parked(self) -> int:
         """How many documents were set aside."""
         return int(self._one(_PARKED)[0])
+
+    def account(self) -> Any:
+        """The row that is shown, as the document that the copy should have, decoded."""
+        return json.loads(self._one(_ACCOUNT)[0])
+
+    def change(self) -> float:
+        """Change that row; when the change was committed, in Unix time."""
+        self._connection.execute(CHANGE)
+        return time.time()
 
     def documents(self) -> Iterator[tuple[Key, Any]]:
         """Every row as the document that the sink should have, decoded."""

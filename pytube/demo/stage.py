@@ -57,8 +57,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # --- how it begins and ends -----------------------------------------------------------------
 
 
-class _Interrupted(BaseException):
-    """A signal asked the demonstration to end. As KeyboardInterrupt, it is no error of anybody's."""
+class Interrupted(BaseException):
+    """A signal asked us to end. As KeyboardInterrupt, it is no error of anybody's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -86,20 +86,21 @@ def on_stage(
     """
     screen = Screen()
     try:
-        with _interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
+        with interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
             try:
                 with ExitStack() as stack:
                     servers = _start_servers(stack, folder.path, broker)
-                    screen.step(f"{servers.names}; election: {election}")
+                    screen.step(servers.names)
                     return play(Stage(folder.path, screen, servers, election, stack))
             except (PytubeError, psycopg.Error, OSError) as error:
+                screen.last()
                 screen.line("")
                 screen.line(f"FAILED: {error}", "bold red")
                 screen.line(f"All processes are ended; their logs are kept in {folder.path}")
                 return 1
-    except _Interrupted as interrupted:
+    except Interrupted as interrupted:
         name = signal.Signals(interrupted.number).name
         screen.line("")
         screen.step(f"ended by {name}; all that was started is ended")
@@ -107,8 +108,8 @@ def on_stage(
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise `_Interrupted` where the program is when one of the signals comes, so that all is ended; once.
+def interruptible() -> Iterator[None]:
+    """Raise `Interrupted` where the program is when one of the signals comes, so that all is ended; once.
 
     Later signals are ignored: the end is under way, and it is short. Outside of the main thread,
     where Python receives no signals, nothing is changed.
@@ -122,7 +123,7 @@ def _interruptible() -> Iterator[None]:
         nonlocal heard
         if not heard:
             heard = True
-            raise _Interrupted(number)
+            raise Interrupted(number)
 
     before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     try:
@@ -222,15 +223,15 @@ class Servers:
 def _start_servers(stack: ExitStack, directory: Path, broker: Broker | None) -> Servers:
     """Run Postgres and the broker, if any, each with its data and its log below `directory`."""
     postgres = stack.enter_context(Postgres(directory / "postgres", settings=_POSTGRES_SETTINGS))
-    bootstrap, kafka = None, "no Kafka"
+    bootstrap, kafka = None, "which elects the leaders, too"
     if broker == "real":
         bootstrap = stack.enter_context(RealKafka(directory / "kafka")).bootstrap
         kafka = f"Kafka {VERSION} on {bootstrap}"
     elif broker == "embedded":
         bootstrap = stack.enter_context(MockKafka(directory / "kafka")).bootstrap
         # It waits for nearly a whole session time-out in each step of a rebalance.
-        kafka = f"an embedded mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
-    return Servers(postgres, bootstrap, f"Postgres 18 on 127.0.0.1:{postgres.port}, {kafka}")
+        kafka = f"a mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
+    return Servers(postgres, bootstrap, f"Postgres 18 runs on 127.0.0.1:{postgres.port}, {kafka}")
 
 
 class Topic:
@@ -391,5 +392,5 @@ class Workers:
 
 
 def client_environment() -> dict[str, str]:
-    """Our environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
+    """This environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}

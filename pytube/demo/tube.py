@@ -10,10 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from pytube.demo.copies import Feed, SinkType, check, running
-from pytube.demo.screen import WORKERS, Acts, Latency, Screen, Takeover, verdict, wrong_exits
+from pytube.demo.screen import (
+    WORKERS,
+    Acts,
+    Latency,
+    Screen,
+    Takeover,
+    duration,
+    lag_through,
+    suggest,
+    verdict,
+    wrong_exits,
+)
 from pytube.demo.source import (
-    ACCOUNT_SHARDS,
-    CLIENTS,
+    ACCOUNT,
+    CHANGE,
     RATE,
     TELLER_SHARD,
     TUBE,
@@ -29,8 +40,10 @@ from pytube.demo.stage import PARTITIONS, Broker, Election, Serving, Stage, Work
 # Seconds; a demonstration that is well comes near none of them.
 _FILL_LIMIT = 240.0
 _DRAIN_LIMIT = 60.0
+_CHANGE_LIMIT = 60.0
+_GLANCE = 0.002
+"""Between two looks for a document."""
 _SHOWN = 3
-_HEADER = "   time  touches documents  per s  waiting     lag  who leads which partitions"
 _LONGEST = 300
 
 
@@ -43,9 +56,7 @@ def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, di
 
     def play(stage: Stage) -> int:
         copy = stage.stack.enter_context(running(sink, stage.path, stage.servers.bootstrap))
-        stage.screen.step(f"the copy is in {copy.name}")
         found = Story(stage, Feed(copy, stage.path)).play(seconds)
-        stage.screen.step("done")
         return report(found, directory=stage.path, screen=stage.screen)
 
     return on_stage(directory, broker, election, play)
@@ -77,7 +88,6 @@ class Story:
             feed.poll,
             lambda: feed.documents,
             feed.first,
-            _HEADER,
         )
         self._probe = Probe(stage.servers.dsn)
         stage.stack.callback(self._probe.close)
@@ -85,6 +95,7 @@ class Story:
     def play(self, seconds: float) -> Findings:
         """Everything, with load for `seconds` or as long as the take-over needs."""
         self._prepare()
+        self._show_change()
         load = self._start_load()
         begun = time.monotonic()
         self._acts.load_until(begun + seconds / 2)
@@ -95,20 +106,53 @@ class Story:
         transactions = self._stop_load(load)
         lasted = time.monotonic() - begun
         self._acts.drain(_DRAIN_LIMIT, "the tube was not drained")
-        self._screen.step("the tube is empty; the workers are stopped, and every row is compared")
+        self._screen.step("nothing waits; the workers are stopped, and every row is compared")
         return self._judge(takeover, transactions, lasted)
 
     def _prepare(self) -> None:
         self._source.attach()
-        self._screen.step(f"our SQL is installed; the tube {TUBE} has {PARTITIONS} partitions")
-        self._screen.step(
-            f"attached: pgbench_accounts over {ACCOUNT_SHARDS} shards, tellers and branches in one each"
-        )
+        self._screen.step(f"pytube is installed; pgbench's tables are attached to the tube {TUBE}")
+        self._acts.start()
         self._source.fill()
-        self._screen.step(f"pgbench has filled its tables: {self._source.rows:,} rows, all touched")
-        self._acts.begin(PARTITIONS)
+        self._screen.step(f"three workers start; pgbench has filled its tables: {self._source.rows:,} rows")
+        self._acts.share(PARTITIONS)
         self._acts.drain(_FILL_LIMIT, "the rows that pgbench had filled in were not all delivered")
-        self._screen.step("all rows are delivered; from here on it is live")
+        self._catch_up()
+        self._screen.step(f"every row is a document in the copy: {self._feed.copy.name}")
+
+    def _show_change(self) -> None:
+        """Change one row, and show it in the source and in the copy before and after."""
+
+        def until_equal() -> tuple[str, str]:
+            there = self._source.account()
+
+            def is_equal() -> bool:
+                return bool(self._feed.copy.document(ACCOUNT) == there)
+
+            missing = "the row that is shown had not come to the copy"
+            self._acts.until(is_equal, limit=_CHANGE_LIMIT, missing=missing, pause=_GLANCE)
+            return _text(_bare(there)), _text(_bare(self._feed.copy.document(ACCOUNT)))
+
+        before = until_equal()
+        committed = self._source.change()
+        after = until_equal()
+        took = duration(time.time() - committed)
+        self._screen.heading("One row")
+        self._screen.facts(
+            {
+                "in Postgres": before[0],
+                "in the copy": before[1],
+                "then": CHANGE,
+                "in Postgres now": after[0],
+                "in the copy now": f"{after[1]}, {took} after the commit",
+            }
+        )
+        self._screen.line("")
+
+    def _catch_up(self) -> None:
+        """Read all arrivals."""
+        while self._feed.poll():
+            pass
 
     def _start_load(self) -> Load:
         load = Load(self._pgbench, self._source.dsn, self._load_log)
@@ -116,7 +160,7 @@ class Story:
         self._probe.start()
         self._acts.checks += [load.check, self._probe.check]
         self._screen.step(
-            f"the load starts: {CLIENTS} clients of pgbench, {RATE} transactions per second, and a probe"
+            f"the load starts: {RATE} transactions of pgbench per second; each changes a row of each table"
         )
         return load
 
@@ -130,8 +174,7 @@ class Story:
 
     def _judge(self, takeover: Takeover, transactions: int, lasted: float) -> Findings:
         exits = self._workers.stop()
-        while self._feed.poll():
-            pass  # what came in the end
+        self._catch_up()
         feed, commits = self._feed, self._probe.commits
         sample = latencies(commits, feed.arrivals)
         before = [
@@ -141,13 +184,11 @@ class Story:
             comparison=compare(self._source.documents(), feed.copy.documents()),
             transactions=transactions,
             load_seconds=lasted,
-            touches=self._source.figures().touches,
-            documents=feed.documents,
-            remarks=feed.copy.remarks(),
+            copy=feed.copy.name,
             parked=self._source.parked(),
             takeover=takeover,
             before=Latency.of(before),
-            overall=Latency.of(sample),
+            lag=[(commit.at, took) for commit, took in zip(commits, sample, strict=False)],
             unseen=len(commits) - len(sample),
             delivered=feed.by_client,
             exits=exits,
@@ -235,15 +276,14 @@ class Findings:
     transactions: int
     """Of the load."""
     load_seconds: float
-    touches: int
-    documents: int
-    remarks: Mapping[str, str]
-    """What else was seen of the sink."""
+    copy: str
+    """Where it was read back."""
     parked: int
     takeover: Takeover
     before: Latency
     """Before the kill."""
-    overall: Latency
+    lag: Sequence[tuple[float, float]]
+    """Of each change of the probe's that came: its Unix time, and how many seconds it took."""
     unseen: int
     """Numbers of the probe that never came to the sink."""
     delivered: Mapping[str, int]
@@ -279,23 +319,30 @@ def report(found: Findings, *, directory: Path, screen: Screen) -> int:
     screen.heading("What was seen")
     screen.facts(_facts(found))
     well = f"EQUAL: all {found.comparison.rows:,} rows of the source are at the sink, and nothing else is."
-    return verdict(screen, directory, problems(found), well, found.comparison.examples)
+    code = verdict(screen, directory, problems(found), well, found.comparison.examples)
+    if not code:
+        suggest(
+            screen,
+            ("demo --outbox", "messages for Kafka, written in transactions, delivered in order"),
+            ("demo --sink postgres", "the same with the copy in a second Postgres"),
+            ("dev postgres", "a Postgres server to try the quick start with"),
+        )
+    return code
 
 
 def _facts(found: Findings) -> dict[str, str]:
-    rate = found.transactions / max(found.load_seconds, 0.001)
+    takeover = found.takeover
+    wrote = ", ".join(f"{name} {found.delivered.get(name, 0):,}" for name in WORKERS)
     return {
-        "rows compared": f"{found.comparison.rows:,}",
-        "load": f"{found.transactions:,} transactions of pgbench, {rate:,.0f} per second",
-        "touches": f"{found.touches:,}",
-        "documents": f"{found.documents:,}: "
-        + ", ".join(f"{name} wrote {found.delivered.get(name, 0):,}" for name in WORKERS),
-        **found.remarks,
-        "take-over": str(found.takeover),
-        "latency before the kill": _from_commit(found.before),
-        "latency overall": _from_commit(found.overall),
+        "compared": f"{found.comparison.rows:,} rows of the source with {found.copy}",
+        "load": f"{found.transactions:,} transactions in {found.load_seconds:.0f} s",
+        "documents": f"written by {wrote}; changes of a row that wait together become one",
+        "commit to copy": f"{found.before}, before the kill",
+        "take-over": str(takeover),
+        "lag": lag_through(found.lag, takeover.at, takeover.victim),
     }
 
 
-def _from_commit(latency: Latency) -> str:
-    return f"{latency} from commit to sink ({latency.count:,} probes)" if latency.count else str(latency)
+def _bare(document: Any) -> Any:
+    """Without the blanks with which a column of type char(n) ends."""
+    return {name: value.rstrip() if isinstance(value, str) else value for name, value in document.items()}

@@ -47,17 +47,18 @@ class RealKafka(JavaServer):
     NAME = "Kafka"
     START_TIMEOUT = 90.0
 
-    def __init__(self, directory: Path | str, doors: Sequence[int] = ()) -> None:
+    def __init__(self, directory: Path | str, doors: Sequence[int] = (), port: int | None = None) -> None:
         """Nothing runs before `start`.
 
         Args:
             directory: where settings, topics and log go; made if missing.
             doors: ports of loopback at which proxies listen; who comes through one is told to come
                 back through it. Each has a port of the broker's own behind it: `behind`.
+            port: of loopback; None chooses a free one.
         """
         self._doors = {door: Port() for door in doors}
         self._controller = Port()
-        super().__init__(directory, Port(), self._controller, *self._doors.values())
+        super().__init__(directory, Port(port), self._controller, *self._doors.values())
         self._settings = self.directory / "server.properties"
 
     @property

@@ -69,7 +69,7 @@ def find(version: Version) -> Path:
     # Found, not imported: the import starts machinery (locks, runtime folders) that is not wanted.
     spec = importlib.util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
-        raise EmbeddedError(f"{PACKAGE} is not installed: {how_to_install('embedded')}")
+        raise EmbeddedError(f"{PACKAGE} is not installed: {how_to_install('demo')}")
     folder = Path(spec.submodule_search_locations[0]) / _FOLDERS.get(version, "") / "bin"
     if version not in _FOLDERS or not (folder / "postgres").is_file():
         raise EmbeddedError(f"there is no Postgres {version} in {PACKAGE}: use 18, 16 or 'system'")

@@ -33,19 +33,20 @@ class Redis(EmbeddedServer):
     NAME = "Redis"
     START_TIMEOUT = 20.0
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, port: int | None = None) -> None:
         """Nothing runs before `start`.
 
         Args:
             directory: its own; made if it is missing.
             options: as on its command line, e.g. `--appendonly`, `yes`.
+            port: of loopback; None chooses a free one.
 
         Raises:
-            EmbeddedError: there is no such program.
+            EmbeddedError: there is no such program, or the port is taken.
         """
         self._options = options
         self._program = program()
-        super().__init__(directory, Port())
+        super().__init__(directory, Port(port))
 
     @property
     def url(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytube.embedded import java
 from pytube.embedded.java import JavaServer
-from pytube.embedded.process import HOST, RANGE, Port
+from pytube.embedded.process import HOST, RANGE, EmbeddedError, Port
 
 ALONE = "discovery.type: single-node\n"
 SETTINGS = f"""
@@ -97,10 +97,18 @@ class OpenSearch(SearchServer):
     NAME = "OpenSearch"
     heap = HEAP
 
-    def __init__(self, directory: Path | str) -> None:
-        """Nothing runs before `start`. The directory is made if it is missing."""
+    def __init__(self, directory: Path | str, port: int | None = None) -> None:
+        """Nothing runs before `start`. The directory is made if it is missing.
+
+        Raises:
+            EmbeddedError: the port is taken, or not one of `PORTS`; None chooses a free one.
+        """
+        if port is not None and port not in PORTS:
+            raise EmbeddedError(
+                f"OpenSearch serves on ports {PORTS.start} to {PORTS.stop - 1} here, not on {port}"
+            )
         # The runner moves on to the next port where this one is taken; `_serves` notices.
-        super().__init__(directory, among=PORTS)
+        super().__init__(directory, among=PORTS if port is None else range(port, port + 1))
 
     def _prepare(self) -> list[str]:
         return self._command

@@ -50,6 +50,7 @@ fields = ["value"]
 """
 ELSEWHERE = {
     "demo": "tests/integration/test_demo.py::test_the_copy_is_equal_in_the_end",
+    "dev": "tests/integration/test_dev.py::test_a_server_runs_until_it_is_interrupted",
     **{
         f"reindex {step}": "tests/integration/test_reindex.py::test_an_admin_reindexes"
         for step in ("start", "status", "compare", "switch", "finish", "abandon")
@@ -59,7 +60,7 @@ ELSEWHERE = {
         for name in ("touch", "fanout", "reconcile", "backfill")
     },
 }
-"""Commands that need servers of their own: the test that runs each as its role. The demo brings its own."""
+"""Commands that need servers of their own: the test that runs each as its role. Two bring their own."""
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[str]:

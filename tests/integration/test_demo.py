@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 
 from tests.helpers.database import server_folder
 from tests.helpers.waiting import LIMIT, wait_until
+from tests.helpers.wheels import build_wheel, make_environment
 
 
 class Demo:
@@ -77,41 +80,98 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
         yield started
 
 
-@pytest.mark.parametrize("election", ["neli", pytest.param("lease", marks=pytest.mark.soak)])
-def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], election: str) -> None:
-    demo = start("--seconds", "1", "--election", election)
+@pytest.mark.parametrize("options", [(), pytest.param(("--kafka", "embedded"), marks=pytest.mark.soak)])
+def test_the_copy_is_equal_in_the_end(start: Callable[..., Demo], options: tuple[str, ...]) -> None:
+    demo = start("--seconds", "1", *options)
     demo.until("the load starts")
     assert demo.end() == 0, demo.output
     assert demo.is_all_gone()
     out = demo.output
     assert "EQUAL: all 100,011 rows of the source are at the sink, and nothing else is." in out
-    for event in ("SIGKILL: w", "have taken over", "is started again", "leads again", "the tube is empty"):
+    for event in ("SIGKILL: w", "have taken over", "is started again", "leads again", "nothing waits"):
         assert event in out
-    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
-    assert re.search(r"latency overall +p50 .*, p99 .*, worst .* from commit to sink", out)
-    assert len(re.findall(r"w\d wrote [1-9]", out)) == 3, out
-    seconds = re.findall(r"^ *(\d+) s  +[\d,]+ +[\d,]+ +[\d,]+ .*w1.*w2.*w3", out, re.MULTILINE)
-    assert len(seconds) == len(set(seconds)) > 6, "a line for each second"
+    assert_shows_what_it_saw(out)
+    assert re.search(r"commit to copy +half within .*, 99 % within .*, before the kill", out)
+    changed = r'.*"abalance": {}, "filler": "{}"'
+    for name, value in (("in Postgres", changed.format(0, "")), ("in the copy", changed.format(0, ""))):
+        assert re.search(f"{name} +{value}", out), name
+    for name in ("in Postgres now", "in the copy now"):
+        assert re.search(f"{name} +{changed.format(1000, 'hello')}", out), name
+    assert len(re.findall(r"^  .*pytube (?:demo|dev) ", out.partition("Try next")[2], re.MULTILINE)) == 3, out
+    busy = re.findall(r"^ *\d+ s  [\d,]+/s delivered", out, re.MULTILINE)  # where the machine is
+    assert len(out.splitlines()) - len(busy) <= 40
+    assert "\x1b" not in out, "no color without a terminal"
+
+
+def assert_shows_what_it_saw(out: str) -> None:
+    """The take-over, the lag through it, and that all took part."""
+    assert re.search(r"take-over +[\d.]+ s from the SIGKILL of w\d", out)
+    lag = re.search(r"  lag +([▁▂▃▄▅▆▇█ ]+)\n( +)↑ SIGKILL", out)
+    assert lag is not None, out
+    assert "█" in lag[1]
+    assert re.search(r"a block is [\d.]+ s; ▁ up to \d.*, █ \d", out)
+    written = re.search(r"written by (.*);", out)
+    assert written is not None
+    assert len(re.findall(r"w\d [1-9]", written[1])) == 3, out
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("sink", ["postgres", "redis", "kafka", "opensearch"])
 def test_the_copy_in_a_server_is_equal_in_the_end(start: Callable[..., Demo], sink: str) -> None:
     """Differs from the one before in what test_demo_copies.py tries, which `make test` runs."""
-    demo = start("--seconds", "1", "--election", "lease", "--sink", sink)
+    demo = start("--seconds", "1", "--sink", sink)
     assert demo.end() == 0, demo.output
     out = demo.output
     assert "EQUAL: all 100,011 rows of the source are at the sink, and nothing else is." in out
-    assert re.search(rf"read back from +.*{sink}", out, re.IGNORECASE)
-    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
-    assert len(re.findall(r"w\d wrote [1-9]", out)) == 3, out
+    assert re.search(rf"compared +100,011 rows of the source with .*{sink}", out, re.IGNORECASE)
+    assert_shows_what_it_saw(out)
+
+
+@pytest.mark.soak
+def test_an_installed_package_needs_no_checkout(folder: Path, tmp_path: Path) -> None:
+    """From the wheel, in an environment without the checkout, in another folder."""
+    make_environment(tmp_path / "env")
+    wheel = build_wheel(tmp_path)
+    python = tmp_path / "env" / "bin" / "python"
+    install = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--quiet", "--no-deps"]
+    subprocess.run([*install, "--python", str(python), str(wheel)], check=True)
+    where = "import pytube; print(pytube.__file__)"
+    found = subprocess.run([python, "-c", where], cwd=folder, check=True, capture_output=True, text=True)
+    assert found.stdout.startswith(str(tmp_path / "env"))
+    command = [str(python.with_name("pytube")), "demo", "--seconds", "1"]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "EQUAL: all 100,011 rows" in done.stdout
+    assert f"{python.with_name('pytube')} dev postgres" in done.stdout
+
+
+def on_terminal(program: str) -> str:
+    """What a program of Python sends to a terminal."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "wb") as output, os.fdopen(ours, "rb") as terminal:
+        command = [sys.executable, "-c", program]
+        subprocess.run(command, stdout=output, check=True, env={**os.environ, "TERM": "xterm"})
+        return os.read(terminal.fileno(), 65536).decode()
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_color_on_a_terminal_unless_asked_for_none(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line that says how things stand is replaced there."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+    acts = "screen = Screen(); screen.now(Text('now', 'green')); screen.step('then', 'bold red')"
+    out = on_terminal(f"from rich.text import Text; from pytube.demo.screen import Screen; {acts}")
+    assert "now" in out
+    assert "\r\x1b[2K" in out
+    assert bool(re.search(r"\x1b\[[\d;]*3\dm", out)) is not plain
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        ("--election", "lease"),
-        pytest.param((), marks=pytest.mark.soak),
+        (),
+        pytest.param(("--election", "neli"), marks=pytest.mark.soak),
         pytest.param(("--kafka", "real"), marks=pytest.mark.soak),
     ],
 )
@@ -125,7 +185,8 @@ def test_an_outbox_is_delivered_in_order(start: Callable[..., Demo], options: tu
     assert re.search(r"[1-9]\d* of them rolled back", out)
     for event in ("SIGKILL: w", "have taken over", "is started again", "leads again"):
         assert event in out
-    assert re.search(r"take-over +[\d.]+ s after the SIGKILL of w\d", out)
+    assert re.search(r"take-over +[\d.]+ s from the SIGKILL of w\d", out)
+    assert re.search(r"  lag +[▁▂▃▄▅▆▇ ]*█", out)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +203,7 @@ def test_a_signal_ends_everything(start: Callable[..., Demo], number: signal.Sig
 
 
 def test_a_worker_that_ends_by_itself_is_named(start: Callable[..., Demo]) -> None:
-    demo = start("--election", "lease")
+    demo = start()
     demo.until("three workers start")
     demo.worker().kill()
     assert demo.end() == 1

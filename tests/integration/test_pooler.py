@@ -126,7 +126,7 @@ REFUSED_WITH_A_CONFIGURATION = [
     "pods show --tube t --key 1",
     "pods step --tube t",
 ]
-WITHOUT_DATABASE = ["config show", "demo", "document from-pgsync", "sink check"]
+WITHOUT_DATABASE = ["config show", "demo", "dev", "document from-pgsync", "sink check"]
 BY_THE_CONFIGURATION = ["doctor", "worker"]
 BY_OTHERS = [
     "top",

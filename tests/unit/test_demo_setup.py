@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from pytube.config.loader import parse
-from pytube.demo.screen import Figures, Leader, live_line
+from pytube.demo.screen import Figures, Leader, Screen, state
 from pytube.demo.source import TUBE
 from pytube.demo.stage import Election, Folder, Serving, worker_settings
 from pytube.embedded.process import last_lines
@@ -66,10 +67,23 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert last_lines(log, 12) == [f"line {n}" for n in range(88, 100)]
 
 
-def test_the_line_of_a_second() -> None:
+def test_how_things_stand_in_a_second() -> None:
     leaders = [Leader(0, "w1", 5), Leader(1, "w2", 6), Leader(3, "w1", 7)]
-    line = live_line(12, Figures(100_012, 3, 7, 1.25), 99_000, 512.4, leaders, dead={"w2", "w3"})
-    assert line.plain.split() == [
-        *("12", "s", "100,012", "99,000", "512", "7", "1.2", "s"),
-        *("w1", "0,3", "w2", "killed", "w3", "killed"),
-    ]
+    text = state(12, Figures(3, 7, 1.25), 512.4, leaders, dead={"w2"})
+    said = "   12 s  512/s delivered, 7 wait (1.2 s)  w1 0,3  w2 killed  w3 –"
+    assert text.plain == said
+    assert "wait" not in state(13, Figures(0, 0, 0.0), 0.0, leaders, dead=()).plain
+
+
+def test_how_things_stand_is_said_after_a_silence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no terminal shows it all the time; when it ends badly, what was said last is said once more."""
+    clock = iter([0.0, 1.0, 10.0, 10.5, 11.0, 12.0])
+    monkeypatch.setattr("pytube.demo.screen.time.monotonic", lambda: next(clock))
+    screen = Screen()
+    for second in range(1, 4):
+        screen.now(Text(f"second {second}"))
+    assert capsys.readouterr().out == "second 2\n"
+    screen.last()
+    assert capsys.readouterr().out == "second 3\n"
