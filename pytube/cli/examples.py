@@ -20,7 +20,7 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "config show": ("configuration.md", ("", "--json")),
     "demo": ("index.md", ("", "--outbox --seconds 20")),
     "dev": ("cli.md", ("postgres", "opensearch --port 9201")),
-    "doctor": ("operations.md#doctor-and-status", ("", "--json")),
+    "doctor": ("monitor.md#doctor", ("", "--json")),
     "document from-pgsync": (
         "documents.md#coming-from-pgsync",
         ("schema.json",),
