@@ -6,6 +6,8 @@ from typing import Final
 
 import click
 
+from pytube.documentation import page
+
 EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "apply": ("documents.md#what-apply-does", ("", "orders --backfill --yes")),
     "audit": ("operations.md#audit", ("", "es-live --limit 20")),
@@ -111,6 +113,6 @@ def show_examples(words: str, command: click.Command) -> None:
         for name, inner in command.commands.items():
             show_examples(f"{words} {name}", inner)
     elif words in EXAMPLES:
-        page, calls = EXAMPLES[words]
+        target, calls = EXAMPLES[words]
         lines = "\n".join(f"  pytube {words} {arguments}".rstrip() for arguments in calls)
-        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: docs/{page}"
+        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {page(target)}"
