@@ -58,7 +58,7 @@ class PooledSession(DatabaseUnavailable):
 
 
 class SequenceWentBack(DatabaseUnavailable):
-    """`tube_seq` is behind what was drawn from it: the database was restored under an open session.
+    """`tube_seq` is behind the last seq drawn from it: the database was restored under an open session.
 
     Remedy: none: the worker opens new sessions and checks the source.
     """

@@ -399,7 +399,7 @@ _COUNTERS: _Table = [
     ("skipped", "Documents that transforms skipped.", _CLASS, _counted_by_class(lambda one: one.skipped)),
     (
         "retries",
-        "Documents sent again after a failure or a timeout; without those that a down sink did not accept.",
+        "Documents sent again after a failure or a timeout; a down sink's do not count.",
         _CLASS,
         _counted_by_class(lambda one: one.retries),
     ),

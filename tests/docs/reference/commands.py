@@ -105,30 +105,24 @@ def _without_database(by_heading: Mapping[str, list[tuple[Words, click.Command]]
 
 
 def _options(options: list[click.Option], command: click.Command) -> str:
-    return table(
-        ("option", "default", "meaning"),
-        [_option(one, click.Context(command)) for one in options],
-    )
+    """A list of them: a table would be wider than pages are."""
+    return "\n".join(_option(one, click.Context(command)) for one in options)
 
 
-def _option(option: click.Option, context: click.Context) -> tuple[str, str, str]:
-    """The option with its value, its default, and its help without that."""
+def _option(option: click.Option, context: click.Context) -> str:
+    """The option with its value, its help, and its default."""
     record = option.get_help_record(context)
     assert record is not None
     names = " / ".join([*option.opts, *option.secondary_opts])
     metavar = "" if option.is_flag else option.make_metavar(context)
-    metavar = _METAVARS.get(metavar, metavar).strip("[]").replace("|", "/")
-    shown = f"{names} {metavar}".strip()
-    defaults = _DEFAULT.findall(record[1])
-    default = "; ".join(f"{value} ({when})" if when else value for when, value in defaults)
-    if option.required:
-        default = "required"
-    elif isinstance(option.default, str | int | float) and not option.is_flag:
-        default = code(default) if default else code(option.default)
-    text = _DEFAULT.sub("", option.help or "").strip()
-    bounds = re.search(r"([\d.]+)<=x<=([\d.]+)", record[1])
-    if bounds:
-        text = f"{sentence(text)} {bounds[1]} to {bounds[2]}."
+    metavar = _METAVARS.get(metavar, metavar).strip("[]")
+    text = sentence(_DEFAULT.sub("", option.help or ""))
+    if bounds := re.search(r"([\d.]+)<=x<=([\d.]+)", record[1]):
+        text += f" {bounds[1]} to {bounds[2]}."
     if option.envvar and option.show_envvar:
-        text = f"{sentence(text)} Or set `{option.envvar}`."
-    return code(shown), default, sentence(text)
+        text += f" Or set `{option.envvar}`."
+    defaults = [
+        f" Default{f' {when}' if when else ''}: {value}." for when, value in _DEFAULT.findall(record[1])
+    ]
+    required = " Required." if option.required else ""
+    return f"- {code(f'{names} {metavar}'.strip())}: {text}{''.join(defaults)}{required}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,17 +32,22 @@ HEADINGS = {
 """The functions by heading, by the beginnings of their files' names; the first that fits a file counts."""
 
 _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
-_CODE = re.compile(r"\b(?:TU\d{3}|[0245]\d[A-Z0-9]\d\d)\b")
+_ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"\b(?:TU\d{3}|0A000|[245]\d[A-Z0-9]\d\d)\b")
 _ROLES = re.compile(r"tube_(admin|worker|writer|monitor)$")
 
+_TERM = "tube text, partitions integer, partition integer, leader_id uuid"
 _OF_TERM = ("TU001", "TU002", "TU102", "TU103", "40P01")
-"""What the functions of a term raise, which is said once."""
+"""What functions of a term raise, which is said once."""
+_OF_ARGUMENTS = ("22", "23", "42")
+"""How the codes begin that any function may raise, which is said once, too."""
 
 _FUNCTIONS = r"""
     SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
         coalesce(obj_description(p.oid, 'pg_proc'), ''),
         ARRAY(
-            SELECT a.grantee::regrole::text FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+            SELECT a.grantee::regrole::text
+            FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
             WHERE a.grantee <> p.proowner AND a.grantee <> 0 ORDER BY 1
         ),
         EXISTS (
@@ -63,17 +68,19 @@ class Function:
     arguments: str
     result: str
     comment: str
-    callers: Sequence[str]
+    callers: str
     errors: Sequence[str]
 
-    def __str__(self) -> str:
-        callers = f"Callers: {', '.join(self.callers)}."
-        of_term = _OF_TERM if "leader_id uuid" in self.arguments else ()
-        own = [state for state in self.errors if state not in of_term]
+    def section(self, usual: str) -> str:
+        """Its part of the page, in a section whose functions usually have these callers."""
+        callers = "" if self.callers == usual else f" Callers: {self.callers}."
+        of_term = _OF_TERM if _TERM in self.arguments else ()
+        own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
         errors = f" Errors: {', '.join(own)}." if own else ""
+        arguments = self.arguments.replace(_TERM, "TERM")
         return (
-            f"### {self.name}\n\n`{self.name}({self.arguments}) → {self.result}`\n\n"
-            f"{sentence(self.comment)} {callers}{errors}"
+            f"### {self.name}\n\n`{self.name}({arguments}) → {self.result}`\n\n"
+            f"{sentence(self.comment)}{callers}{errors}"
         )
 
 
@@ -87,7 +94,9 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
     sections = []
     for heading in HEADINGS:
         several = sorted(found[heading], key=lambda one: order.index(one.name))
-        sections.append("\n\n".join([f"## {heading}", *map(str, several)]))
+        usual, _ = Counter(one.callers for one in several).most_common(1)[0]
+        said = f"Callers, unless an entry names others: {usual}."
+        sections.append("\n\n".join([f"## {heading}", said, *(one.section(usual) for one in several)]))
     return {"functions": "\n\n".join(sections)}
 
 
@@ -101,7 +110,7 @@ def _files() -> dict[str, tuple[str, tuple[str, ...]]]:
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for file in contents:
         for comment, name in _DEFINED.findall((ROOT / f"sql/{file}.sql").read_text()):
-            said = re.search(r"^-- Errors: (.*?)(?=^-- [A-Z]|\Z)", comment, re.DOTALL | re.MULTILINE)
+            said = _ERRORS.search(comment)
             found.setdefault(name, (file, tuple(dict.fromkeys(_CODE.findall(said[1] if said else "")))))
     return found
 
@@ -109,7 +118,7 @@ def _files() -> dict[str, tuple[str, tuple[str, ...]]]:
 def _installed(
     connection: psycopg.Connection[tuple[object, ...]], errors: Mapping[str, Sequence[str]]
 ) -> Iterator[Function]:
-    """The public functions; of several of one name, the first, with the types of the others in its comment."""
+    """The public functions; of several of one name, the first."""
     seen: set[str] = set()
     for row in connection.execute(_FUNCTIONS).fetchall():
         name, arguments, result, comment = map(str, row[:4])
@@ -119,16 +128,18 @@ def _installed(
         roles = row[4]
         assert isinstance(roles, list)
         members = [found[1] for role in roles if (found := _ROLES.search(role))]
-        callers = ["any role"] if row[5] else members
+        callers = "any role" if row[5] else ", ".join(members)
         assert callers, f"nobody may call {name}"
         yield Function(name, _arguments(arguments), _result(result), comment, callers, errors[name])
 
 
 def _arguments(text: str) -> str:
+    text = text.replace("outbox text, partitions integer, partition integer, leader_id uuid", _TERM)
     return re.sub(r" DEFAULT ([^,]*?)(::[\w\[\] ]+)?(?=,|$)", r" = \1", text)
 
 
 def _result(text: str) -> str:
     """A table by the names of its columns."""
+    text = text.removeprefix("tube.")
     found = re.fullmatch(r"TABLE\((.*)\)", text)
     return ", ".join(column.split()[0] for column in found[1].split(", ")) if found else text

@@ -28,7 +28,7 @@ def parts() -> Mapping[str, str]:
 
 def _of_worker() -> Iterable[Sequence[str]]:
     of_worker = {"client_id": "", "election": ""}
-    view = exporter.View(cast(Any, [SimpleNamespace(name=None)]), of_worker, lambda: True)
+    view = exporter.View(cast("Any", [SimpleNamespace(name=None)]), of_worker, lambda: True)
     gauges = (*exporter.WorkerCollector(view)._of_process(), *exporter._GAUGES, *exporter._OF_SINKS)
     yield from _rows("gauge", gauges)
     yield from _rows("counter", (*exporter._COUNTERS, *exporter._COUNTERS_OF_SINKS))

@@ -88,8 +88,6 @@ def _kind(field: FieldInfo) -> str:
 def _named(annotation: Any) -> list[str]:
     """What a value may be; that it may be left out is no type of it."""
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation is NoneType:
-        return []
     if annotation in _TYPES:
         return [_TYPES[annotation]]
     if origin is Literal:
@@ -98,9 +96,8 @@ def _named(annotation: Any) -> list[str]:
         return ["list"]
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         return ["section"]
-    if hasattr(annotation, "__metadata__"):
-        return _named(arguments[0])
-    return [kind for one in arguments for kind in _named(one)]
+    inner = arguments[:1] if hasattr(annotation, "__metadata__") else arguments
+    return [kind for one in inner if one is not NoneType for kind in _named(one)]
 
 
 def _bounds(field: FieldInfo) -> str:
