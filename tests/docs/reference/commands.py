@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import click
@@ -12,9 +13,7 @@ from pytube.cli.program import EXIT_CODES, GROUPS, Later, cli
 from tests.docs.reference.markdown import code, codes, sentence, table
 
 DATABASE = ("--dsn", "--schema", "--host")
-"""Options of nearly all commands, which are described once."""
-SHARED = ("--json", "--yes")
-"""Options of many commands, which are described once, too; of a command its usage has them."""
+"""Options of nearly all commands, which no command's section names."""
 _METAVARS = {"INTEGER": "N", "INTEGER RANGE": "N", "FLOAT": "NUMBER", "FLOAT RANGE": "NUMBER"}
 _DEFAULT = re.compile(r"\s*\[default(?: ([\w -]+))?: ([^;\]]*)[^\]]*\]")
 
@@ -39,16 +38,20 @@ def _leaves(words: Words, command: click.Command) -> Iterator[tuple[Words, click
 
 
 def parts() -> Mapping[str, str]:
-    """The tables of shared options, the exit codes, and the sections of the commands."""
+    """The lists of shared options, the exit codes, and the sections of the commands."""
     by_heading = all_commands()
     every = [command for commands in by_heading.values() for _, command in commands]
+    of_program = [_option(one, cli) for one in _shown(cli) if one.name != "help"]
+    shared = _shared(every)
+    of_database = [line for name in DATABASE for line in shared if line.startswith(f"- `{name} ")]
     return {
-        "global": _options([one for one in _shown(cli) if one.name != "help"], cli),
-        "shared": _shared(every),
-        "without_database": f"{_without_database(by_heading)} do not take `--dsn`, `--schema`, and `--host`.",
+        "global": "\n".join(of_program),
+        "database": "\n".join(of_database),
+        "without_database": f"{_without_database(by_heading)} do not take these.",
+        "shared": "\n".join(sorted(shared - {*of_database})),
         "exit_codes": _exit_codes(),
         "commands": "\n\n".join(
-            "\n\n".join([f"## {heading}", *(_section(*one) for one in commands)])
+            "\n\n".join([f"## {heading}", *(_section(*one, shared) for one in commands)])
             for heading, commands in by_heading.items()
         ),
     }
@@ -63,24 +66,23 @@ def _shown(command: click.Command) -> list[click.Option]:
     return [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
 
 
-def _shared(every: list[click.Command]) -> str:
-    """The options that several commands share, as the first one has them."""
-    found: dict[str, click.Option] = {}
-    for command in every:
-        for option in _shown(command):
-            found.setdefault(option.opts[0], option)
-    return _options([found[name] for name in (*DATABASE, *SHARED)], cli)
+def _shared(every: list[click.Command]) -> set[str]:
+    """What several commands say in the same words of an option, unless others say something else together."""
+    said = Counter(_option(option, command) for command in every for option in _shown(command))
+    several = [line for line, count in said.items() if count > 1]
+    names = Counter(line.split("`")[1].split()[0] for line in several)
+    return {line for line in several if names[line.split("`")[1].split()[0]] == 1}
 
 
-def _section(words: Words, command: click.Command) -> str:
+def _section(words: Words, command: click.Command, shared: set[str]) -> str:
+    """A command: what is said of its options, but of the shared ones only their names, in the usage."""
     name = " ".join(words)
     context = click.Context(command, info_name=name)
     arguments = [part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]"]
-    options = _shown(command)
-    shared = [f"[{one.opts[0]}]" for one in options if one.opts[0] in SHARED]
-    own = [one for one in options if one.opts[0] not in (*SHARED, *DATABASE)]
+    options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in DATABASE}
+    named = [f"[{one.opts[0]}]" for one, line in options.items() if line in shared]
     page, calls = EXAMPLES[name]
-    usage = " ".join(["pytube", name, *arguments, *shared])
+    usage = " ".join(["pytube", name, *arguments, *named])
     example = " ".join(["pytube", name, calls[-1]]).strip()
     shown = f" Example: `{example}`." if calls[-1] else ""
     return "\n\n".join(
@@ -88,7 +90,7 @@ def _section(words: Words, command: click.Command) -> str:
         for part in (
             f"### {name}",
             f"`{usage}`: {' '.join((command.help or '').split())}{shown} [More]({page})",
-            _options(own, command),
+            "\n".join(line for line in options.values() if line not in shared),
         )
         if part
     )
@@ -104,19 +106,15 @@ def _without_database(by_heading: Mapping[str, list[tuple[Words, click.Command]]
     )
 
 
-def _options(options: list[click.Option], command: click.Command) -> str:
-    """A list of them: a table would be wider than pages are."""
-    return "\n".join(_option(one, click.Context(command)) for one in options)
-
-
-def _option(option: click.Option, context: click.Context) -> str:
+def _option(option: click.Option, command: click.Command) -> str:
     """The option with its value, its help, and its default."""
+    context = click.Context(command)
     record = option.get_help_record(context)
     assert record is not None
     names = " / ".join([*option.opts, *option.secondary_opts])
     metavar = "" if option.is_flag else option.make_metavar(context)
     metavar = _METAVARS.get(metavar, metavar).strip("[]")
-    text = sentence(_DEFAULT.sub("", option.help or ""))
+    text = sentence(_DEFAULT.sub("", option.help or "")) if option.help else ""
     if bounds := re.search(r"([\d.]+)<=x<=([\d.]+)", record[1]):
         text += f" {bounds[1]} to {bounds[2]}."
     if option.envvar and option.show_envvar:

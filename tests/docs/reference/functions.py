@@ -71,17 +71,14 @@ class Function:
     callers: str
     errors: Sequence[str]
 
-    def section(self, usual: str) -> str:
-        """Its part of the page, in a section whose functions usually have these callers."""
+    def line(self, usual: str) -> str:
+        """Its line, in a section whose functions usually have these callers."""
         callers = "" if self.callers == usual else f" Callers: {self.callers}."
         of_term = _OF_TERM if _TERM in self.arguments else ()
         own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
         errors = f" Errors: {', '.join(own)}." if own else ""
         arguments = self.arguments.replace(_TERM, "TERM")
-        return (
-            f"### {self.name}\n\n`{self.name}({arguments}) → {self.result}`\n\n"
-            f"{sentence(self.comment)}{callers}{errors}"
-        )
+        return f"- `{self.name}({arguments}) → {self.result}`: {sentence(self.comment)}{callers}{errors}"
 
 
 def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, str]:
@@ -96,7 +93,7 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
         said = f"Callers, unless an entry names others: {usual}."
-        sections.append("\n\n".join([f"## {heading}", said, *(one.section(usual) for one in several)]))
+        sections.append("\n\n".join([f"## {heading}", said, "\n".join(one.line(usual) for one in several)]))
     return {"functions": "\n\n".join(sections)}
 
 

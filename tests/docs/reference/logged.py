@@ -18,7 +18,9 @@ from tests.helpers.logs import capture_logs
 LEADING = {"host", "tube", "partition"}
 """Fields that the tables leave out."""
 _METHODS = {"debug", "info", "warning", "error", "write"}
-_HEADINGS = ("event", "level", "fields", "when", "what to do")
+_OBVIOUS = "Follow the reason."
+"""A remedy that goes without saying."""
+_HEADINGS = ("event", "level", "fields", "when, and what to do")
 
 
 @dataclasses.dataclass
@@ -32,7 +34,7 @@ class Logged:
 def parts() -> Mapping[str, str]:
     """The two tables."""
     lines = [
-        (code(name), one.level, codes(one.fields.split()), sentence(one.when), _remedy(one.remedy))
+        (code(name), one.level, codes(one.fields.split()), _when(one.when, one.remedy))
         for name, one in sorted(LINES.items())
     ]
     return {
@@ -66,13 +68,15 @@ def fields_of(kind: type[events.Event]) -> list[str]:
 def _row(kind: type[events.Event]) -> Sequence[str]:
     name, level = name_and_level(kind)
     when, _, remedy = " ".join((kind.__doc__ or "").split()).partition(" Remedy: ")
-    return code(name), level, codes(fields_of(kind)), sentence(when), _remedy(remedy)
+    return code(name), level, codes(fields_of(kind)), _when(when, remedy)
 
 
-def _remedy(text: str) -> str:
-    """With links to the alerts that it names."""
-    text = re.sub(r"\bPytube\w+", lambda found: f"[{found[0]}](runbook.md#{found[0].lower()})", text)
-    return sentence(text[:1].upper() + text[1:]) if text else ""
+def _when(text: str, remedy: str) -> str:
+    """With what to do, and links to the alerts that it names."""
+    remedy = re.sub(r"\bPytube\w+", lambda found: f"[{found[0]}](runbook.md#{found[0].lower()})", remedy)
+    return sentence(text) + (
+        f" **{sentence(remedy[:1].upper() + remedy[1:])}**" if remedy and remedy != _OBVIOUS else ""
+    )
 
 
 # --- what the code logs -------------------------------------------------------------------------
