@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from pytube.cli.examples import EXAMPLES
-from pytube.cli.program import EXIT_CODES, GROUPS, Later, cli
+from pytube.cli.program import GROUPS, Later, cli
 from tests.docs.reference.markdown import code, codes, sentence, table
 
 DATABASE = ("--dsn", "--schema", "--host")
@@ -34,7 +34,8 @@ def _leaves(words: Words, command: click.Command) -> Iterator[tuple[Words, click
         yield words, command
         return
     for name, each in command.commands.items():
-        yield from _leaves((*words, name), each)
+        if not each.hidden:  # an earlier name
+            yield from _leaves((*words, name), each)
 
 
 def parts() -> Mapping[str, str]:
@@ -58,8 +59,8 @@ def parts() -> Mapping[str, str]:
 
 
 def _exit_codes() -> str:
-    rows = re.findall(r"^  ([\d, ]*\d)  (.*)$", EXIT_CODES, re.MULTILINE)
-    return table(("exit code", "meaning"), [(code, sentence(text)) for code, text in rows])
+    rows = re.findall(r"^  ([\d, ]*\d)  (.*)$", cli.epilog or "", re.MULTILINE)
+    return table(("exit code", "meaning"), [(number, sentence(text)) for number, text in rows])
 
 
 def _shown(command: click.Command) -> list[click.Option]:

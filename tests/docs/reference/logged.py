@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pytube import events
@@ -65,7 +65,7 @@ def fields_of(kind: type[events.Event]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind) if field.name not in LEADING]
 
 
-def _row(kind: type[events.Event]) -> Sequence[str]:
+def _row(kind: type[events.Event]) -> tuple[str, ...]:
     name, level = name_and_level(kind)
     when, _, remedy = " ".join((kind.__doc__ or "").split()).partition(" Remedy: ")
     return code(name), level, codes(fields_of(kind)), _when(when, remedy)

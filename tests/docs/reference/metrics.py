@@ -26,7 +26,7 @@ def parts() -> Mapping[str, str]:
     }
 
 
-def _of_worker() -> Iterable[Sequence[str]]:
+def _of_worker() -> Iterable[tuple[str, ...]]:
     of_worker = {"client_id": "", "election": ""}
     view = exporter.View(cast("Any", [SimpleNamespace(name=None)]), of_worker, lambda: True)
     gauges = (*exporter.WorkerCollector(view)._of_process(), *exporter._GAUGES, *exporter._OF_SINKS)
@@ -36,13 +36,13 @@ def _of_worker() -> Iterable[Sequence[str]]:
         yield _row(f"pytube_{name}", "histogram", ("tube",), text)
 
 
-def _rows(kind: str, metrics: exporter._Table) -> Iterable[Sequence[str]]:
+def _rows(kind: str, metrics: exporter._Table) -> Iterable[tuple[str, ...]]:
     suffix = "_total" if kind == "counter" else ""
     for name, text, labels, _ in metrics:
         yield _row(f"pytube_{name}{suffix}", kind, labels, text)
 
 
-def _row(name: str, kind: str, labels: Sequence[str], text: str) -> Sequence[str]:
+def _row(name: str, kind: str, labels: Sequence[str], text: str) -> tuple[str, ...]:
     return code(name), kind, codes(labels), sentence(text)
 
 
