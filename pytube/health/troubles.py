@@ -136,7 +136,7 @@ def down_lines(sample: FleetSample) -> list[str]:
 
 def kafka_lines(sample: FleetSample) -> list[str]:
     """A line for each Kafka cluster that a worker can't reach, and what waits for it."""
-    return [printable(one.finding) for one in _of_kafka(sample.partitions, sample.kafka)]
+    return [printable(str(one)) for one in _of_kafka(sample.partitions, sample.kafka)]
 
 
 def troubles(
