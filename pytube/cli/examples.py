@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from pytube.documentation import page
+from pytube import documentation
 
 EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "apply": ("documents.md#what-apply-does", ("", "orders --backfill --yes")),
@@ -113,6 +113,6 @@ def show_examples(words: str, command: click.Command) -> None:
         for name, inner in command.commands.items():
             show_examples(f"{words} {name}", inner)
     elif words in EXAMPLES:
-        target, calls = EXAMPLES[words]
+        page, calls = EXAMPLES[words]
         lines = "\n".join(f"  pytube {words} {arguments}".rstrip() for arguments in calls)
-        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {page(target)}"
+        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {documentation.page(page)}"

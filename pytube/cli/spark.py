@@ -88,7 +88,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
 )
 @click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", show_default=True)
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column of the ids.")
+@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
 )
@@ -209,7 +209,7 @@ def backfill(
 @click.option(
     "--sink-tube", metavar="NAME", help="For jsonl: the tube. [default: that of --tube, or the only one]"
 )
-@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column of the ids.")
+@click.option("--id", "key", default="id", show_default=True, metavar="COLUMN")
 @click.option("--columns", metavar="A,B", help="Columns to compare. [default: the columns both have]")
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
