@@ -51,15 +51,15 @@ class Kind(enum.StrEnum):
 
     PARKED = "parked"
     """Documents or records were set aside with their errors. Remedy: `pytube park list` or `pytube outbox
-    parked` shows why; fix that, then `pytube park retry` or `pytube outbox retry`."""
+    parked list` shows why; fix that, then `pytube park retry` or `pytube outbox parked retry`."""
 
     PAUSED = "paused"
     """An operator paused the tube or partition. Remedy: `pytube resume`."""
 
     STOPPED = "stopped"
     """A worker stopped the whole tube: a document can't be delivered and `on_poison` is `stop`, or more keys
-    would be parked than `park_limit`. Remedy: fix the cause, or discard with `pytube pods ack` or `pytube
-    park drop`; then `pytube resume`."""
+    would be parked than `park_limit`. Remedy: fix the cause, or discard with `pytube pods discard` or `pytube
+    park discard`; then `pytube resume`."""
 
     TOPIC_RESTS = "topic-rests"
     """A topic accepts no records of an outbox; other topics continue. Remedy: create the topic, or correct

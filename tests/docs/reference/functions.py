@@ -35,6 +35,7 @@ _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w
 _ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"\b(?:TU\d{3}|0A000|[245]\d[A-Z0-9]\d\d)\b")
 _ROLES = re.compile(r"tube_(admin|worker|writer|monitor)$")
+_ROLES_IN_ALL = 4
 
 _TERM = "tube text, partitions integer, partition integer, leader_id uuid"
 _OF_TERM = ("TU001", "TU002", "TU102", "TU103", "40P01")
@@ -125,7 +126,7 @@ def _installed(
         roles = row[4]
         assert isinstance(roles, list)
         members = [found[1] for role in roles if (found := _ROLES.search(role))]
-        callers = "any role" if row[5] else ", ".join(members)
+        callers = "any role" if row[5] else "all" if len(members) == _ROLES_IN_ALL else ", ".join(members)
         assert callers, f"nobody may call {name}"
         yield Function(name, _arguments(arguments), _result(result), comment, callers, errors[name])
 
