@@ -928,7 +928,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists open transactions that have an xid. Collect once those that ran after create are over.';
+COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists open transactions that have an xid. Collect once the ones that ran after create are over.';
 
 CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
