@@ -13,7 +13,8 @@
 #   make lowest [ARGS=…]       tests with the lowest versions that pyproject.toml allows
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
-#   make docs                  the documentation as a site, in .site; `make docs-serve` shows it while you write
+#   make reference             the pages that are made from the code: commands, SQL, configuration, …
+#   make docs                  these pages, and the documentation as a site, in .site; `make docs-serve` shows it
 #   make lock                  renew requirements.lock from pyproject.toml
 
 SHELL := /bin/bash
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test lowest soak chaos points bench check format docs docs-serve lock venv clean
+.PHONY: help demo test lowest soak chaos points bench check format reference docs docs-serve lock venv clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -77,7 +78,10 @@ format: venv
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-docs: venv
+reference: venv
+	@$(BIN)/python -m tests.docs.reference
+
+docs: reference
 	@$(BIN)/zensical build --strict --clean
 
 docs-serve: venv

@@ -23,38 +23,52 @@ class PytubeError(Exception):
 
 
 class ConfigError(PytubeError):
-    """The configuration is wrong: the message names file, key and what was expected."""
+    """The configuration is wrong: the message names file, key, and the expected value.
+
+    Remedy: correct the key; `pytube config show` shows the result.
+    """
 
     exit_code = 2
 
 
 class UsageError(PytubeError):
-    """The request is wrong; a subclass says in what. Nothing was changed."""
+    """The request is wrong; a subclass says how. Nothing was changed."""
 
     exit_code = 2
 
 
 class DatabaseUnavailable(PytubeError):
-    """Postgres can't be reached, or went away."""
+    """Postgres can't be reached, or went away.
+
+    Remedy: bring Postgres up, or correct the DSN; workers retry.
+    """
 
     exit_code = 3
 
 
 class PooledSession(DatabaseUnavailable):
-    """A pooler between us and Postgres gives us no session of our own; nothing was changed in one.
+    """A pooler before Postgres gives pytube no session; nothing was changed in one.
 
-    A worker that runs retries as if Postgres were down. One that starts ends, since a retry changes nothing.
+    A running worker retries as if Postgres were down. A starting one ends, since a retry changes nothing.
+
+    Remedy: connect to the server itself, or to a pool in session mode.
     """
 
     exit_code = 2
 
 
 class SequenceWentBack(DatabaseUnavailable):
-    """`tube_seq` is behind what was drawn from it: the database was restored under an open session."""
+    """`tube_seq` is behind the last seq drawn from it: the database was restored under an open session.
+
+    Remedy: none: the worker opens new sessions and checks the source.
+    """
 
 
 class StatementFailed(PytubeError):
-    """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
+    """Postgres refused a statement of pytube for its own reason: a timeout, a full disk.
+
+    Remedy: follow the reason.
+    """
 
     @property
     def is_lasting(self) -> bool:
@@ -64,17 +78,26 @@ class StatementFailed(PytubeError):
 
 
 class BrokerUnavailable(PytubeError):
-    """Kafka can't be reached, or went away."""
+    """Kafka can't be reached, or went away.
+
+    Remedy: bring Kafka up, or correct `bootstrap_servers`; workers retry.
+    """
 
     exit_code = 3
 
 
 class Rebalancing(BrokerUnavailable):
-    """The broker answers, but the group's members are being counted again: nobody is confirmed yet."""
+    """The broker answers, but the group's members are being counted again, so no claim is confirmed yet.
+
+    Remedy: none: it passes.
+    """
 
 
 class SchemaMismatch(PytubeError):
-    """The SQL that is installed is not the one that this version needs."""
+    """The installed SQL does not match this version of pytube.
+
+    Remedy: `pytube upgrade`, or install the package of the SQL's version.
+    """
 
     exit_code = 4
 
@@ -87,186 +110,301 @@ RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 
 
 class InvalidTubeName(UsageError):
-    """The name can't be a tube's or an outbox's. TU101."""
+    """The name can't be a tube's or an outbox's.
+
+    Remedy: choose another name.
+    """
 
 
 class UnknownTube(UsageError):
-    """There is no such tube or outbox. TU102."""
+    """There is no such tube or outbox.
+
+    Remedy: `pytube tube list` and `pytube outbox list` show the names.
+    """
 
 
 class InvalidPartition(UsageError):
-    """There is no such partition, or no tube or outbox can have that number of partitions. TU103."""
+    """There is no such partition, or no tube or outbox can have that number of partitions.
+
+    Remedy: `pytube status` shows the partitions.
+    """
 
 
 class NoUsableKey(UsageError):
-    """The table has no column that can be the key of its documents. TU104."""
+    """The table has no column that can be the key of its documents.
+
+    Remedy: name one: `pytube tube attach --id-col` or `--key`.
+    """
 
 
 class PredicateRefused(UsageError):
-    """The predicate is not allowed, or does not fit an attached table. TU105."""
+    """The predicate is not allowed, or does not fit an attached table.
+
+    Remedy: correct the predicate.
+    """
 
 
 class InvalidShard(UsageError):
-    """There can be no such shard, or the id belongs to another one. TU106."""
+    """There can be no such shard, or the id belongs to another one.
+
+    Remedy: `pytube tube list` shows the shards.
+    """
 
 
 class TableNotAttachable(UsageError):
-    """Relations of this kind can't be attached to a tube, or adopted as an outbox. TU107."""
+    """Relations of this kind can't be attached to a tube, or adopted as an outbox.
+
+    Remedy: attach the tables behind a view, and the parent of a partition.
+    """
 
 
 class UnknownTable(UsageError):
-    """There is no such table, or it is not attached to the tube. TU108."""
+    """There is no such table, or it is not attached to the tube.
+
+    Remedy: `pytube tube list` shows the attached tables.
+    """
 
 
 class TubesNotEmpty(UsageError):
-    """Tables are attached, or tubes hold pods, or outboxes records, so nothing was taken away. TU109."""
+    """Tables are attached, or tubes hold pods or parked documents, or outboxes records, so nothing was
+    dropped.
+
+    Remedy: detach the tables and drain, or pass `--force`.
+    """
 
 
 class KeysWouldChange(UsageError):
-    """The rows of an attached table would have documents under other keys, and it was not forced."""
+    """The rows of an attached table would have documents under other keys.
+
+    Remedy: `pytube tube attach --force`, then backfill.
+    """
 
 
 class RelatedTables(UsageError):
-    """Other tables are related to a root table that is to be detached: one of them would take its place."""
+    """Other tables are related to a root table that is to be detached: one of them would take its place.
+
+    Remedy: detach these first, or `pytube tube detach --force`.
+    """
 
 
 class SequenceAltered(UsageError):
-    """`tube_seq` no longer has the settings that the settled seq relies on. TU110."""
+    """`tube_seq` no longer has the settings that the settled seq relies on.
+
+    Remedy: restore CACHE 1 and NO CYCLE, as the message says.
+    """
 
 
 class WrongKind(UsageError):
-    """The name belongs to an outbox where a tube is meant, or the other way round. TU111."""
+    """The name belongs to an outbox where a tube is meant, or the other way round.
+
+    Remedy: use the commands of the other kind.
+    """
 
 
 class CompanionConflict(UsageError):
-    """The tube is a companion of another one, or can't become one of this tube's. TU112."""
+    """The tube is a companion of another one, or can't become one of this tube's.
+
+    Remedy: act on the document's tube.
+    """
 
 
 class TubeHasWorkers(UsageError):
-    """Workers lead the tube, so no stream may purge it. TU133."""
+    """Workers lead the tube, so no stream may purge it.
+
+    Remedy: stop the workers, or read the tube without purging.
+    """
 
 
 # --- operators --------------------------------------------------------------------------------
 
 
 class ParkLimitReached(UsageError):
-    """More keys of the tube would be parked than its `park_limit` allows; none is. TU141."""
+    """More keys of the tube would be parked than its `park_limit` allows; none is.
+
+    Remedy: fix the cause, retry or drop parked keys, then `pytube resume`.
+    """
 
 
 class PodsInFlight(UsageError):
-    """A worker has the pods in flight: pause the tube or the partition first. TU142."""
+    """A worker has the pods in flight.
+
+    Remedy: pause the tube or the partition first.
+    """
 
 
 class NotPaused(UsageError):
-    """The partition is not paused, or no worker has come to rest there, so nothing can be stepped. TU143."""
+    """The partition is not paused, or its leader has not come to rest.
+
+    Remedy: `pytube pause`, and wait for it.
+    """
 
 
 class StepBusy(UsageError):
-    """Another step of the partition is under way. TU144."""
+    """Another step of the partition is in progress.
+
+    Remedy: wait for it.
+    """
 
 
 class PodGone(UsageError):
-    """The pod is gone, or does not have the key. TU145."""
+    """The pod is gone, or does not have the key.
+
+    Remedy: `pytube pods list`.
+    """
 
 
 # --- waiting and looking ----------------------------------------------------------------------
 
 
 class NotDelivered(PytubeError):
-    """What was waited for is not at the sink."""
+    """A change that was waited for is not at the sink."""
 
     exit_code = 1
 
 
 class WaitTimeout(NotDelivered):
-    """Touches still wait in the tube after the time limit."""
+    """Touches still wait in the tube after the time limit.
+
+    Remedy: `pytube status` shows why.
+    """
 
 
 class KeysParked(NotDelivered):
-    """All touches have left the tube, but some keys are parked, so their documents are not at the sink."""
+    """All touches have left the tube, but some keys are parked, so their documents are not at the sink.
+
+    Remedy: `pytube park list`.
+    """
 
 
 # --- backfills and jobs -----------------------------------------------------------------------
 
 
 class BackfillBusy(UsageError):
-    """The table is being backfilled already, or another session works on the backfill. TU121."""
+    """The table is being backfilled already, or another session works on the backfill.
+
+    Remedy: wait, or `pytube backfill start --supersede`.
+    """
 
 
 class UnknownBackfill(UsageError):
-    """There is no such backfill. TU122."""
+    """There is no such backfill.
+
+    Remedy: `pytube backfill status`.
+    """
 
 
 class BackfillNotLocked(BackfillBusy):
-    """This session has not locked the backfill that it works on. TU123."""
+    """This session has not locked the backfill that it works on.
+
+    Remedy: call `tube_backfill_lock` first.
+    """
 
 
 class BackfillEnded(UsageError):
-    """The backfill is finished, cancelled, superseded or failed, or past the step requested. TU124."""
+    """The backfill is finished, cancelled, superseded, or failed, or past the requested step.
+
+    Remedy: `pytube backfill status`.
+    """
 
 
 class JobConflict(UsageError):
-    """A job of that name was begun with another query, other tubes or another way to publish. TU130."""
+    """A job of that name was begun with another query, other tubes, or another way to publish.
+
+    Remedy: choose another name.
+    """
 
 
 class UnknownJob(UsageError):
-    """There is no such job, or the backfill has none. TU131."""
+    """There is no such job, or the backfill has none.
+
+    Remedy: `pytube spark jobs`.
+    """
 
 
 class JobDone(UsageError):
-    """The job is done. TU132."""
+    """The job is done.
+
+    Remedy: choose another name to run it again.
+    """
 
 
 # --- leadership -------------------------------------------------------------------------------
 
 
 class NotLeader(PytubeError):
-    """Base of: this worker does not lead that partition (any more)."""
+    """This worker does not lead that partition, or no longer."""
 
 
 class Fenced(NotLeader):
-    """The term is over: another leader has acquired the partition, or it was released. TU001."""
+    """The term is over: another leader has acquired the partition, or it was released.
+
+    Remedy: none: the worker ends the term.
+    """
 
 
 class WrongPartitions(NotLeader):
-    """The tube has another number of partitions now: start new terms. TU002."""
+    """The tube has another number of partitions now.
+
+    Remedy: none: workers start new terms.
+    """
 
 
 class EpochMoved(NotLeader):
-    """Somebody acquired the partition after we read its epoch: read, prove and try again. TU003."""
+    """Another process acquired the partition after its epoch was read.
+
+    Remedy: none: the worker reads it again.
+    """
 
 
 class LeaseHeld(NotLeader):
-    """The lease of the partition has not run out. TU004."""
+    """The lease of the partition has not run out.
+
+    Remedy: none: the worker waits.
+    """
 
 
 class ElectionConflict(PytubeError):
-    """The partition is led under the other kind of election; all workers must use one. TU005."""
+    """The partition is led under the other kind of election.
+
+    Remedy: give all workers the same `worker.election`.
+    """
 
     exit_code = 2
 
 
 class ClaimLost(NotLeader):
-    """The election took the right to lead the partition away."""
+    """The election took the right to lead the partition away.
+
+    Remedy: none.
+    """
 
 
 # --- enrich -----------------------------------------------------------------------------------
 
 
 class EnrichFailed(PytubeError):
-    """The source can't be read (a missing grant, a wrong query). The worker waits; nothing is lost."""
+    """The source can't be read: a missing grant, a wrong query. The worker waits; nothing is lost.
+
+    Remedy: follow the reason: a GRANT, or a corrected query.
+    """
 
     exit_code = 2
 
 
 class EnrichTimeout(EnrichFailed):
-    """The enriching query reached `statement_timeout` or `answer_timeout`; for fewer ids it may not."""
+    """The query reached `statement_timeout` or `answer_timeout`; for fewer ids it may not.
+
+    Remedy: make the query faster, or raise the timeout.
+    """
 
     exit_code = 3
 
 
 class EnrichDataError(PytubeError):
-    """The data of some row makes the enriching query fail; smaller batches tell which."""
+    """The data of some row makes the query fail; smaller batches find it, and it is parked.
+
+    Remedy: correct the row or the query, then `pytube park retry`.
+    """
 
 
 # --- sinks ------------------------------------------------------------------------------------
@@ -277,11 +415,17 @@ class SinkError(PytubeError):
 
 
 class SinkUnavailable(SinkError):
-    """The sink is down: nothing of the batch was taken. The worker waits; no attempt is used up."""
+    """The sink is down: it took nothing of the batch. The worker waits; no attempt is used up.
+
+    Remedy: bring the sink up.
+    """
 
 
 class SinkTimeout(SinkError):
-    """The sink did not answer in time: whether it took the batch is not known."""
+    """The sink did not answer in time: whether it took the batch is not known.
+
+    Remedy: relieve the sink, or raise `request_timeout`.
+    """
 
 
 OUTAGES = (SinkUnavailable, SinkTimeout)
@@ -289,11 +433,17 @@ OUTAGES = (SinkUnavailable, SinkTimeout)
 
 
 class SinkContract(SinkError):
-    """The sink broke its contract, e.g. answered fewer results than documents."""
+    """The sink broke its contract, such as fewer results than documents.
+
+    Remedy: correct the sink; `pytube sink check` tests it.
+    """
 
 
 class FencedBySink(NotLeader):
-    """The sink holds a write with the token `newer`, of another term: ours is over."""
+    """The sink holds a write with a newer token, of another term: this term is over.
+
+    Remedy: none: the worker ends the term.
+    """
 
     def __init__(self, newer: Token) -> None:
         super().__init__(f"the sink holds a write of epoch {newer.epoch}, which another term has made since")
@@ -301,7 +451,10 @@ class FencedBySink(NotLeader):
 
 
 class SinkAhead(SinkError):
-    """The sink holds a token above any that this database has issued (a restored backup)."""
+    """The sink holds a token above any that this database has issued, as after a restore.
+
+    Remedy: `pytube tube rebase`, as in the runbook.
+    """
 
 
 SQLSTATES: dict[str, type[PytubeError]] = {

@@ -27,7 +27,9 @@ class PartitionEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """What is up is as it should be: the worker joins its elections. What is down was told before."""
+    """The database is ready, and each sink is open or logged as `sink_not_open`; the worker joins its
+    elections.
+    """
 
     version: str
     tubes: tuple[str, ...]
@@ -41,7 +43,7 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigTakenUp(Event):
-    """The worker serves by another configuration now. Other tubes and outboxes than these go on as before."""
+    """The worker has loaded its changed file: tubes and outboxes now served, restarted, and left."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -51,16 +53,20 @@ class ConfigTakenUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigRefused(Event):
-    """The file can't be taken up; all goes on as before. Told once for each reason."""
+    """The file can't be loaded; the worker continues as before. Once for each reason.
+
+    Remedy: follow the reason.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRefused(Event):
-    """A declared document can't be made, or is not the one that was applied: all but its tube is served.
+    """A declared document does not fit the tables, or differs from the applied one. The tube continues with
+    the old document; without one, its changes wait.
 
-    Of a worker that runs: a tube that was served before goes on by its old section.
+    Remedy: follow the reason and `pytube doctor`, then send SIGHUP; with `--watch` the worker notices.
     """
 
     tube: str
@@ -69,9 +75,9 @@ class DocumentRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStandsBy(Event):
-    """The worker has led none of a tube's partitions for some seconds, nor waited for a term to begin.
+    """The worker has led none of the tube's `partitions` for five seconds; usually others do.
 
-    As a rule others lead them, and it takes over when one of these ends; it does not know whether they do.
+    Remedy: if all workers stand by: `pytube doctor`.
     """
 
     tube: str
@@ -81,7 +87,7 @@ class WorkerStandsBy(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAcquired(PartitionEvent):
-    """A term began, and may mark."""
+    """A term began, after waiting `waited` seconds for earlier ones."""
 
     leader_id: UUID
     epoch: int
@@ -91,14 +97,17 @@ class LeaderAcquired(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class LeaderRefreshed(PartitionEvent):
-    """Trust, once lapsed, is back within the same term."""
+    """Trust is back, in the same term."""
 
     leader_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderRevoked(PartitionEvent):
-    """A term ended in order: drained, reset and released, or given up with `reason`."""
+    """A term ended in order, or was given up for this reason.
+
+    Remedy: none; often: workers come and go, or the group rebalances.
+    """
 
     leader_id: UUID
     reason: str
@@ -106,7 +115,10 @@ class LeaderRevoked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class LeaderFenced(PartitionEvent):
-    """A term found that it is over."""
+    """A term found that it is over.
+
+    Remedy: none after a pause or a repartition; often: more CPU, or longer timeouts.
+    """
 
     leader_id: UUID
     reason: str
@@ -114,14 +126,17 @@ class LeaderFenced(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TrustLapsed(PartitionEvent):
-    """No renewal of the term was answered in time: nothing is sent until one is."""
+    """No renewal of the term was answered in time; nothing is sent.
+
+    Remedy: check Postgres and the network.
+    """
 
     leader_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class MeterRead(PartitionEvent):
-    """What one partition did since the last reading, `interval` seconds ago."""
+    """The work of a partition in `interval` seconds. An idle partition logs one at level debug, then none."""
 
     interval: float
     pods: int
@@ -139,7 +154,10 @@ class MeterRead(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class Parked(PartitionEvent):
-    """A document was set aside with its error."""
+    """A document was parked.
+
+    Remedy: see PytubeParked.
+    """
 
     shard: int
     id: Id | None
@@ -148,7 +166,11 @@ class Parked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TubeStopped(PartitionEvent):
-    """The whole tube is stopped: it delivers nothing until somebody resumes it."""
+    """The whole tube stopped: a document can't be delivered (`why=poison`), or too many keys are parked
+    (`park_limit`).
+
+    Remedy: see PytubeStopped.
+    """
 
     why: str
     """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
@@ -157,9 +179,10 @@ class TubeStopped(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecordParked(PartitionEvent):
-    """Records of an outbox were set aside with their errors; `tube` is the name of the outbox.
+    """`records` records of an outbox were parked, of which the fields show the first. Without `reason`:
+    behind a parked record of its key.
 
-    One event tells of all that were set aside together for one topic and such a reason.
+    Remedy: see PytubeOutboxParked.
     """
 
     id: int
@@ -174,7 +197,10 @@ class RecordParked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TopicDown(PartitionEvent):
-    """A topic takes no records of an outbox; others go on. Told once, not per attempt."""
+    """The broker refuses a topic of the outbox; other topics continue. Once.
+
+    Remedy: follow the reason.
+    """
 
     topic: str
     reason: str
@@ -182,21 +208,24 @@ class TopicDown(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartitionPaused(PartitionEvent):
-    """The partition has come to rest for a pause: it is led, and nothing is marked or sent."""
+    """The partition is at rest for a pause: it is led, and nothing is marked or sent.
+
+    Remedy: if not intended: `pytube resume`.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResumed(PartitionEvent):
-    """Its pause is over after `seconds`."""
+    """The pause is over, after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TopicUp(PartitionEvent):
-    """The topic takes records again after `seconds`."""
+    """The topic takes records again, after `seconds`."""
 
     topic: str
     seconds: float
@@ -204,7 +233,7 @@ class TopicUp(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TopicParked(PartitionEvent):
-    """An operator had the records of a topic parked that took nothing for `seconds`."""
+    """An operator parked the records of a topic that had taken none for `seconds`."""
 
     topic: str
     records: int
@@ -213,9 +242,10 @@ class TopicParked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TermsFail(PartitionEvent):
-    """Terms of the partition end by the same failure, one after the other.
+    """`terms` terms of the partition in a row ended by the same failure. Once: at the third, or at the first
+    bug of pytube.
 
-    Told once: with the third, or with the first that ends by a fault of pytube.
+    Remedy: see PytubeTermsFail.
     """
 
     reason: str
@@ -225,9 +255,10 @@ class TermsFail(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent):
-    """The sink accepts no documents; the worker waits. Told once, not per attempt.
+    """The sink takes not even a single document; the partition waits, and parks nothing. Also after 100
+    failures in a row without a success. Once.
 
-    `SinkUp` follows, also after a pause, unless the term ends before.
+    Remedy: bring the sink up; `pytube status` shows the latest reason.
     """
 
     reason: str
@@ -235,7 +266,10 @@ class SinkDown(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDelays(PartitionEvent):
-    """The sink puts documents off, which use up no attempt. Told once a minute while it lasts."""
+    """The sink is up, but puts documents off; they are resent, and use up no attempt. Once a minute.
+
+    Remedy: relieve the sink, or follow the reason.
+    """
 
     documents: int
     """Of the batch that had such an answer last."""
@@ -245,14 +279,17 @@ class SinkDelays(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkUp(PartitionEvent):
-    """The sink takes documents again after `seconds`."""
+    """The sink takes documents again, after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SinkEmptied(Event):
-    """The sink of a tube has lost its documents, or was replaced. Told once, by the worker that found it."""
+    """The sink of a tube lost its documents, or was replaced. Once.
+
+    Remedy: see PytubeSinkEmptied.
+    """
 
     tube: str
     reason: str
@@ -260,28 +297,35 @@ class SinkEmptied(Event):
 
 @dataclass(frozen=True, slots=True)
 class SinkRefilled(Event):
-    """Backfills have finished that filled a sink again that was found emptied."""
+    """Backfills have refilled the sink."""
 
     tube: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDown(PartitionEvent):
-    """Rows can't be read (a missing grant, a wrong query); the worker waits. Told once."""
+    """Rows can't be read: a missing grant, a wrong query, an attached table without a query. Once.
+
+    Remedy: follow the reason.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUp(PartitionEvent):
-    """Rows can be read again after `seconds`."""
+    """Rows can be read again, after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocked(PartitionEvent):
-    """Somebody has locked a table, or records of an outbox, that the partition waits for. Told once."""
+    """A table, or records of an outbox, that the partition needs have been locked for `seconds`, by session
+    `pid` if it is visible. Once.
+
+    Remedy: see PytubeTableLocked.
+    """
 
     table: str
     seconds: float
@@ -293,7 +337,7 @@ class TableLocked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableUnlocked(PartitionEvent):
-    """The partition waits for the table no more, after `seconds`."""
+    """The lock was released or is no longer needed, after `seconds`."""
 
     table: str
     seconds: float
@@ -301,7 +345,11 @@ class TableUnlocked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class LoadShed(Event):
-    """The worker gives up all partitions of a tube that it leads, because others do better."""
+    """The worker gives up the `partitions` of a tube, and leaves it to others for `seconds`, because they do
+    better.
+
+    Remedy: often: check this machine, and its way to the sink.
+    """
 
     tube: str
     partitions: tuple[int, ...]
@@ -313,30 +361,34 @@ class LoadShed(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoadResumed(Event):
-    """The worker takes its part in a tube again that it had given up."""
+    """The worker takes its share of the tube again."""
 
     tube: str
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseDown(Event):
-    """Postgres can't be reached, so that no term can be renewed; the worker keeps trying. Told once."""
+    """Terms can't be renewed, for all tubes of the host; the worker retries. Once.
+
+    Remedy: bring Postgres up.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUp(Event):
-    """Postgres answers again after `seconds`."""
+    """Terms can be renewed again, after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChanged(Event):
-    """The database is on another timeline or server, or was restored: delivered commits may be gone.
+    """Another timeline or server, or a restored database: delivered commits may be gone. Logged by the first
+    worker that notices.
 
-    Told by the first worker that finds it.
+    Remedy: see PytubeSourceChanged.
     """
 
     reason: str
@@ -344,7 +396,10 @@ class SourceChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class CopyDiffers(Event):
-    """A scheduled sample has found keys that differ. Nothing is repaired by that."""
+    """A scheduled sample found keys that differ; `reason` names the first. Nothing is repaired.
+
+    Remedy: see PytubeCopyDiffers.
+    """
 
     tube: str
     checked: int
@@ -355,7 +410,7 @@ class CopyDiffers(Event):
 
 @dataclass(frozen=True, slots=True)
 class BackfillStarted(PartitionEvent):
-    """The worker has come to the beginning of a backfill of a shard."""
+    """The partition has reached the beginning of a backfill of `shard`."""
 
     shard: int
     start_seq: int
@@ -363,7 +418,7 @@ class BackfillStarted(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class BackfillFinished(PartitionEvent):
-    """All keys of a backfill of a shard were delivered or parked; next comes its sweep, if it has one."""
+    """All touches of the backfill in `shard` are delivered or parked; its sweep comes next, if it has one."""
 
     shard: int
     start_seq: int
@@ -371,7 +426,9 @@ class BackfillFinished(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SweepFinished(PartitionEvent):
-    """Documents of a shard that the backfill has not written were found at the sink, and touched."""
+    """The sweep touched `keys` documents at the sink that the backfill had not written; `skipped`: why it did
+    not scan.
+    """
 
     shard: int
     start_seq: int
@@ -384,7 +441,10 @@ class SweepFinished(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SweepFailed(PartitionEvent):
-    """The sink could not be looked through; it is tried again. Told once."""
+    """The sink could not be scanned, or returned nothing for five minutes; the worker retries. Once.
+
+    Remedy: follow the reason.
+    """
 
     shard: int
     reason: str
@@ -392,7 +452,7 @@ class SweepFailed(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class BackfillTaken(PartitionEvent):
-    """A scheduled backfill was taken over from its control pod; a worker runs it."""
+    """A scheduled backfill begins, with the number `backfill`; a worker runs it."""
 
     shard: int
     backfill: int

@@ -27,7 +27,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) IS 'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
+COMMENT ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) IS 'Creates an outbox over an existing table, or changes it. wake: writers wake a sleeping worker, by a trigger.';
 
 CREATE FUNCTION tube.outbox_drop(outbox text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
@@ -47,7 +47,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_drop(outbox text, force boolean) IS 'Drops an outbox in which no records wait, or any outbox by force; an adopted table is released and stays.';
+COMMENT ON FUNCTION tube.outbox_drop(outbox text, force boolean) IS 'Drops an outbox without waiting records; with force, any. An adopted table stays.';
 
 CREATE FUNCTION tube.outbox_ensure_absent(in_outbox text) RETURNS void
     LANGUAGE plpgsql
@@ -59,7 +59,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_ensure_absent(in_outbox text) IS 'Drops an outbox with all its records, or releases an adopted table; does nothing if there is no such outbox.';
+COMMENT ON FUNCTION tube.outbox_ensure_absent(in_outbox text) IS 'Drops an outbox with all its records, or releases an adopted table. Does nothing if there is no such outbox.';
 
 CREATE FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer DEFAULT 1, value_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -84,7 +84,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with its own table, or changes its partitions. Without partitions it gets 1, even if it has more. value_type is text or bytea, and can''t be changed.';
 
 CREATE FUNCTION tube.outbox_identity(outbox text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -103,7 +103,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_identity(outbox text) IS 'Returns what the header pytube-outbox names an outbox by.';
+COMMENT ON FUNCTION tube.outbox_identity(outbox text) IS 'Returns the name of the outbox in the header pytube-outbox.';
 
 CREATE FUNCTION tube.outbox_index_sql(outbox text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -130,7 +130,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) IS 'Returns the CREATE INDEX statement to run before an outbox gets another number of partitions.';
+COMMENT ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) IS 'As tube_index_sql, for an outbox; run it as the owner of the table.';
 
 CREATE FUNCTION tube.outbox_list() RETURNS TABLE(outbox text, partitions integer, tbl regclass, value_type regtype, adopted boolean, wakes boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -142,7 +142,7 @@ CREATE FUNCTION tube.outbox_list() RETURNS TABLE(outbox text, partitions integer
     ORDER BY o.outbox
 $$;
 
-COMMENT ON FUNCTION tube.outbox_list() IS 'Lists the outboxes and their tables.';
+COMMENT ON FUNCTION tube.outbox_list() IS 'Lists outboxes and their tables. wakes: whether writers wake sleeping workers.';
 
 CREATE FUNCTION tube.outbox_parked(in_outbox text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(outbox text, id bigint, topic text, key text, error text, attempts integer, epoch bigint, hold boolean, behind boolean, parked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -180,7 +180,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; what waited behind them is sent again.';
+COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; records behind them are. At READ COMMITTED only.';
 
 CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer DEFAULT 1000, floor bigint DEFAULT 0, settled_floor bigint DEFAULT NULL::bigint, long_writers xid8[] DEFAULT NULL::xid8[]) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean)
     LANGUAGE plpgsql
@@ -216,7 +216,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) IS 'Marks the next records of a partition for a term and returns them by id.';
+COMMENT ON FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, settled_floor bigint, long_writers xid8[]) IS 'Reserves records for a term, by id; retried ones first. An adopted table has no floor: pass 0. Waits at most a quarter of a second for a lock.';
 
 CREATE FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[] DEFAULT '{}'::bigint[]) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean, locked boolean)
     LANGUAGE plpgsql
@@ -260,7 +260,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) IS 'Purges and marks records of a partition around those that others have locked.';
+COMMENT ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) IS 'Purges ids, then reserves records without waiting for locks; locked ones come as rows without content. For use after 55P03.';
 
 CREATE FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -290,7 +290,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Sets failed records aside, each with its error, so that the partition can go on.';
+COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Parks records of the term: objects with id, error, attempts and behind. hold: they hold their keys.';
 
 CREATE FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean DEFAULT false, records_limit integer DEFAULT 10000) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -316,7 +316,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) IS 'Parks the records of a topic that wait in a partition, marked ones among them.';
+COMMENT ON FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean, records_limit integer) IS 'Parks records of a topic in a term''s partition. Call it until it returns fewer than records_limit.';
 
 CREATE FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -338,7 +338,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes the records that a term has sent.';
+COMMENT ON FUNCTION tube.outbox_records_purge(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Deletes sent records of the term. Waits at most a quarter of a second for a lock.';
 
 CREATE FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
@@ -358,7 +358,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes the records of a partition that earlier terms have sent, no matter who has marked them.';
+COMMENT ON FUNCTION tube.outbox_records_purge_sent(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], created_until timestamp with time zone) IS 'Deletes records of the partition that an earlier term has sent, written until created_until.';
 
 CREATE FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -380,7 +380,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Gives marked records of a term back, so that the next mark returns them again.';
+COMMENT ON FUNCTION tube.outbox_records_reset(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[]) IS 'Returns records of the term to the queue; NULL: all of them. Skips locked ones.';
 
 CREATE FUNCTION tube.outbox_resting(in_outbox text DEFAULT NULL::text) RETURNS TABLE(outbox text, partition integer, topic text, reason text, records bigint, since timestamp with time zone, next_at timestamp with time zone, park boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -393,7 +393,7 @@ CREATE FUNCTION tube.outbox_resting(in_outbox text DEFAULT NULL::text) RETURNS T
     ORDER BY l.tube, l.partition, t.topic
 $$;
 
-COMMENT ON FUNCTION tube.outbox_resting(in_outbox text) IS 'Lists the topics that take nothing now, and when they are tried again.';
+COMMENT ON FUNCTION tube.outbox_resting(in_outbox text) IS 'Lists topics that accept no records now: why, since when, and the next try.';
 
 CREATE FUNCTION tube.outbox_retry(outbox text, ids bigint[] DEFAULT NULL::bigint[], topic text DEFAULT NULL::text, key text DEFAULT NULL::text, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -416,7 +416,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) IS 'Has parked records sent again; of a held key, all records together and in order.';
+COMMENT ON FUNCTION tube.outbox_retry(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) IS 'Has parked records sent again: all, or those with these ids, topic or key; of a held key all, in order. At READ COMMITTED only.';
 
 CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
@@ -427,7 +427,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) IS 'Puts one message with a binary value into an outbox, in the transaction of the caller.';
+COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value bytea, headers jsonb, partition_key text, in_order boolean) IS 'Puts a message into an outbox, in the caller''s transaction; value is text or bytea. Returns its id. headers is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions with messages of one key wait for each other.';
 
 CREATE FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb DEFAULT '{}'::jsonb, partition_key text DEFAULT NULL::text, in_order boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
@@ -438,7 +438,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) IS 'Puts one message into an outbox, in the transaction of the caller.';
+COMMENT ON FUNCTION tube.outbox_stash(outbox text, topic text, key text, value text, headers jsonb, partition_key text, in_order boolean) IS 'Puts a message into an outbox, in the caller''s transaction; value is text or bytea. Returns its id. headers is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions with messages of one key wait for each other.';
 
 CREATE FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb DEFAULT NULL::jsonb, partition_keys text[] DEFAULT NULL::text[], in_order boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -449,7 +449,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) IS 'Puts many messages into an outbox in one statement, in the transaction of the caller.';
+COMMENT ON FUNCTION tube.outbox_stash_many(outbox text, topics text[], keys text[], bodies text[], headers jsonb, partition_keys text[], in_order boolean) IS 'Puts many messages into an outbox in one statement; arrays of the same length. Returns the ids.';
 
 CREATE FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb DEFAULT NULL::jsonb, partition_keys text[] DEFAULT NULL::text[], in_order boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -460,7 +460,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) IS 'Puts many messages with binary values into an outbox in one statement, in the transaction of the caller.';
+COMMENT ON FUNCTION tube.outbox_stash_many_bytea(outbox text, topics text[], keys text[], bodies bytea[], headers jsonb, partition_keys text[], in_order boolean) IS 'As outbox_stash_many, for binary values.';
 
 CREATE FUNCTION tube.outbox_stats() RETURNS TABLE(outbox text, partition integer, count text, min_id bigint, max_id bigint, min_create_time timestamp with time zone, parked text, problem text)
     LANGUAGE plpgsql
@@ -499,7 +499,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_stats() IS 'Shows how much waits in each partition of each outbox.';
+COMMENT ON FUNCTION tube.outbox_stats() IS 'Returns the backlog of each partition, without parked records; problem: why this role can''t read it.';
 
 CREATE FUNCTION tube.outbox_topic_park(outbox text, topic text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -520,7 +520,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_topic_park(outbox text, topic text) IS 'Has the records of a topic that rests parked by the leaders that hold them.';
+COMMENT ON FUNCTION tube.outbox_topic_park(outbox text, topic text) IS 'Has leaders park the records of a resting topic; returns in how many partitions it rests.';
 
 CREATE FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -543,7 +543,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) IS 'Records which topics rest under a term, and returns those whose records an operator wants parked.';
+COMMENT ON FUNCTION tube.outbox_topics_rest(outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb) IS 'Reports resting topics of a term; returns those whose records an operator wants parked.';
 
 CREATE FUNCTION tube.tube_applied() RETURNS TABLE(tube text, kind text, declared text, applied text, made boolean, tbl regclass, attached boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -555,7 +555,7 @@ CREATE FUNCTION tube.tube_applied() RETURNS TABLE(tube text, kind text, declared
     ORDER BY r.tube, a.position
 $$;
 
-COMMENT ON FUNCTION tube.tube_applied() IS 'Lists what of tubes, outboxes and attached tables was made as a configuration declares it.';
+COMMENT ON FUNCTION tube.tube_applied() IS 'Lists these records: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';
 
 CREATE FUNCTION tube.tube_applied_attached(tube text, tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -569,7 +569,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_applied_attached(tube text, tbl regclass) IS 'Notes that a table was attached as a configuration declares it.';
+COMMENT ON FUNCTION tube.tube_applied_attached(tube text, tbl regclass) IS 'Records that a table was attached because a file declares it.';
 
 CREATE FUNCTION tube.tube_applied_set(tube text, digest text, made boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -587,7 +587,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_applied_set(tube text, digest text, made boolean) IS 'Notes that a tube or an outbox is as a configuration declares it; NULL: none declares it any longer.';
+COMMENT ON FUNCTION tube.tube_applied_set(tube text, digest text, made boolean) IS 'Records that a tube or outbox matches its declaration in a file; made: the caller has just created it. A NULL digest: no file declares it any longer.';
 
 CREATE FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) RETURNS SETOF bigint
     LANGUAGE plpgsql
@@ -603,7 +603,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
+COMMENT ON FUNCTION tube.tube_as_caller(in_search_path text, first text, statement text) IS 'For tube_pods_insert: runs a statement with the caller''s rights and search_path.';
 
 CREATE FUNCTION tube.tube_attempts_reset(tube text, in_partition integer DEFAULT NULL::integer, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -626,7 +626,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) IS 'Forgets the failed attempts of keys that are to be sent again.';
+COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in_shard integer, in_key text) IS 'Deletes failures of keys that will be retried; returns the number of keys.';
 
 CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -650,7 +650,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records in the audit what was done by hand.';
+COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Adds an action of your program to the audit. Pass no document and no secret.';
 
 CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(audit_id bigint, done_at timestamp with time zone, done_by name, client text, action text, tube text, details jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -670,7 +670,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists what was done by hand, the latest first.';
+COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists operators'' actions, latest first.';
 
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
@@ -760,7 +760,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) IS 'Inserts the next pods of a backfill and advances its cursor.';
+COMMENT ON FUNCTION tube.tube_backfill_chunk(backfill_id bigint, pods integer, rate double precision) IS 'Inserts the next pods and moves the cursor; with the last ones, backfill_end.';
 
 CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -796,7 +796,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
+COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids in order, in one snapshot, with the caller''s rights; returns how many. NULL: the backfill was paused, ended, or failed meanwhile.';
 
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -825,7 +825,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) IS 'Pauses, resumes or cancels a backfill.';
+COMMENT ON FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) IS 'Takes the command pause, resume or cancel, at any time.';
 
 CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text DEFAULT NULL::text, supersede boolean DEFAULT false, by_worker boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -892,7 +892,7 @@ EXCEPTION WHEN unique_violation THEN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Registers a backfill and draws its start seq; touches nothing yet.';
+COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Draws the start seq, registers a backfill in chunks, and returns its id.';
 
 CREATE FUNCTION tube.tube_backfill_holders(xids text[] DEFAULT NULL::text[]) RETURNS TABLE(xid text, holder text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -928,7 +928,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists the open transactions that a backfill has to wait for before it collects its ids.';
+COMMENT ON FUNCTION tube.tube_backfill_holders(xids text[]) IS 'Lists open transactions that have an xid. Collect once the ones that ran after create are over.';
 
 CREATE FUNCTION tube.tube_backfill_join(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -956,7 +956,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Completes a split backfill once all its ranges are inserted.';
+COMMENT ON FUNCTION tube.tube_backfill_join(backfill_id bigint) IS 'Inserts backfill_end once all ranges are inserted; false if some are missing.';
 
 CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(backfill_id bigint, tube text, tbl text, order_col text, state text, paused boolean, rows_done bigint, rows_total bigint, rate double precision, seconds_left double precision, note text, pid integer, by_worker boolean, start_seq bigint, shards_left integer, created_at timestamp with time zone, ended_at timestamp with time zone, relation regclass)
     LANGUAGE sql SECURITY DEFINER
@@ -975,7 +975,7 @@ CREATE FUNCTION tube.tube_backfill_list(in_tube text DEFAULT NULL::text) RETURNS
     WHERE in_tube IS NULL OR b.tube = in_tube ORDER BY b.backfill_id DESC
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, active and past, newest first.';
+COMMENT ON FUNCTION tube.tube_backfill_list(in_tube text) IS 'Lists backfills, newest first. rows_done counts rows inserted into the tube.';
 
 CREATE FUNCTION tube.tube_backfill_lock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -989,7 +989,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Locks a backfill for this session, so that no other session works on it.';
+COMMENT ON FUNCTION tube.tube_backfill_lock(backfill_id bigint) IS 'Acquires the right to work on a backfill, until the session ends.';
 
 CREATE FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1006,7 +1006,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Stores what a backfill is doing, for status displays.';
+COMMENT ON FUNCTION tube.tube_backfill_note(backfill_id bigint, note text) IS 'Records why a backfill waits.';
 
 CREATE FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) RETURNS TABLE(waiting bigint, replica text, replica_lag double precision, replica_behind bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1034,7 +1034,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replica lag that a backfill is throttled by.';
+COMMENT ON FUNCTION tube.tube_backfill_pressure(tube text, pods_limit integer) IS 'Returns the backlog and the replicas'' lag, to which a backfill''s limits apply.';
 
 CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql
@@ -1068,7 +1068,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Touches the rows of one range of a split backfill.';
+COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Inserts a range, from any session; returns its rows, or NULL while the backfill is paused.';
 
 CREATE FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1105,7 +1105,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
+COMMENT ON FUNCTION tube.tube_backfill_schedule(in_tube text, order_col text, shard_from integer, shard_to integer) IS 'Has workers backfill the root tables of these shards, by control pods; returns how many. Skips tables with a waiting or running backfill.';
 
 CREATE FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer DEFAULT 16) RETURNS text
     LANGUAGE plpgsql
@@ -1129,14 +1129,14 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
+COMMENT ON FUNCTION tube.tube_backfill_split(backfill_id bigint, ranges integer) IS 'In place of tube_backfill_collect: divides a backfill into ranges, the units of the job that it returns.';
 
 CREATE FUNCTION tube.tube_backfill_step1() RETURNS text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT nextval('tube_seq')::text $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill; the first of three transactions.';
+COMMENT ON FUNCTION tube.tube_backfill_step1() IS 'Draws the start seq of a backfill: the first of three transactions.';
 
 CREATE FUNCTION tube.tube_backfill_step2(timeout interval DEFAULT '00:01:00'::interval) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1188,7 +1188,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_step2(timeout interval) IS 'Waits until every transaction that is running now is over: the second of three steps of a backfill.';
+COMMENT ON FUNCTION tube.tube_backfill_step2(timeout interval) IS 'Waits until every writing transaction is over, prepared ones too: the second of three. At the timeout it raises, and names up to ten sessions.';
 
 CREATE FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer DEFAULT NULL::integer, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250) RETURNS void
     LANGUAGE plpgsql
@@ -1209,7 +1209,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table in one transaction; the third of three.';
+COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, fetch_chunk_size integer, insert_chunk_size integer) IS 'Touches every row of an attached table by order_col, between the control pods backfill_start and backfill_end: the third of three. Skipped with a NOTICE while an earlier backfill_end waits.';
 
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1253,7 +1253,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule control pod into a backfill that a worker runs.';
+COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule pod of a term into a backfill that a worker runs; returns its id.';
 
 CREATE FUNCTION tube.tube_backfill_tidy() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1284,7 +1284,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_tidy() IS 'Drops the stored ids of ended backfills.';
+COMMENT ON FUNCTION tube.tube_backfill_tidy() IS 'Drops stored ids of ended backfills; returns how many tables are left.';
 
 CREATE FUNCTION tube.tube_backfill_unlock(backfill_id bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1295,7 +1295,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Unlocks a backfill that this session has locked.';
+COMMENT ON FUNCTION tube.tube_backfill_unlock(backfill_id bigint) IS 'Releases this right.';
 
 CREATE FUNCTION tube.tube_backfill_waiting(backfill_id bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1348,14 +1348,14 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) IS 'Returns about how many rows of a backfill wait in the tube to be delivered.';
+COMMENT ON FUNCTION tube.tube_backfill_waiting(backfill_id bigint) IS 'Returns about how many rows of a backfill wait in the tube.';
 
 CREATE FUNCTION tube.tube_channel(tube text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_'::text || md5((('tube'::text || '.'::text) || tube)));
 
-COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
+COMMENT ON FUNCTION tube.tube_channel(tube text) IS 'Returns the NOTIFY channel on which writers wake the leaders of a tube; the payload is the partition.';
 
 CREATE FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1390,7 +1390,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) IS 'Creates a companion of a tube, which holds the touches of relations of its documents, unless it is there.';
+COMMENT ON FUNCTION tube.tube_companion_ensure(tube text, companion text, key_type regtype) IS 'Creates a companion of a tube, which holds touches of relations of its documents, unless it exists.';
 
 CREATE FUNCTION tube.tube_companions(tube text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1409,7 +1409,7 @@ CREATE FUNCTION tube.tube_delivered_channel(tube text) RETURNS text
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_done_'::text || md5((('tube'::text || '.'::text) || tube)));
 
-COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel of deliveries of a tube.';
 
 CREATE FUNCTION tube.tube_delivered_parked(tube text) RETURNS TABLE(parked bigint, shard integer, id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1424,7 +1424,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_delivered_parked(tube text) IS 'Counts the keys of a tube that are parked instead of delivered.';
+COMMENT ON FUNCTION tube.tube_delivered_parked(tube text) IS 'Returns how many keys are parked (1000 at most), and one of them; no row if none.';
 
 CREATE FUNCTION tube.tube_delivered_watch(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1437,7 +1437,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_delivered_watch(tube text) IS 'Has purges of a tube notify tube_delivered_channel(tube), until the session ends.';
+COMMENT ON FUNCTION tube.tube_delivered_watch(tube text) IS 'Makes purges notify this channel until the session ends. LISTEN first.';
 
 CREATE FUNCTION tube.tube_document_declare(tube text, digest text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1456,7 +1456,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_document_declare(tube text, digest text) IS 'Records the digest of the document that a tube is declared as; NULL: it is none.';
+COMMENT ON FUNCTION tube.tube_document_declare(tube text, digest text) IS 'Records the digest of the document that a tube delivers; NULL: none. Workers with another digest do not deliver.';
 
 CREATE FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1506,7 +1506,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys; workers call it with what the relations of a document lead to.';
+COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys, in the shards of the root table. op is U or B. Returns the number of ids queued.';
 
 CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text, declared text, key_type regtype, partitions integer, tbl regclass, id_col name, shard integer, shards integer, columns name[], key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1519,7 +1519,7 @@ CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
 $$;
 
-COMMENT ON FUNCTION tube.tube_documents() IS 'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+COMMENT ON FUNCTION tube.tube_documents() IS 'Lists tubes with their declared documents, attached tables, and the tubes whose companions they are.';
 
 CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1545,7 +1545,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube to which no table is attached and which holds no pods or parked documents, or any tube by force.';
+COMMENT ON FUNCTION tube.tube_drop(tube text, force boolean) IS 'Drops a tube without attached tables, waiting pods and parked documents; with force, any tube. Its companions go with it.';
 
 CREATE FUNCTION tube.tube_ensure_absent(in_tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1560,7 +1560,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with all its pods and its companions and detaches its tables; does nothing if there is no such tube.';
+COMMENT ON FUNCTION tube.tube_ensure_absent(in_tube text) IS 'Drops a tube with its pods and companions, and detaches its tables. Does nothing if there is no such tube.';
 
 CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1, predicate text DEFAULT NULL::text, key_type regtype DEFAULT NULL::regtype) RETURNS void
     LANGUAGE plpgsql
@@ -1577,7 +1577,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its number of partitions and its predicate.';
+COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its partitions and predicate. Without partitions it gets 1, even if it has more. A NULL predicate keeps the present one, an empty string removes it. key_type is bigint, uuid or text, and can''t be changed.';
 
 CREATE FUNCTION tube.tube_failing_list() RETURNS TABLE(tube text, partition integer, reason text, terms integer, since timestamp with time zone, failed_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1589,7 +1589,7 @@ CREATE FUNCTION tube.tube_failing_list() RETURNS TABLE(tube text, partition inte
     ORDER BY f.tube, f.partition
 $$;
 
-COMMENT ON FUNCTION tube.tube_failing_list() IS 'Lists the partitions whose terms end by the same failure, one after the other.';
+COMMENT ON FUNCTION tube.tube_failing_list() IS 'Lists partitions whose terms keep ending by the same failure, as reported within five minutes.';
 
 CREATE FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1608,7 +1608,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) IS 'Records that the terms of a partition fail one after the other, or that they no longer do.';
+COMMENT ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason text, terms integer, seconds double precision) IS 'Records that so many terms of a partition have ended by the same failure; 0: none does any more.';
 
 CREATE FUNCTION tube.tube_hindered_list() RETURNS TABLE(tube text, partition integer, what text, reason text, since timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1620,7 +1620,7 @@ CREATE FUNCTION tube.tube_hindered_list() RETURNS TABLE(tube text, partition int
     ORDER BY l.tube, l.partition, h.what
 $$;
 
-COMMENT ON FUNCTION tube.tube_hindered_list() IS 'Lists what slows down the partitions that are led: slow sinks and locked tables.';
+COMMENT ON FUNCTION tube.tube_hindered_list() IS 'Lists what slows down partitions that are led: slow sinks and locked tables.';
 
 CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name) RETURNS TABLE(name name, is_key boolean, is_unique boolean, reason text)
     LANGUAGE sql STABLE
@@ -1666,7 +1666,7 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
     ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
 $$;
 
-COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Tells by which column a table is to be attached, whether it names one row, and why.';
+COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Returns the column by which to attach a table, whether it is unique and a key, and why; no row if there is none, or for a partition.';
 
 CREATE FUNCTION tube.tube_ids_waiting() RETURNS TABLE(tube text, partition integer, ids bigint, sampled boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1703,7 +1703,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_ids_waiting() IS 'Shows about how many ids wait in each partition of each tube.';
+COMMENT ON FUNCTION tube.tube_ids_waiting() IS 'Returns about how many ids wait in each partition; sampled if the table is large.';
 
 CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1735,7 +1735,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_index_fit() IS 'Gives repartitioned tubes and outboxes the index for their number of partitions, where that is quick.';
+COMMENT ON FUNCTION tube.tube_index_fit() IS 'Builds the missing indexes of repartitioned tubes and outboxes, and drops their old ones, if that takes at most 100 ms. Returns how many got an index.';
 
 CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1760,7 +1760,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
+COMMENT ON FUNCTION tube.tube_index_sql(tube text, partitions integer) IS 'Returns the next statement to run outside a transaction, so that a tube gets the index for this number of partitions while writers continue. NULL: nothing is left to do. Call it before a repartition with the next number, and after it with the present one.';
 
 CREATE FUNCTION tube.tube_instances(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, instance_id uuid, client_id text, seen_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1771,7 +1771,7 @@ CREATE FUNCTION tube.tube_instances(in_tube text DEFAULT NULL::text) RETURNS TAB
     ORDER BY i.tube, i.instance_id
 $$;
 
-COMMENT ON FUNCTION tube.tube_instances(in_tube text) IS 'Lists the processes that take part in the lease election.';
+COMMENT ON FUNCTION tube.tube_instances(in_tube text) IS 'Lists the processes in the lease election, and when each was last seen.';
 
 CREATE FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] DEFAULT NULL::text[]) RETURNS TABLE(state text, unit_count integer, unit_bounds text[], stage text, known boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1822,7 +1822,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) IS 'Starts a job, or resumes one of the same name.';
+COMMENT ON FUNCTION tube.tube_job_begin(job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[]) IS 'Begins or resumes a job. kind is direct, staged, ranges or attempts.';
 
 CREATE FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[] DEFAULT NULL::integer[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1848,7 +1848,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) IS 'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
+COMMENT ON FUNCTION tube.tube_job_done(job_id text, unit integer, rows bigint, ids bigint, pods bigint, shards integer[]) IS 'Records a unit, in the transaction that wrote it. False: it is recorded already, so roll back.';
 
 CREATE TABLE tube.tube_job (
     job_id text NOT NULL,
@@ -1902,7 +1902,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Completes a job and moves its staged pods into the tubes, all at once.';
+COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Ends a job. Staged rows go into the tubes, all at once.';
 
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1937,7 +1937,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes jobs and their staged pods; pods in tubes stay.';
+COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes the record of a job, or with NULL of all that ended before a time; pods in tubes stay.';
 
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE sql SECURITY DEFINER
@@ -1958,7 +1958,7 @@ CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE
     ORDER BY j.created_at DESC
 $$;
 
-COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, active and past, newest first.';
+COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, newest first; for admins, workers and monitors all, for others their own.';
 
 CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
     LANGUAGE sql SECURITY DEFINER
@@ -1968,7 +1968,7 @@ CREATE FUNCTION tube.tube_job_units(job_id text) RETURNS integer[]
         WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1)) ORDER BY u.unit)
 $_$;
 
-COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the numbers of the units of a job that are done.';
+COMMENT ON FUNCTION tube.tube_job_units(job_id text) IS 'Returns the recorded units of a job.';
 
 CREATE FUNCTION tube.tube_kafka_back() RETURNS TABLE(tube text, instance_id uuid, client_id text, back_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1980,7 +1980,7 @@ CREATE FUNCTION tube.tube_kafka_back() RETURNS TABLE(tube text, instance_id uuid
     GROUP BY 1, 2, 3 ORDER BY 1, 3, 2
 $$;
 
-COMMENT ON FUNCTION tube.tube_kafka_back() IS 'Lists worker processes that reach Kafka again, and may wait to be elected.';
+COMMENT ON FUNCTION tube.tube_kafka_back() IS 'Lists processes that reached Kafka again within the last minute, and may wait to be elected.';
 
 CREATE FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2019,7 +2019,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) IS 'Says which Kafka clusters a worker process needs and can''t reach.';
+COMMENT ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) IS 'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election or delivery), bootstrap_servers, reason and seconds. Counts for 30 s.';
 
 CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamp with time zone, seen_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2031,13 +2031,13 @@ CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text,
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
 
-COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists the Kafka clusters that workers need and can''t reach.';
+COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists these reports of the last 30 s.';
 
 CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE(CASE WHEN ((place >= 0) AND (place <= 7)) THEN "substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || (place)::text) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)) ELSE NULL::text END, key);
 
-COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns what stands for a column in a key of several columns.';
+COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns the value of one column in a key of several columns, as JSON; place counts from 0.';
 
 CREATE FUNCTION tube.tube_key_types(tbl regclass, columns name[]) RETURNS text[]
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2051,7 +2051,7 @@ CREATE FUNCTION tube.tube_key_types(tbl regclass, columns name[]) RETURNS text[]
     LEFT JOIN pg_type AS t ON t.oid = a.atttypid
 $$;
 
-COMMENT ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) IS 'Tells what columns of a table are as parts of a key of several columns; NULL where one can''t be a part.';
+COMMENT ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) IS 'Returns the types of columns as parts of a key of several columns; NULL for a column that can''t be a part.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -2066,7 +2066,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'Runs a statement of one text column with the rights of the caller and returns its rows.';
+COMMENT ON FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) IS 'As tube_as_caller, for keys as texts.';
 
 CREATE FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2077,7 +2077,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
+COMMENT ON FUNCTION tube.tube_keys_put(tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer, last boolean) IS 'As tube_pods_put, for any key type: keys are texts.';
 
 CREATE FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE(shard integer, id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2096,7 +2096,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists those of some keys that wait in a tube.';
+COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Returns which of the given keys wait in pods up to a seq. Reads the whole tube.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2149,7 +2149,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) IS 'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
+COMMENT ON FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text, hold interval, lease interval) IS 'Begins a term, ends the previous one, and returns the epoch. Of callers with the same epoch, one wins.';
 
 CREATE FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2170,7 +2170,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the current epoch of a partition, which tube_leader_acquire compares.';
+COMMENT ON FUNCTION tube.tube_leader_epoch(tube text, partitions integer, partition integer) IS 'Returns the epoch to pass to tube_leader_acquire.';
 
 CREATE FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2194,7 +2194,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
+COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises a tube''s epochs 1000 above an epoch that its sink has seen, after a restore. Returns the greatest epoch that counts as issued.';
 
 CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2218,7 +2218,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order, so that the next leader need not wait.';
+COMMENT ON FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) IS 'Ends a term in order; false if it was over.';
 
 CREATE FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2234,7 +2234,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, or fails if the term has ended.';
+COMMENT ON FUNCTION tube.tube_leader_renew(tube text, partitions integer, partition integer, leader_id uuid) IS 'Renews a term, and returns the version of the tube''s settings.';
 
 CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) RETURNS interval
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2251,7 +2251,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long a new term has to wait before its first mark.';
+COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long to wait before the first mark, until no earlier term can write to the sink.';
 
 CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone, lost boolean, sink_down text, sink_down_since timestamp with time zone, source_down text, source_down_since timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
@@ -2267,7 +2267,7 @@ CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE
     ORDER BY l.tube, l.partition
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the current leader of each partition.';
+COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the present terms; a partition without a row is free. lost: the term was not renewed before runs_out.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean, paused text, step bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2352,7 +2352,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews all terms of a process in one statement and returns those that still lead.';
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -2363,7 +2363,7 @@ CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
         AND (tube_lease_leave.tube IS NULL OR i.tube = tube_lease_leave.tube)
 $$;
 
-COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Takes a process out of the lease election, so that the others share its partitions.';
+COMMENT ON FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) IS 'Removes a process from the lease election of a tube; NULL: of all.';
 
 CREATE FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) RETURNS TABLE(partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2381,7 +2381,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of one tube and returns its own partitions and the free ones.';
+COMMENT ON FUNCTION tube.tube_lease_tick(tube text, instance_id uuid, client_id text, ttl interval) IS 'As tube_lease_ticks, for one tube.';
 
 CREATE FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) RETURNS TABLE(tube text, partitions integer, instances integer, free integer[], mine integer[], rank integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2435,7 +2435,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
+COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes; returns, per tube, its partitions and the free ones.';
 
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text, key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2453,7 +2453,7 @@ CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS T
     ORDER BY r.tube, a.shard, a.position
 $$;
 
-COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists the tubes and the tables attached to them.';
+COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists tubes and attached tables; a tube without tables has one row with a NULL tbl. key_cols and shard_by are of keys of several columns.';
 
 CREATE FUNCTION tube.tube_load(in_most integer DEFAULT 100) RETURNS TABLE(tube text, partition integer, waiting integer, since timestamp with time zone, backfill integer, backfill_since timestamp with time zone, inserted bigint, deleted bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2498,7 +2498,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Shows how much waits in each partition of each tube, at a glance.';
+COMMENT ON FUNCTION tube.tube_load(in_most integer) IS 'Returns a quick view of the backlog, counting up to in_most pods of each partition and class. inserted and deleted count pods since the statistics began.';
 
 CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(count bigint, seen pg_snapshot, before timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
@@ -2510,7 +2510,7 @@ CREATE FUNCTION tube.tube_park_count(in_tube text, in_shard integer DEFAULT NULL
     FROM t
 $_$;
 
-COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts parked keys.';
+COMMENT ON FUNCTION tube.tube_park_count(in_tube text, in_shard integer, in_key text, in_error text, in_older interval) IS 'Counts the keys of tube_park_list without a limit. seen is the snapshot, before the time that in_older means.';
 
 CREATE FUNCTION tube.tube_park_drop(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2537,7 +2537,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Forgets parked keys; the sink stays as it is.';
+COMMENT ON FUNCTION tube.tube_park_drop(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Deletes parked keys, and returns how many. The sink stays as it is.';
 
 CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_older interval DEFAULT NULL::interval) RETURNS TABLE(park_id bigint, tube text, shard integer, id text, op text, seq bigint, payload jsonb, error text, attempts integer, epoch bigint, parked_at timestamp with time zone, first_at timestamp with time zone, retried_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2562,7 +2562,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first.';
+COMMENT ON FUNCTION tube.tube_park_list(in_tube text, in_limit integer, in_shard integer, in_key text, in_error text, in_older interval) IS 'Lists parked keys with their errors, latest first. in_error: a text in the error; in_older: parked longer ago.';
 
 CREATE FUNCTION tube.tube_park_retry(tube text, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_error text DEFAULT NULL::text, in_before timestamp with time zone DEFAULT NULL::timestamp with time zone, in_seen pg_snapshot DEFAULT NULL::pg_snapshot, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2605,7 +2605,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Touches parked keys, so that they are tried again.';
+COMMENT ON FUNCTION tube.tube_park_retry(tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, in_limit integer) IS 'Touches parked keys, and returns how many. in_before: only keys parked before then.';
 
 CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::integer, lasts interval DEFAULT NULL::interval, reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2640,7 +2640,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) IS 'Pauses the delivery of a tube with its companions, or of one of its partitions.';
+COMMENT ON FUNCTION tube.tube_pause(tube text, in_partition integer, lasts interval, reason text) IS 'Pauses a tube with its companions, or a partition: its leader keeps leading, but marks and sends nothing.';
 
 CREATE FUNCTION tube.tube_pause_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partition integer, kind text, reason text, until timestamp with time zone, halted_since timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2656,7 +2656,7 @@ CREATE FUNCTION tube.tube_pause_list(in_tube text DEFAULT NULL::text) RETURNS TA
     ORDER BY r.tube, n.partition
 $$;
 
-COMMENT ON FUNCTION tube.tube_pause_list(in_tube text) IS 'Lists the partitions that are paused, with the reason.';
+COMMENT ON FUNCTION tube.tube_pause_list(in_tube text) IS 'Lists paused partitions, why, and since when their leader has come to rest.';
 
 CREATE FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2665,7 +2665,7 @@ CREATE FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition 
     SELECT p.reason FROM tube_private_pause_of($1, $2, $3) AS p
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) IS 'Returns why a partition is to pause, or NULL.';
+COMMENT ON FUNCTION tube.tube_pause_reason(tube text, partitions integer, partition integer) IS 'Returns why a partition has to pause, or NULL.';
 
 CREATE FUNCTION tube.tube_pods_ack(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2691,7 +2691,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_ack(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Takes pods away as if they were delivered; nothing is sent.';
+COMMENT ON FUNCTION tube.tube_pods_ack(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Removes pods as done, or one key from them, without sending anything.';
 
 CREATE FUNCTION tube.tube_pods_count(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text) RETURNS TABLE(pods bigint, in_flight bigint, control bigint, newest bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2714,7 +2714,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) IS 'Counts pods that wait in a tube.';
+COMMENT ON FUNCTION tube.tube_pods_count(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) IS 'Counts the pods of tube_pods_list without a limit.';
 
 CREATE FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2739,7 +2739,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
+COMMENT ON FUNCTION tube.tube_pods_delete(tube text, partitions integer, partition integer, seqs bigint[]) IS 'Deletes pods by their seqs, whoever has marked them. Don''t use it beside a worker.';
 
 CREATE FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2771,7 +2771,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Keeps the failed attempts of keys that are to be sent again.';
+COMMENT ON FUNCTION tube.tube_pods_fail(tube text, partitions integer, partition integer, leader_id uuid, items jsonb) IS 'Records failures of keys that will be retried: objects with shard, id, error, attempts and delay.';
 
 CREATE FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character DEFAULT 'B'::bpchar, approx_size bigint DEFAULT NULL::bigint, fetch_chunk_size integer DEFAULT 20000, insert_chunk_size integer DEFAULT 250, in_search_path text DEFAULT current_setting('search_path'::text)) RETURNS void
     LANGUAGE plpgsql
@@ -2867,7 +2867,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) IS 'Touches all ids that a query returns; the query runs with the caller''s rights.';
+COMMENT ON FUNCTION tube.tube_pods_insert(tube_or_tubes text, query text, shard integer, op character, approx_size bigint, fetch_chunk_size integer, insert_chunk_size integer, in_search_path text) IS 'Touches all ids that a query returns, in one transaction, with the caller''s rights. The query''s columns are the id and a row number. Join tubes with commas. NOTICEs report progress every 2 s.';
 
 CREATE FUNCTION tube.tube_pods_list(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 100, in_keys integer DEFAULT 100) RETURNS TABLE(seq bigint, partition integer, op text, shard integer, keys text[], key_count integer, control text, ts timestamp with time zone, state text, client_id text, failures bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2894,7 +2894,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) IS 'Lists the pods that wait in a tube, in processing order.';
+COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) IS 'Lists waiting pods, in processing order.';
 
 CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2930,7 +2930,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Marks the next pods of a partition for a term and returns them in processing order.';
+COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Reserves pods for a term, and returns them in processing order. The file explains how to send it.';
 
 CREATE FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer DEFAULT 100000) RETURNS TABLE(seq bigint, op text, ts timestamp with time zone, keys integer, marked_by uuid, looked_at bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2964,7 +2964,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) IS 'Lists the pods of a tube that one key waits in.';
+COMMENT ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) IS 'Lists the pods in which a key waits, in order of delivery, and the terms that have marked them.';
 
 CREATE FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3030,7 +3030,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
+COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) IS 'Parks keys: objects with shard, id, op, seq, payload, error, attempts and document (base64). With in_limit, parks none if the tube would have more.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3059,7 +3059,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes the pods that a term has finished.';
+COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes finished pods of a term.';
 
 CREATE FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer DEFAULT 250, last boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3070,7 +3070,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Inserts ids into tubes as pods, in the given order.';
+COMMENT ON FUNCTION tube.tube_pods_put(tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer, last boolean) IS 'Queues ids in tubes as pods, in the given order, and returns the number of pods. last: the last piece of several.';
 
 CREATE FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[] DEFAULT NULL::bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3082,7 +3082,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Gives marked pods of a term back, so that the next mark returns them again.';
+COMMENT ON FUNCTION tube.tube_pods_reset(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Returns pods of a term to the queue; NULL: all of them.';
 
 CREATE FUNCTION tube.tube_pods_retry(tube text, in_partition integer DEFAULT NULL::integer, in_from bigint DEFAULT NULL::bigint, in_to bigint DEFAULT NULL::bigint, in_shard integer DEFAULT NULL::integer, in_key text DEFAULT NULL::text, in_limit integer DEFAULT 10000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3116,7 +3116,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Puts the keys of waiting pods back into the queue.';
+COMMENT ON FUNCTION tube.tube_pods_retry(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer) IS 'Returns the keys of pods to the queue, and the number of pods.';
 
 CREATE FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3139,7 +3139,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads the pods of a partition in processing order.';
+COMMENT ON FUNCTION tube.tube_pods_sql(tube text, partitions integer, partition integer, exclude_backfill boolean) IS 'Returns the text of a query that reads a partition in processing order, for consumers without terms. Valid while the number of partitions stays.';
 
 CREATE FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3167,7 +3167,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) IS 'Stops a tube for a document that can''t be delivered, until it is resumed.';
+COMMENT ON FUNCTION tube.tube_pods_stop(tube text, partitions integer, partition integer, leader_id uuid, why text, reason text, items jsonb) IS 'Stops the whole tube until tube_resume, for poison or the park_limit. False if it was stopped.';
 
 CREATE FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3201,7 +3201,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
+COMMENT ON FUNCTION tube.tube_pods_unpark(tube text, partitions integer, partition integer, leader_id uuid, shards integer[], ids text[]) IS 'Deletes the errors and failures of keys that were delivered after all.';
 
 CREATE FUNCTION tube.tube_private_add_tube(tube text, partitions integer, predicate text, key_type regtype, companion_of text) RETURNS boolean
     LANGUAGE plpgsql
@@ -8730,7 +8730,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Counts what waits in the companions of a tube, which may change any of its documents.';
+COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Returns the backlog in a tube''s companions, counting at most so many pods in each, and their parked keys.';
 
 CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8762,7 +8762,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends the pauses of a tube and its companions, or of one of its partitions.';
+COMMENT ON FUNCTION tube.tube_resume(tube text, in_partition integer) IS 'Ends pauses and workers'' stops, and returns how many. With a partition, ends only its pauses.';
 
 CREATE FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -8779,7 +8779,7 @@ CREATE FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integ
     ON CONFLICT (tube, cause) DO UPDATE SET since = excluded.since, detail = excluded.detail
 $_$;
 
-COMMENT ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) IS 'Records what a worker found when it compared a sample of a copy with the source.';
+COMMENT ON FUNCTION tube.tube_sampled(in_tube text, checked integer, differing integer, undecided integer, detail text) IS 'Records the findings of a sample.';
 
 CREATE FUNCTION tube.tube_seq_advance(beyond bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8810,7 +8810,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves the sequence of all tubes forward, beyond the one of another installation.';
+COMMENT ON FUNCTION tube.tube_seq_advance(beyond bigint) IS 'Moves tube_seq beyond a number, never back, when you move from another queue. Run it outside of other transactions. It can''t be undone.';
 
 CREATE FUNCTION tube.tube_settle_done(x xid8) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8821,7 +8821,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Returns whether every transaction below an xid is over.';
 
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     LANGUAGE sql SECURITY DEFINER
@@ -8830,7 +8830,7 @@ CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     SELECT coalesce(array_agg(h.holder ORDER BY h.holder), '{}') FROM tube_private_holders(tube) AS h
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists the open transactions that may still commit pods into a tube, or into any tube.';
+COMMENT ON FUNCTION tube.tube_settle_holders(tube text) IS 'Lists open transactions that may still write to the tube; NULL: to any.';
 
 CREATE FUNCTION tube.tube_settle_left(tube text, holders text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8841,7 +8841,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
+COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Returns whether all these holders are over.';
 
 CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8860,7 +8860,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
+COMMENT ON FUNCTION tube.tube_settle_seq() IS 'Returns the greatest seq drawn: the first step to a settled seq.';
 
 CREATE FUNCTION tube.tube_settle_writers(tube text) RETURNS xid8[]
     LANGUAGE sql SECURITY DEFINER
@@ -8869,25 +8869,25 @@ CREATE FUNCTION tube.tube_settle_writers(tube text) RETURNS xid8[]
     SELECT coalesce(array_agg(h.xid), '{}') FROM tube_private_holders(tube) AS h WHERE h.xid IS NOT NULL
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_writers(tube text) IS 'Lists by their xids the open transactions that may have drawn a seq for a tube, or for any tube.';
+COMMENT ON FUNCTION tube.tube_settle_writers(tube text) IS 'Lists the xids of holders that may have drawn a seq; NULL: for any tube.';
 
 CREATE FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((id % (shards)::bigint) + (shards)::bigint) % (shards)::bigint))::integer);
 
-COMMENT ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
+COMMENT ON FUNCTION tube.tube_shard_of(id bigint, shard integer, shards integer) IS 'Returns the shard of an id (bigint, uuid or text) in a table that is attached with these values.';
 
 CREATE FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (shard + ((((('x'::text || "left"(md5(convert_to(id, 'UTF8'::name)), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
 
-COMMENT ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
+COMMENT ON FUNCTION tube.tube_shard_of(id text, shard integer, shards integer) IS 'Returns the shard of an id (bigint, uuid or text) in a table that is attached with these values.';
 
 CREATE FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (shard + ((((('x'::text || "left"(md5((id)::text), 8)))::bit(32))::bigint % (shards)::bigint))::integer);
 
-COMMENT ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) IS 'Returns the shard of an id in a table that is spread over several.';
+COMMENT ON FUNCTION tube.tube_shard_of(id uuid, shard integer, shards integer) IS 'Returns the shard of an id (bigint, uuid or text) in a table that is attached with these values.';
 
 CREATE FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8905,7 +8905,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) IS 'Takes what an emptied sink holds now for complete.';
+COMMENT ON FUNCTION tube.tube_sink_accept(tube text, before timestamp with time zone) IS 'Accepts the content of an emptied sink as complete, if it was found emptied before this time; NULL: any.';
 
 CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, emptied_at timestamp with time zone, mark text, source text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -8918,7 +8918,7 @@ CREATE FUNCTION tube.tube_sink_list() RETURNS TABLE(tube text, makes boolean, em
         JOIN pg_database AS d ON d.datname = current_database() ORDER BY s.tube
 $$;
 
-COMMENT ON FUNCTION tube.tube_sink_list() IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
+COMMENT ON FUNCTION tube.tube_sink_list() IS 'Lists tubes whose sinks were checked. makes: whether a worker may create missing parts there.';
 
 CREATE FUNCTION tube.tube_sink_note(tube text, held text) RETURNS TABLE(wanted text, emptied_at timestamp with time zone, is_new boolean, is_over boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8972,7 +8972,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sink_note(tube text, held text) IS 'Notes the mark found at a tube''s sink; returns whether the sink was emptied.';
+COMMENT ON FUNCTION tube.tube_sink_note(tube text, held text) IS 'Records the mark that a worker found at the sink; NULL: none. wanted is the mark to leave there; NULL: create and leave nothing.';
 
 CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8988,7 +8988,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
+COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
 CREATE FUNCTION tube.tube_source_check(seen_seq bigint DEFAULT NULL::bigint) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9038,7 +9038,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_source_check(seen_seq bigint) IS 'Looks whether the source was replaced or restored, and if so has all copies verified.';
+COMMENT ON FUNCTION tube.tube_source_check(seen_seq bigint) IS 'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and returns the difference once. Moves tube_seq beyond seen_seq.';
 
 CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9093,7 +9093,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_stats() IS 'Shows how much waits in each partition of each tube.';
+COMMENT ON FUNCTION tube.tube_stats() IS 'Returns the backlog of each partition. Counts are text: exact below 1000, then an estimate such as ~12345. control_count counts control pods, as type:count pairs.';
 
 CREATE FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval DEFAULT '00:00:30'::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9146,7 +9146,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval) IS 'Asks the leader of a paused partition to deliver one document.';
+COMMENT ON FUNCTION tube.tube_step_ask(tube text, seq bigint, shard integer, key text, lasts interval) IS 'Asks the leader of a paused partition to deliver one key of one pod; returns the number of the step.';
 
 CREATE FUNCTION tube.tube_step_cancel(in_step bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9159,7 +9159,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_step_cancel(in_step bigint) IS 'Takes a step back that no term has taken yet.';
+COMMENT ON FUNCTION tube.tube_step_cancel(in_step bigint) IS 'Cancels a step; false if a term has taken it.';
 
 CREATE FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9191,7 +9191,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) IS 'Says what became of a step, and gives its pod back.';
+COMMENT ON FUNCTION tube.tube_step_end(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text) IS 'Records the outcome of a step. A finished key leaves its pod.';
 
 CREATE FUNCTION tube.tube_step_state(in_step bigint) RETURNS TABLE(outcome text, error text, taken boolean, over boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -9204,7 +9204,7 @@ CREATE FUNCTION tube.tube_step_state(in_step bigint) RETURNS TABLE(outcome text,
     FROM tube_step AS s WHERE s.step_id = in_step
 $$;
 
-COMMENT ON FUNCTION tube.tube_step_state(in_step bigint) IS 'Returns what became of a step.';
+COMMENT ON FUNCTION tube.tube_step_state(in_step bigint) IS 'Returns the outcome of a step. over: it will have none.';
 
 CREATE FUNCTION tube.tube_step_take(tube text, partitions integer, partition integer, leader_id uuid, in_step bigint) RETURNS TABLE(seq bigint, ts timestamp with time zone, shard integer, key text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9265,7 +9265,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes the pods that a stream has processed, up to a settled seq.';
+COMMENT ON FUNCTION tube.tube_stream_purge(tube text, seq bigint) IS 'Deletes pods up to a settled seq, of a tube without workers.';
 
 CREATE FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9283,7 +9283,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end control pod and counts its shard as swept.';
+COMMENT ON FUNCTION tube.tube_sweep_end(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Deletes a backfill_end pod after the worker has acted on it.';
 
 CREATE FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9303,7 +9303,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
+COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Returns whether all backfill pods of the shard before a backfill_end are done.';
 
 CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9327,7 +9327,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) IS 'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
+COMMENT ON FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) IS 'Touches ids that a scan of the sink found; returns the number of pods.';
 
 CREATE FUNCTION tube.tube_sync() RETURNS integer
     LANGUAGE plpgsql
@@ -9356,7 +9356,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_sync() IS 'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
+COMMENT ON FUNCTION tube.tube_sync() IS 'Adapts attached tables to DDL, and returns how many. Workers call it twice a minute. WARNINGs name work left for a table''s owner.';
 
 CREATE FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer DEFAULT NULL::integer, shards integer DEFAULT 1, id_col name DEFAULT NULL::name, columns name[] DEFAULT NULL::name[], replica boolean DEFAULT false, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name) RETURNS void
     LANGUAGE plpgsql
@@ -9372,7 +9372,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) IS 'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
+COMMENT ON FUNCTION tube.tube_table_ensure_attached(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) IS 'Attaches a table, or a partitioned table as a whole, or changes how it is attached; the caller needs its owner''s rights. Arguments left out return to their defaults. The first table in a shard is the root table, later ones are related. columns: an UPDATE that changes none of them makes no touch. replica: rows of logical replication are touched, too. key_cols: 2 to 8 columns instead of id_col.';
 
 CREATE FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9389,7 +9389,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) IS 'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
+COMMENT ON FUNCTION tube.tube_table_ensure_detached(in_tube text, in_tbl regclass) IS 'Detaches a table from a tube, or with NULL from all. Pods stay. A related table may become the root table, with a WARNING.';
 
 CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, ended_at timestamp with time zone, outcome text)
     LANGUAGE sql SECURITY DEFINER
@@ -9407,7 +9407,7 @@ CREATE FUNCTION tube.tube_terms(in_tube text) RETURNS TABLE(tube text, partition
     ORDER BY 5
 $$;
 
-COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists the terms of a tube, current and ended, for at least a day.';
+COMMENT ON FUNCTION tube.tube_terms(in_tube text) IS 'Lists all terms of at least the last day, and how they ended: released, superseded or repartitioned.';
 
 CREATE FUNCTION tube.tube_undelivered(tube text, up_to bigint) RETURNS TABLE(partition integer, partitions integer, least_seq bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9425,7 +9425,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists the partitions of a tube in which pods up to a seq have not been delivered.';
+COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists partitions that still have pods up to a seq; no row: all are delivered or parked. With the seq of tube_settle_seq() it covers all that was committed before.';
 
 CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, cause text, since timestamp with time zone, is_certain boolean, detail text)
     LANGUAGE sql SECURITY DEFINER
@@ -9442,7 +9442,7 @@ CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETUR
     ORDER BY 1, 2
 $$;
 
-COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists the tubes whose copies are to be verified, and outboxes whose consumers are to be told, with the reason.';
+COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists copies to verify and outboxes to acknowledge, because the source changed or a sample found differences.';
 
 CREATE FUNCTION tube.tube_verified(in_tube text, action text DEFAULT 'acknowledge'::text, up_to timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9474,7 +9474,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) IS 'Records that the copy of a tube was verified, or that somebody answers for it, or for an outbox.';
+COMMENT ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) IS 'Removes a tube or outbox from that list; up_to leaves later causes. Returns the number of causes.';
 
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9490,7 +9490,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
+COMMENT ON FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid) IS 'Registers a leader as awake.';
 
 CREATE FUNCTION tube.tube_wakes() RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -9505,7 +9505,7 @@ EXCEPTION WHEN invalid_text_representation THEN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_wakes() IS 'Returns whether writers wake sleeping workers in this session.';
+COMMENT ON FUNCTION tube.tube_wakes() IS 'Returns whether writers wake sleeping workers, by this session''s settings.';
 
 ALTER TABLE tube.tube_attachment ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tube.tube_attachment_position_seq

@@ -177,4 +177,5 @@ def _print(check: Check) -> None:
     level = click.style(check.level.ljust(4), fg=_COLORS[check.level])
     print_text("     ", f"{check.subject}: {check.finding}", level)
     if check.remedy is not None:
-        print_text("     -> ", check.remedy)
+        more = "" if check.kind is None else f"; more: {check.kind.page}"
+        print_text("     -> ", check.remedy + more)

@@ -66,24 +66,26 @@ class AttachmentConfig(Section):
     """`[tube.NAME.tables."schema.table"]`: how the tube follows a table."""
 
     key: Annotated[str | list[str] | None, BeforeValidator(_checked_key)] = None
-    """The column of its ids, or the columns of a key of several; of a related table, the columns with ids of
-    the root table."""
+    """Column of the ids, or a list of 2 to 8 columns; for a related table, the columns with the root table's
+    ids. Default for a root table: unchanged; if new, `id` if it is a key, else the primary key of one
+    column."""
 
     shard_by: str | None = Field(default=None, min_length=1)
-    """The column of a key of several that alone decides the shard; None: as the root table of the shard
-    has it, else the whole key."""
+    """The one of several key columns that decides the shard. Default: as for the shard's root table, else the
+    whole key."""
 
     shard: int | None = Field(default=None, ge=0, le=_MOST)
-    """Its shard, or the first of them; None: the number that its schema ends in, else 0."""
+    """The shard, or the first of several. Default: the number that the schema's name ends in, else 0."""
 
     shards: int | None = Field(default=None, ge=1, le=_MOST)
-    """Over how many shards its ids are spread; None: as many as the root table of the shard has, else 1."""
+    """Number of shards that the ids are spread over. Default: as many as the shard's root table has, else
+    1."""
 
     columns: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
-    """An UPDATE that changes none of these makes no touch; None: each one does."""
+    """An UPDATE that changes none of these makes no touch. Default: each UPDATE makes one."""
 
     replica: bool = False
-    """Whether what logical replication writes here is touched, too."""
+    """Also capture rows that logical replication writes here."""
 
     @model_validator(mode="after")
     def _shard_by_of_key(self) -> Self:

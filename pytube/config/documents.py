@@ -77,21 +77,21 @@ class TreeSection(Section):
     """`tree = {…}`: rows that refer to rows of the same table, to a depth."""
 
     by: Texts | None = None
-    """The columns of the foreign key from the table to itself."""
+    """Columns of the foreign key from the table to itself."""
 
     on: Annotated[
         dict[str, str] | None, BeforeValidator(lambda value: None if value is None else _on(value)[0])
     ] = None
-    """Where there is none: column of the upper row = column of the lower row."""
+    """Without a foreign key: column of the upper row = column of the lower row."""
 
     name: str = Field(alias="as", min_length=1)
-    """The field of a row in which the rows below it stand."""
+    """Field for the rows below a row."""
 
     depth: int = Field(ge=1, le=_DEEPEST)
     """Levels, the first included."""
 
     where: Sql | None = None
-    """Which rows count below the first level."""
+    """Condition for rows below the first level."""
 
     @model_validator(mode="after")
     def _one_way_to_join(self) -> Self:
@@ -106,9 +106,11 @@ class PartSection(Section):
     """What the sections of a document and of its children have in common."""
 
     fields: list[Sql] = Field(default_factory=list)
-    """As in a SELECT list: columns, `expression AS name`, `*`."""
+    """As in a SELECT list: columns, `expression AS name`, `*`. Required if there are no children."""
 
     where: Sql | None = None
+    """SQL condition for the rows that count; a root row that fails it has no document."""
+
     children: dict[str, ChildSection] = Field(default_factory=dict, alias=CHILDREN)
     """By the name of the field that they become, in the file's order."""
 
@@ -137,34 +139,39 @@ class ChildSection(PartSection):
     """`[document.NAME.CHILD]`: rows of another table that belong to a row of the parent's."""
 
     one: Table | None = None
-    """The table, for an object or null."""
+    """The table, for an object or null. Required: `one` or `many`."""
 
     many: Table | None = None
     """The table, for an array."""
 
     by: By | None = None
-    """The columns that refer to the other table, on whichever side they are."""
+    """Columns of the foreign key, on whichever side it is; with `through`, two entries of the join table.
+    Default: the only foreign key."""
 
     on: On | None = None
-    """Where there is no foreign key: column of the parent = column of this table."""
+    """Without a foreign key: column of the parent = column of this table; with `through`, an array of two
+    such tables."""
 
     through: Table | None = None
-    """The join table between the parent and this one."""
+    """The join table."""
 
     order_by: Texts | None = None
-    """Of the array, as in SQL. The primary key always comes behind it."""
+    """Order of the array: one expression or several; the primary key always comes last."""
 
     limit: int | None = Field(default=None, ge=1)
+    """Most elements of the array. Default: all."""
+
     elements: Sql | None = Field(default=None, alias="list")
-    """An expression: the array has its values in place of objects."""
+    """An expression; the array has its values."""
 
     value: Sql | None = None
-    """An expression with an aggregate; or over the only row. What comes out is a scalar."""
+    """An aggregate, or an expression over the only row; the field is its value."""
 
     flatten: bool = False
-    """Whether the fields of the only row become fields of the parent."""
+    """Fields of the only row become fields of the parent."""
 
     tree: TreeSection | None = None
+    """Rows that refer to rows of the same table."""
 
     @property
     def table(self) -> str:
@@ -195,16 +202,17 @@ class DocumentSection(PartSection):
     """`[document.NAME]`: the document of a row of one table, with what belongs to it from others."""
 
     table: Table
-    """Its primary key names the document."""
+    """Root table, as `schema.table`; its primary key names the documents."""
 
     partitions: int = Field(default=4, ge=1)
-    """Of the tube."""
+    """Partitions of the tube."""
 
     shards: int = Field(default=16, ge=1)
-    """That the keys are spread over."""
+    """Shards that the keys are spread over; can't be changed."""
 
     shard_by: str | None = Field(default=None, min_length=1)
-    """The only column of a key of several that a document's shard depends on."""
+    """Of a primary key of several columns, the one column that decides the shard; can't be changed. Default:
+    the whole key."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

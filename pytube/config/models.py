@@ -60,29 +60,38 @@ class HostConfig(Section):
     """
 
     dsn: SecretStr
+    """Connection string or URI of this host."""
+
     schema_name: str | None = Field(default=None, alias="schema", min_length=1, max_length=63)
+    """As in `[postgres]`."""
+
     answer_timeout: float | None = Field(default=None, gt=0)
+    """As in `[postgres]`."""
+
     pool_size: int | None = Field(default=None, ge=1)
+    """As in `[postgres]`; for this host alone."""
 
 
 class PostgresConfig(Section):
     """`[postgres]`: the source, which also holds the tubes."""
 
     dsn: SecretStr | None = None
-    """A libpq connection string or URI; None where there are several hosts."""
+    """Connection string or URI of the primary, or of a pool in session mode. Required unless there are
+    `hosts`."""
 
     hosts: dict[Annotated[str, AfterValidator(_host_name)], HostConfig] = Field(default_factory=dict)
     """Several hosts that carry the same tubes, by name."""
 
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
-    """The schema that our SQL is installed in."""
+    """Schema where pytube is installed."""
 
     answer_timeout: float = Field(default=15.0, gt=0)
-    """Seconds after which a worker drops a session whose server does not answer a statement."""
+    """Seconds without an answer to a statement, after which a worker drops the session and opens another. Has
+    to be longer than a batch's read takes."""
 
     pool_size: int = Field(default=6, ge=1)
-    """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
-    has two more of its own, and one while it runs a backfill."""
+    """Most sessions that a worker process opens for marks and reads. It opens two more, and one per backfill
+    it runs."""
 
     @property
     def only_dsn(self) -> SecretStr:
@@ -110,50 +119,62 @@ class KafkaConfig(Section):
     """`[kafka]`: the broker of the leader topics."""
 
     bootstrap_servers: str = Field(min_length=1)
+    """As for librdkafka: `host:port`, joined by commas."""
+
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """More settings for librdkafka, by its names. They may be secrets, so they are never shown."""
+    """More settings of librdkafka, by its names; never shown. Settings that the election makes are
+    refused."""
 
     shared_partitions: int | None = Field(default=None, ge=1)
-    """Partitions of one leader topic, with one consumer group, for all tubes of the installation. By default
-    each tube has a topic and a group of its own. All workers need the same number, which is the most
-    processes that can lead anything."""
+    """Partitions of one leader topic with one consumer group for all tubes. For processes that serve dozens
+    of tubes. All workers need the same number; no more processes than that can lead."""
 
 
 class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
 
     installation: str = Field(default="default", min_length=1)
-    """Tells installations on one broker apart, in the names of topics and groups."""
+    """Part of the names of leader topics and groups. Give each installation on one broker its own."""
 
     client_id: str = Field(default_factory=_default_client_id, min_length=1)
+    """Label in `pytube status`, in logs, and at the broker. Default: host name and process id."""
+
     election: Literal["auto", "neli", "lease"] = "auto"
+    """`auto`: `neli` if there is a section `[kafka]`, else `lease`. All workers of a tube need the same."""
+
     receive_deadline: float = Field(default=5.0, gt=0)
-    """Nothing is sent when the last renewal that was answered was sent longer ago than this."""
+    """Seconds after sending the last answered renewal, from which a term sends nothing."""
 
     session_timeout: float = Field(default=15.0, gt=0)
-    """After so long without a sign of life the partition goes to another worker."""
+    """Seconds without a sign of life, after which another worker gets the partition; the length of a
+    lease."""
 
     drain_limit: float = Field(default=30.0, ge=0)
-    """How long a stopping worker waits for what is in flight."""
+    """Seconds that a stopping worker waits for sends in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
+    """Seconds between `meter_read` events of a busy partition."""
+
     partitions: int | None = Field(default=None, ge=1)
-    """Partitions of all tubes together that this process leads at most, under `lease`; None: no limit."""
+    """Most partitions that this process leads under `lease`, of all tubes, outboxes, and hosts. Default: no
+    limit."""
 
     claims: float = Field(default=100.0, gt=0, allow_inf_nan=False)
-    """New partitions a second that this process begins to lead at most."""
+    """Most new partitions per second that this process begins to lead."""
 
     shed_after: Annotated[float | None, *OR_OFF] = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Seconds that a partition falls behind before the process gives its tube up to others that do better."""
+    """Seconds that a partition falls behind, or its sends hang, before the process leaves the tube to better
+    ones."""
 
     shed_pause: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Seconds for which it then leaves the tube to the others: the first time."""
+    """Seconds for which it then leaves the tube to others; doubled each time, up to 32 times."""
 
     listen: str | None = None
-    """`address:port` where the worker answers `/healthz`, `/readyz` and `/metrics`; None: nowhere."""
+    """`address:port` where the worker answers `/healthz`, `/readyz`, and `/metrics`. Needs the extra
+    `metrics`."""
 
     tracing: bool | str = False
-    """Whether batches are traced by OpenTelemetry; or the URL of the collector that receives their spans."""
+    """Trace batches with OpenTelemetry; or a collector's URL. Needs the extra `tracing`."""
 
     @field_validator("tracing", mode="before")
     @classmethod
@@ -188,64 +209,71 @@ class OutboxConfig(DeclaringSection):
     DECLARING: ClassVar[tuple[str, ...]] = ("partitions", "value_type", "adopt", "wake")
 
     partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
-    """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
+    """Most workers that can share the outbox. Default: 1 for a new outbox, else unchanged."""
 
     value_type: Literal["text", "bytea"] | None = None
-    """Of its values, for good; None: what it has, and text for a new one."""
+    """Type of the values; can't be changed. Default for a new outbox: text."""
 
     adopt: Table | None = None
-    """The table of goharvest's that it takes its records from; None: it has one of its own."""
+    """The goharvest table whose records it delivers, as `schema.table`. Default: the outbox has its own
+    table."""
 
     wake: bool = False
-    """Whether writers of an adopted table wake sleeping workers, by a trigger; those of our own do."""
+    """Writers of the adopted table wake a sleeping worker, by a trigger."""
 
     mode: Literal["windowed", "strict"] = "windowed"
-    """`strict`: one record of a key is under way; `windowed`: up to `window`."""
+    """`strict`: one record of a key is in flight; `windowed`: up to `window`."""
 
     transactions: bool = False
-    """Whether records are sent in transactions: readers of committed records then see each of them once."""
+    """Send records in transactions; readers at `read_committed` see each of them once."""
 
     window: int = Field(default=1000, ge=1)
-    """Records of one key that are under way at the same time."""
+    """Records of one key in flight in windowed mode."""
 
     in_flight: int = Field(default=20_000, ge=1, le=100_000)
-    """Records that one partition holds at most, whatever the backlog."""
+    """Most records that one partition holds, whatever the backlog."""
 
     in_flight_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
     """Bytes of their values, about."""
 
     mark_limit: int = Field(default=5000, ge=1, le=100_000)
-    """Records that one mark takes at most."""
+    """Most records that one mark takes."""
 
     compact: bool = False
-    """Whether of the records of a key that wait only the newest is sent."""
+    """Of a key's records that wait in the worker, send only the newest, and delete the others with it."""
 
     on_poison: Literal["skip", "hold"] = "skip"
-    """What becomes of a key after one of its records was parked: it goes on, or is parked behind it."""
+    """After a record was parked: `skip` continues with its key, `hold` parks the key's later records behind
+    it."""
 
     attempts: int = Field(default=3, ge=1)
-    """How often the broker may refuse a record that is sent alone before it is parked."""
+    """Refusals by the broker of a record sent alone, after which it is parked."""
 
     message_timeout: float = Field(default=8.0, ge=2)
     """Seconds within which a record is acknowledged, or counts as not written."""
 
     linger_ms: float = Field(default=0.0, ge=0)
-    """Milliseconds for which librdkafka waits for more records before it sends a batch."""
+    """Milliseconds for which librdkafka waits for more records. More makes larger batches, and strict mode
+    slower."""
 
     topic_cooldown: float = Field(default=0.5, gt=0)
-    """Seconds for which a topic rests that takes nothing; doubled with each failure."""
+    """Seconds for which a refused topic rests; doubled with each failure."""
 
     topic_cooldown_limit: float = Field(default=60.0, gt=0)
-    """The most that they grow to."""
+    """Most seconds that a topic rests."""
 
     bootstrap_servers: str | None = Field(default=None, min_length=1)
-    """Of the cluster that gets the records; by default the one of `[kafka]`, with its options."""
+    """Another cluster for the records. Default: that of `[kafka]`, whose `options` apply only then."""
 
     kafka_options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """More settings of librdkafka for producers, by its names. Never shown."""
+    """More settings of librdkafka for producers, by its names, such as `compression.type`; never shown.
+    Settings that delivery depends on are refused."""
 
     leader_topic: str | None = Field(default=None, min_length=1)
+    """Name of the leader topic. Default: made of the installation and the outbox."""
+
     leader_group: str | None = Field(default=None, min_length=1)
+    """Name of the consumer group. Default: as the leader topic."""
 
     @model_validator(mode="after")
     def _adopted_or_own(self) -> Self:

@@ -41,31 +41,40 @@ class SinkConfig(Section):
     """`[tube.NAME.sink]`: where documents go. Keys that are not listed here are the sink's own."""
 
     type: str = Field(min_length=1)
+    """`jsonl`, `callable`, `kafka`, `opensearch`, `postgres`, `redis`, `webhook`, an installed sink, or your
+    class as `module:Class`."""
+
     request_timeout: float = Field(default=10.0, gt=0)
-    """Seconds after which a send that was not answered counts as unknown."""
+    """Seconds without an answer, after which a send counts as unknown, and the rows are read and sent
+    again."""
 
     batch_documents: int = Field(default=500, ge=1)
-    """At most, as `batch_bytes`, `sends` and `requests` are: a slow sink is sent less at a time."""
+    """Most documents in a batch; a slow sink gets fewer. A split document counts as all its `parts`, also for
+    `rate`."""
 
     batch_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
+    """Most bytes in a batch; a larger document goes alone."""
+
     sends: int = Field(default=4, ge=1)
-    """Batches that one partition has under way at the same time."""
+    """Batches that one partition has in flight at the same time."""
 
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Documents a second at most, of all partitions of the tube in this process together; None: no limit."""
+    """Most documents per second, of all partitions of the tube in this process. Default: no limit."""
 
     requests: int | None = Field(default=None, ge=1)
-    """Batches that all partitions of the tube in this process have under way at the same time; None: no limit
-    beyond that of `sends`."""
+    """Most batches in flight, of all partitions of the tube in this process. Default: no limit beyond
+    `sends`."""
 
     ramp: int = Field(default=10, ge=1)
-    """Batches under way at a time at first, and after an outage of the sink; more as it answers fast."""
+    """Batches in flight at the start and after an outage, of all partitions of the tube in this process.
+    Grows while the sink answers fast."""
 
     parts: Annotated[list[str] | int | None, BeforeValidator(_checked_parts)] = None
-    """What each document is split into, by names or a number. Each part is a document of its own at the sink.
-    None: documents are sent as they are."""
+    """Split each document: a list of up to 1000 names such as `["head", "body"]`, or a number of parts. Each
+    part is a document at the sink."""
 
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """The sink's own keys, which may also stand in this section."""
 
     @property
     def writes(self) -> int:
@@ -91,9 +100,13 @@ class DocumentConfig(Section):
     """`[tube.NAME.enrich."schema.table"]`: how keys of one root table become documents."""
 
     mode: Literal["row", "query", "none"] = "row"
+    """`row`: the root table's row as JSON; `query`: the result of the query; `none`: `null` for each key."""
+
     query: str | None = Field(default=None, min_length=1)
+    """For the mode `query`: one SELECT with `%(ids)s`, and `%(shard)s` if you like."""
+
     columns: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
-    """Of the row, by their exact names and in this order; None: all of them."""
+    """For the mode `row`: the columns of the document, by their exact names. Default: all."""
 
     @model_validator(mode="after")
     def _query_with_its_mode(self) -> Self:
@@ -119,7 +132,7 @@ class EnrichConfig(DocumentConfig):
     """`[tube.NAME.enrich]`: how keys become documents where their root table has no section of its own."""
 
     tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
-    """Root tables with a section of their own, by name. In the file their sections stand within this one."""
+    """A section for each root table that is read in another way."""
 
     @model_validator(mode="before")
     @classmethod
@@ -159,19 +172,19 @@ class BackfillConfig(Section):
     """`[tube.NAME.backfill]`: what backfills of one tube slow themselves for."""
 
     backlog: int = Field(default=2000, ge=1)
-    """Nothing is inserted while so many backfill pods wait in the tube."""
+    """Pause while this many backfill pods wait in the tube."""
 
     replica_lag: Annotated[float | None, *OR_OFF] = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """Nothing is inserted while a replica is so many seconds behind, by its own account."""
+    """Pause while a replica lags by more than this many seconds."""
 
     replica_behind: Annotated[int | None, *OR_OFF] = Field(default=256, ge=1)
-    """Nothing is inserted while a replica lacks so many megabytes of WAL."""
+    """Pause while a replica is more than this many megabytes of WAL behind."""
 
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Rows a second at most."""
+    """Most rows per second. Default: no limit."""
 
     chunk: int = Field(default=40, ge=1, le=10_000)
-    """Pods, of 250 ids each, in one transaction."""
+    """Pods, of 250 ids each, in one transaction; fewer if `rate` is low."""
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -191,7 +204,7 @@ class VerifyConfig(Section):
     """`[tube.NAME.verify]`: the samples that a worker compares now and then."""
 
     every: Annotated[float, BeforeValidator(_seconds)] = Field(ge=1, allow_inf_nan=False)
-    """Seconds from the end of a sample to the beginning of the next one."""
+    """Pause between two samples: seconds, or a text such as `"90s"`, `"10m"`, `"1h"`, `"1d"`."""
 
     sample: int = Field(default=1000, ge=1, le=100_000)
     """Keys of each root table."""
@@ -209,57 +222,69 @@ class TubeConfig(DeclaringSection):
     DECLARING: ClassVar[tuple[str, ...]] = ("partitions", "key_type", "predicate", "tables")
 
     partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
-    """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
+    """Most workers that can share the tube. Default: 1 for a new tube, else unchanged."""
 
     key_type: Literal["bigint", "uuid", "text"] | None = None
-    """Of its ids, for good; None: what it has, and bigint for a new one."""
+    """Type of the ids; can't be changed. `bigint` includes smaller integers. Default for a new tube:
+    bigint."""
 
     predicate: str | None = Field(default=None, min_length=1)
-    """Which rows of its tables belong to it; None: all."""
+    """SQL condition for the rows that belong to the tube. Default: all rows."""
 
     tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
-    """What it follows, by name, in the order in which they are attached."""
+    """A section for each table that the tube follows, in the order in which they are attached."""
 
     sink: SinkConfig
+    """Where documents go."""
+
     enrich: EnrichConfig = EnrichConfig()
+    """How keys become documents."""
+
     transforms: list[Annotated[str, AfterValidator(_target)]] = Field(default_factory=list)
-    """Functions between enrich and send, as `module:function`, in order."""
+    """Functions that change, skip, or delete documents before they are sent, as `"module:function"`, in
+    order."""
 
     backfill: BackfillConfig = BackfillConfig()
+    """What backfills pause for."""
+
     verify: VerifyConfig | None = None
-    """None: no samples are compared."""
+    """Scheduled samples. Default: none."""
 
     keys_in_flight: int = Field(default=50_000, ge=1)
-    """Keys that one partition holds at most, whatever the backlog."""
+    """Most keys that one partition holds, whatever the backlog: the bound on memory."""
 
     mark_limit: int = Field(default=1000, ge=1)
-    """Pods that one mark takes at most."""
+    """Most pods that one mark takes."""
 
     latency: float = Field(default=0.02, ge=0, le=60)
-    """Seconds by which a change may wait for others, to be sent together with them, while changes come in a
-    stream. 0: each is sent as soon as possible, whatever that costs."""
+    """Seconds that a change in a stream may wait for others, to share a read and a send. `0`: never, at
+    several times the CPU."""
 
     attempts: int = Field(default=5, ge=1)
-    """Failures after which a document is parked."""
+    """Failures of a document sent alone, after which it is parked; counted through restarts and
+    take-overs."""
 
     on_poison: Literal["park", "stop"] = "park"
-    """What becomes of a document that can't be delivered: it is parked and the rest goes on, or the whole
-    tube is stopped until somebody resumes it."""
+    """A document can't be delivered: `park` parks it and continues; `stop` stops the whole tube until `pytube
+    resume`."""
 
     park_limit: Annotated[int | None, *OR_OFF] = Field(default=10_000, ge=0)
-    """Parked keys of the tube, beyond which it is stopped."""
+    """Parked keys of the tube, beyond which it is stopped instead of parking more."""
 
     park_documents: bool = False
-    """Whether a parked key keeps the document that was sent."""
+    """A parked key keeps the document that was sent, up to 1 MiB; only `tube_admin` may read it."""
 
     retry_on_touch: bool = True
-    """Whether a touch of a parked key tries it again; else only an operator does."""
+    """A touch of a parked key tries it again. `false`: only `pytube park retry` does."""
 
     backfill_share: float = Field(default=0.2, gt=0, le=1)
-    """The most that backfill gets of the sends while other touches wait."""
+    """Share of sends that backfill gets while other touches wait."""
 
     topic: str | None = Field(default=None, min_length=1)
+    """Name of the leader topic; not with several hosts. Default: made of the installation and the tube."""
+
     group: str | None = Field(default=None, min_length=1)
+    """Name of the consumer group; not with several hosts. Default: as the topic."""
 
     @model_validator(mode="after")
     def _tables_that_fit(self) -> Self:

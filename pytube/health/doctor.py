@@ -15,6 +15,7 @@ from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
+from pytube.documentation import page
 from pytube.documents.declared import unresolved
 from pytube.documents.resolve import resolve
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
@@ -220,7 +221,7 @@ def _warned(config: SinkConfig, warned: Sequence[tuple[str, Mapping[str, object]
     """As `_missing`, of what the sink has warned of."""
     said = (f"{fields.get('server', config.type)}: {fields.get('reason', event)}" for event, fields in warned)
     events = ", ".join(dict.fromkeys(event for event, _ in warned))
-    return f"{config.type} opens, but {'; '.join(said)}", f"see {events} in docs/events.md"
+    return f"{config.type} opens, but {'; '.join(said)}", f"see {events} in {page('events.md')}"
 
 
 def check_transforms(tube: str, targets: Sequence[str]) -> Check:

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from pytube.config import Config
+from pytube.health.kinds import Kind
 
 
 class Level(enum.StrEnum):
@@ -24,6 +25,8 @@ class Check:
     level: Level
     finding: str
     remedy: str | None = None
+    kind: Kind | None = None
+    """Of a trouble, which has a section in the reference."""
 
 
 def ok(subject: str, finding: str) -> Check:

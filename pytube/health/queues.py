@@ -454,7 +454,7 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
     needed = replace(found, kafka=[one for one in found.kafka if is_expected(config, one.tube)])
     wrong = troubles([needed], waited)
     for one in wrong:
-        check = Check(one.subject, one.level, one.finding, one.remedy)
+        check = Check(one.subject, one.level, one.finding, one.remedy, one.kind)
         yield check if one.name is None else judged(check, config, one.name)
     if not wrong:
         yield ok("leaders", _well(found.partitions))

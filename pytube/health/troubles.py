@@ -25,6 +25,7 @@ from pytube.health.fleet import (
     Worker,
     place,
 )
+from pytube.health.kinds import Kind
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
@@ -43,6 +44,7 @@ _WORDS: Final = {"slow": "sink slow for", "locked": "waits for a lock for"}
 class Trouble:
     """What keeps documents or records from being delivered, or makes a copy doubtful."""
 
+    kind: Kind
     level: Level
     subject: str
     """As the doctor names it."""
@@ -57,12 +59,13 @@ class Trouble:
     """Whether a line for people says the remedy, too; not where the finding names it already."""
 
     def __str__(self) -> str:
-        """A line for people."""
+        """A line for people. It ends with the page that says more."""
+        more = f"; more: {self.kind.page}"
         if self.name is None:
-            return self.finding
+            return self.finding + more
         numbers = f" {name_partitions(self.partitions)}" if self.partitions else ""
         remedy = f": {self.remedy}" if self.in_line else ""
-        return f"{place(self.host)}{self.name}{numbers}: {self.finding}{remedy}"
+        return f"{place(self.host)}{self.name}{numbers}: {self.finding}{remedy}{more}"
 
 
 def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) -> list[str]:
@@ -133,7 +136,7 @@ def down_lines(sample: FleetSample) -> list[str]:
 
 def kafka_lines(sample: FleetSample) -> list[str]:
     """A line for each Kafka cluster that a worker can't reach, and what waits for it."""
-    return [printable(one.finding) for one in _of_kafka(sample.partitions, sample.kafka)]
+    return [printable(str(one)) for one in _of_kafka(sample.partitions, sample.kafka)]
 
 
 def troubles(
@@ -169,6 +172,7 @@ def troubles(
             )
         found += (
             Trouble(
+                Kind.COPY_DIFFERS if one.cause == "sample" else Kind.SOURCE_CHANGED,
                 Level.FAIL if one.is_certain else Level.WARN,
                 f"{'copy' if one.kind == 'tube' else 'messages'} of {one.tube}",
                 one.finding,
@@ -187,6 +191,7 @@ def troubles(
 class _Of(NamedTuple):
     """What is wrong with one partition."""
 
+    kind: Kind
     level: Level
     reason: str
     remedy: str
@@ -207,7 +212,7 @@ def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iter
         what = f"{one.what} {for_people(max(known))}" if known else one.what
         finding = f"{what}: {one.reason}" if what else one.reason
         subject = f"{name_partitions(partitions)} of {name}"
-        yield Trouble(one.level, subject, finding, one.remedy, host, name, partitions, one.in_line)
+        yield Trouble(one.kind, one.level, subject, finding, one.remedy, host, name, partitions, one.in_line)
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
@@ -221,19 +226,21 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} renews its term no more"
         remedy = f"{_start([row])}; if it is there and hangs, kill it with SIGKILL: nothing is lost by that"
-        yield _Of(Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
+        yield _Of(Kind.LEADER_LOST, Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed and row.sink_down is not None:
         remedy = _after_outage("sink", row)
-        yield _Of(Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
+        yield _Of(Kind.SINK_DOWN, Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
     if row.source_down is not None and locked is None:
         remedy = _after_outage("source", row)
-        yield _Of(Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for)
+        yield _Of(
+            Kind.SOURCE_DOWN, Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for
+        )
     if row.failing is not None:
         remedy = "see the log of the worker; mend that, or report it if it is a fault of pytube"
         what = f"{row.failing_terms} terms have failed in a row, for"
-        yield _Of(Level.FAIL, row.failing, remedy, what, row.failing_for)
+        yield _Of(Kind.TERMS_FAIL, Level.FAIL, row.failing, remedy, what, row.failing_for)
     if row.problem is not None:
-        yield _Of(Level.WARN, row.problem, "see the rights of this role", "not looked at")
+        yield _Of(Kind.NOT_READ, Level.WARN, row.problem, "see the rights of this role", "not looked at")
 
 
 def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
@@ -252,7 +259,9 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
         )
         numbers = tuple(sorted(partition for partition, _ in several))
         subject = f"{name_partitions(numbers)} of {name}"
-        yield Trouble(Level.FAIL, subject, str(topic), _after_rest(name, topic), host, name, numbers)
+        yield Trouble(
+            Kind.TOPIC_RESTS, Level.FAIL, subject, str(topic), _after_rest(name, topic), host, name, numbers
+        )
 
 
 def _after_rest(outbox: str, topic: RestingTopic) -> str:
@@ -308,7 +317,8 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
     """`blocking`: those behind which nothing is read any more."""
     remedy = "do what it says; the worker goes on by itself"
     level = Level.FAIL if one in blocking else Level.WARN
-    return _Of(level, one.reason, remedy, _WORDS[one.what], one.seconds)
+    kind = Kind.SINK_SLOW if one.what == "slow" else Kind.TABLE_LOCKED
+    return _Of(kind, level, one.reason, remedy, _WORDS[one.what], one.seconds)
 
 
 # --- of a tube or an outbox -----------------------------------------------------------------------
@@ -325,6 +335,7 @@ def _of_queue(
     emptied = next((row.sink_emptied_for for row in rows if row.sink_emptied_for is not None), None)
     if emptied is not None:
         yield Trouble(
+            Kind.SINK_EMPTIED,
             Level.FAIL,
             f"documents of {name}",
             f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
@@ -348,7 +359,9 @@ def _of_queue(
         )
         if kind == "tube":
             remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
-        yield Trouble(Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name)
+        yield Trouble(
+            Kind.PARKED, Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name
+        )
     if "election" not in missed:
         yield from _unled(rows, waited, back)
 
@@ -388,10 +401,11 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
         if pause == "operator":
             end = "until it is resumed" if until is None else f"until {until}"
             finding, remedy = f"paused {end}: {reason}", f"pytube resume {name}"
-            yield Trouble(Level.WARN, subject, finding, remedy, host, name, some)
+            yield Trouble(Kind.PAUSED, Level.WARN, subject, finding, remedy, host, name, some)
         else:
             finding = f"stopped, by {reason}"
-            yield Trouble(Level.FAIL, subject, finding, _after_stop(pause, name), host, name, some)
+            remedy = _after_stop(pause, name)
+            yield Trouble(Kind.STOPPED, Level.FAIL, subject, finding, remedy, host, name, some)
 
 
 def _after_stop(pause: str, name: str) -> str:
@@ -418,7 +432,7 @@ def _unled(
     level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
         finding = f"nobody leads {_which(late)}; {_waits_there(late)}"
-        yield Trouble(level, f"leaders of {name}", finding, remedy, host, name)
+        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
         finding = f"nobody leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
@@ -426,7 +440,7 @@ def _unled(
             finding += f"; what waits there was not looked at: {problem}"
         elif all(row.paused is None for row in others):
             finding += f"; {_waits_there(others)}"
-        yield Trouble(Level.WARN, f"leaders of {name}", finding, remedy, host, name)
+        yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, host, name)
 
 
 def _waits_there(rows: Sequence[Partition]) -> str:
@@ -489,7 +503,7 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
             if of:
                 names = ", ".join(sorted(name if host is None else f"{host}:{name}" for host, name in of))
                 sentence += f"; {what}: {names}"
-        yield Trouble(Level.FAIL, "Kafka", printable(sentence), remedy)
+        yield Trouble(Kind.KAFKA_UNREACHABLE, Level.FAIL, "Kafka", printable(sentence), remedy)
 
 
 def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:

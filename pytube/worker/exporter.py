@@ -102,14 +102,14 @@ class WorkerCollector:
         return [
             (
                 "worker_info",
-                "Version and name of the worker.",
+                "Always 1; the labels have version and name of the worker.",
                 tuple(info),
                 lambda _: [(tuple(info.values()), 1)],
             ),
-            ("worker_ready", "Whether /readyz answers 200.", (), _one(lambda _: self._view.is_ready())),
+            ("worker_ready", "1 while `/readyz` answers 200.", (), _one(lambda _: self._view.is_ready())),
             (
                 "kafka_up",
-                "Whether the worker reaches a Kafka cluster that it needs.",
+                "1 while the worker reaches this Kafka cluster; absent if it needs none.",
                 ("bootstrap_servers",),
                 lambda _: [((servers,), is_up) for servers, is_up in up.items()],
             ),
@@ -222,22 +222,22 @@ def _counted_by_class(values: Callable[[Counters], Sequence[int]]) -> _OfHost:
 # --- the metrics -----------------------------------------------------------------------------------
 
 _GAUGES: _Table = [
-    ("postgres_up", "Whether terms can be renewed.", (), _one(lambda host: host.database.renews)),
+    ("postgres_up", "1 while terms can be renewed.", (), _one(lambda host: host.database.renews)),
     (
         "postgres_sessions",
-        "Sessions with Postgres: of services, and busy and idle ones of the pool.",
+        "Open sessions: `service`, and the pool's `busy` and `idle` ones.",
         ("use",),
         _sessions,
     ),
     (
         "postgres_pool_size",
-        "Sessions that the pool may have.",
+        "Maximum sessions of the pool.",
         (),
         _one(lambda host: host.database.pool.size),
     ),
     (
         "settled_age_seconds",
-        "How long the settled seq has been behind what was drawn.",
+        "How long the settled seq has been behind the last seq drawn, or 0; absent while unknown.",
         (),
         _settled(lambda settled: settled.age),
     ),
@@ -249,40 +249,40 @@ _GAUGES: _Table = [
     ),
     (
         "partition_led",
-        "Whether this worker leads the partition, and works on it or rests for a pause.",
+        "1 while this worker leads the partition, also while paused.",
         _PARTITION,
         _every(lambda host, at: at in host.working() or at in host.resting()),
     ),
     (
         "partition_paused",
-        "Whether this worker leads the partition, and it is paused.",
+        "1 while this worker leads the partition, and it is paused or stopped.",
         _PARTITION,
         _every(lambda host, at: at in host.resting()),
     ),
-    ("sink_up", "Whether the sink takes documents.", _PARTITION, _sinks_up),
-    ("source_up", "Whether rows can be read.", _PARTITION, _led(lambda one: one.source_is_up)),
+    ("sink_up", "0 while the sink accepts nothing.", _PARTITION, _sinks_up),
+    ("source_up", "0 while rows can't be read.", _PARTITION, _led(lambda one: one.source_is_up)),
     (
         "table_locked",
-        "Whether what waits can't be read, as somebody has locked its table or records.",
+        "1 while pods can't be read because their table or records are locked.",
         _PARTITION,
         _led(lambda one: one.waits_for_lock),
     ),
-    ("partition_trusted", "Whether the term may send now.", _PARTITION, _led(lambda one: one.is_trusted)),
+    ("partition_trusted", "1 while the term may send.", _PARTITION, _led(lambda one: one.is_trusted)),
     (
         "keys_in_flight",
-        "Keys that are being delivered.",
+        "Keys being delivered, or waiting to be sent again.",
         _PARTITION,
         _of_tubes(((), lambda machine: machine.flying)),
     ),
     (
         "lag_seconds",
-        "Age of the oldest pod that is not delivered; 0 when there is none.",
+        "Age of the oldest pod that the worker holds, or 0; includes the clocks' offset.",
         _CLASS,
         _of_tubes(*_by_class(lambda machine, kind: age(machine.oldest_of(kind)))),
     ),
     (
         "pods",
-        "Pods that the worker holds: marked, not yet purged.",
+        "Pods that the worker holds; more may wait in the tube.",
         _CLASS,
         _of_tubes(
             *_by_class(lambda machine, kind: machine.held(kind)),
@@ -291,13 +291,13 @@ _GAUGES: _Table = [
     ),
     (
         "keys_waiting",
-        "Keys that wait to be delivered.",
+        "Keys waiting for delivery.",
         _CLASS,
         _of_tubes(*_by_class(lambda machine, kind: machine.waiting(kind))),
     ),
     (
         "load_away",
-        "Whether the worker leaves the tube to others for a while.",
+        "1 while the worker leaves the tube to others (load shedding).",
         _TUBE,
         lambda host: [((name,), name in host.away) for name in host.of_kind(Tube)],
     ),
@@ -305,7 +305,7 @@ _GAUGES: _Table = [
 _OF_OUTBOXES: _Table = [
     (
         "outbox_records",
-        "Records of an outbox that the worker holds: waiting to be sent, or in flight.",
+        "Records that the worker holds, `waiting` or `in_flight`; more may wait in the outbox.",
         _STATE,
         _of_outboxes(
             (("waiting",), lambda machine: machine.held - machine.flying),
@@ -314,13 +314,13 @@ _OF_OUTBOXES: _Table = [
     ),
     (
         "outbox_lag_seconds",
-        "Age of the oldest record that is not delivered; 0 when there is none.",
+        "Age of the oldest record that the worker holds, or 0.",
         _PARTITION,
         _of_outboxes(((), lambda machine: age(machine.oldest))),
     ),
     (
         "outbox_topics_down",
-        "Topics that take nothing.",
+        "Topics that accept no records.",
         _PARTITION,
         _of_outboxes(((), lambda machine: len(machine.resting()))),
     ),
@@ -329,31 +329,31 @@ _OF_OUTBOXES: _Table = [
 _OF_SINKS: _Table = [
     (
         "sink_requests",
-        "Requests to the sink that are under way.",
+        "Batches in flight to the sink.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.in_flight),
     ),
     (
         "sink_requests_waiting",
-        "Requests that wait for the limits of the sink.",
+        "Batches that wait for the sink's limits: `rate`, `requests`, and its measured capacity.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.waiting),
     ),
     (
         "sink_requests_limit",
-        "Requests that may be under way: what the sink bears, as far as it has shown.",
+        "Maximum batches in flight, by the sink's measured capacity.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.control.requests),
     ),
     (
         "sink_batch_limit",
-        "Documents that a request may have: what the sink bears, as far as it has shown.",
+        "Maximum documents per batch, by the sink's measured capacity.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.control.documents),
     ),
     (
         "sink_slow",
-        "Whether these limits were lowered, because the sink answers late or puts documents off.",
+        "1 while these limits are lowered, because the sink answers late or puts documents off.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.control.slow is not None),
     ),
@@ -362,22 +362,27 @@ _OF_SINKS: _Table = [
 _COUNTERS_OF_SINKS: _Table = [
     (
         "sink_limited_seconds",
-        "Time that requests have waited for the limits.",
+        "Total time that batches have waited for these limits.",
         _TUBE,
         _each_tube(lambda tube: tube.gate.waited),
     ),
 ]
 _COUNTERS: _Table = [
-    ("load_sheds", "Times that it began to do so.", _TUBE, _each_tube(lambda tube: tube.metrics.sheds)),
+    (
+        "load_sheds",
+        "Times that the worker began to leave the tube to others.",
+        _TUBE,
+        _each_tube(lambda tube: tube.metrics.sheds),
+    ),
     ("purged_pods", "Pods delivered and purged.", _PARTITION, _counted(lambda one: one.pods)),
     (
         "coalesced_touches",
-        "Touches that joined a key that waited.",
+        "Touches that joined a waiting key.",
         _PARTITION,
         _counted(lambda one: one.coalesced),
     ),
     ("terms", "Terms that began here.", _PARTITION, _counted(lambda one: one.terms)),
-    ("fences", "Terms that found that they were over.", _PARTITION, _counted(lambda one: one.fences)),
+    ("fences", "Terms that learned that they were over.", _PARTITION, _counted(lambda one: one.fences)),
     (
         "trust_lapses",
         "Times that no renewal of the term was answered in time.",
@@ -394,19 +399,28 @@ _COUNTERS: _Table = [
     ("skipped", "Documents that transforms skipped.", _CLASS, _counted_by_class(lambda one: one.skipped)),
     (
         "retries",
-        "Documents sent again after the sink had failed them.",
+        "Documents sent again after a failure or a timeout; a down sink's do not count.",
         _CLASS,
         _counted_by_class(lambda one: one.retries),
     ),
     (
         "rejects",
-        "Documents that the sink refused for good.",
+        "Documents that the sink rejected.",
         _CLASS,
         _counted_by_class(lambda one: one.rejects),
     ),
-    ("parked", "Documents parked.", _CLASS, _counted_by_class(lambda one: one.parked)),
+    (
+        "parked",
+        "Documents parked: rejected, out of attempts, or of a shard without a table.",
+        _CLASS,
+        _counted_by_class(lambda one: one.parked),
+    ),
 ]
 _HISTOGRAMS: Sequence[tuple[str, str, Callable[[TubeMetrics], Histogram]]] = [
-    ("read_duration_seconds", "Time to read the rows of a batch.", lambda one: one.reads),
-    ("send_duration_seconds", "Time until the sink answers a batch.", lambda one: one.sends),
+    ("read_duration_seconds", "Time to read the rows of a batch, failures included.", lambda one: one.reads),
+    (
+        "send_duration_seconds",
+        "Time until the sink answered a batch, failures and timeouts included.",
+        lambda one: one.sends,
+    ),
 ]

@@ -79,7 +79,7 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_create IS
-    'Registers a backfill and draws its start seq; touches nothing yet.';
+    'Draws the start seq, registers a backfill in chunks, and returns its id.';
 
 -- tube_private_refuse_backfill: raises TU121: another backfill of the table, in the words of other, is under way.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_backfill(att :"schema".tube_attachment, other text)
@@ -135,7 +135,9 @@ BEGIN
     RETURN tube_private_end_collect(backfill_id, places, wrong);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_collect IS 'Stores the ids of a backfill, in order, in a table of its own.';
+COMMENT ON FUNCTION :"schema".tube_backfill_collect IS
+    'Stores the ids in order, in one snapshot, with the caller''s rights; returns how many. NULL: the backfill was '
+    'paused, ended, or failed meanwhile.';
 
 -- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids); NULL
 -- when the backfill is paused, past that, or can't go on. tbl, table_name: of the table that the query names.
@@ -333,7 +335,8 @@ BEGIN
     RETURN backfill;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS 'Inserts the next pods of a backfill and advances its cursor.';
+COMMENT ON FUNCTION :"schema".tube_backfill_chunk IS
+    'Inserts the next pods and moves the cursor; with the last ones, backfill_end.';
 
 -- tube_private_lock_backfill: the row of a backfill, locked FOR NO KEY UPDATE; TU122 there is none of that number;
 -- TU123 it must be held by this session, and is not.

@@ -15,8 +15,7 @@ BEGIN
     RETURN tube_private_holds_backfill(backfill_id) OR pg_try_advisory_lock(tube_private_backfill_key(backfill_id));
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_lock IS
-    'Locks a backfill for this session, so that no other session works on it.';
+COMMENT ON FUNCTION :"schema".tube_backfill_lock IS 'Acquires the right to work on a backfill, until the session ends.';
 
 -- tube_backfill_unlock: gives that right back; returns whether this session had it.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_unlock(backfill_id bigint) RETURNS boolean
@@ -25,7 +24,7 @@ BEGIN
     RETURN tube_private_holds_backfill(backfill_id) AND pg_advisory_unlock(tube_private_backfill_key(backfill_id));
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_unlock IS 'Unlocks a backfill that this session has locked.';
+COMMENT ON FUNCTION :"schema".tube_backfill_unlock IS 'Releases this right.';
 
 -- tube_private_backfill_key: the advisory lock of the session that works on a backfill.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_backfill_key(backfill_id bigint) RETURNS bigint
@@ -74,7 +73,7 @@ BEGIN
     RETURN tube_private_lock_backfill(backfill.backfill_id);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Pauses, resumes or cancels a backfill.';
+COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Takes the command pause, resume or cancel, at any time.';
 
 -- tube_private_end_backfill: ends a backfill before its time, and takes back what waits of it.
 --
@@ -138,7 +137,8 @@ BEGIN
     RETURN left_over;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS 'Drops the stored ids of ended backfills.';
+COMMENT ON FUNCTION :"schema".tube_backfill_tidy IS
+    'Drops stored ids of ended backfills; returns how many tables are left.';
 
 -- tube_private_drop_stored: the trigger that drops the table of a deleted row, named by a prefix and one of its
 -- columns.
@@ -185,7 +185,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     LEFT JOIN held AS h ON h.key = tube_private_backfill_key(b.backfill_id) AND b.state IN ('waiting', 'inserting')
     WHERE in_tube IS NULL OR b.tube = in_tube ORDER BY b.backfill_id DESC
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_list IS 'Lists backfills, active and past, newest first.';
+COMMENT ON FUNCTION :"schema".tube_backfill_list IS
+    'Lists backfills, newest first. rows_done counts rows inserted into the tube.';
 
 -- tube_backfill_waiting: about how many rows of a backfill wait in the tube: they were inserted, and not delivered yet.
 --
@@ -241,8 +242,7 @@ BEGIN
     RETURN least(backfill.rows_done, round(rows)::bigint);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_waiting IS
-    'Returns about how many rows of a backfill wait in the tube to be delivered.';
+COMMENT ON FUNCTION :"schema".tube_backfill_waiting IS 'Returns about how many rows of a backfill wait in the tube.';
 
 -- tube_backfill_note: writes down what a backfill is at, for tube_backfill_list.
 --
@@ -260,7 +260,7 @@ BEGIN
     RETURN backfill;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Stores what a backfill is doing, for status displays.';
+COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Records why a backfill waits.';
 
 -- tube_backfill_pressure: what a backfill slows itself for.
 --
@@ -294,4 +294,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_pressure IS
-    'Returns the backlog and the replica lag that a backfill is throttled by.';
+    'Returns the backlog and the replicas'' lag, to which a backfill''s limits apply.';

@@ -50,7 +50,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_schedule IS
-    'Asks the workers of a tube to backfill its tables, by control pods; returns how many were added.';
+    'Has workers backfill the root tables of these shards, by control pods; returns how many. Skips tables with a '
+    'waiting or running backfill.';
 
 -- tube_private_control_waits: whether a control pod of some types waits in a range of shards; of_step3: leaving out
 -- those of backfills in chunks.
@@ -151,7 +152,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_take IS
-    'Turns a backfill_schedule control pod into a backfill that a worker runs.';
+    'Turns a backfill_schedule pod of a term into a backfill that a worker runs; returns its id.';
 
 -- tube_private_take_control: deletes a control pod of a term; its payload, or NULL when it is not there or not the term's.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_take_control(
@@ -187,7 +188,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
-    'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
+    'Returns whether all backfill pods of the shard before a backfill_end are done.';
 
 -- tube_sweep_touch: touches keys that a scan of the sink has found.
 --
@@ -218,7 +219,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
-    'Touches keys that a scan of the sink has found, so that stale documents are deleted.';
+    'Touches ids that a scan of the sink found; returns the number of pods.';
 
 -- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do. Returns whether
 -- the pod was there. Locks: the fence, the backfill's row and the pod, until the transaction ends.
@@ -237,7 +238,7 @@ BEGIN
     RETURN payload IS NOT NULL;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_sweep_end IS 'Deletes a backfill_end control pod and counts its shard as swept.';
+COMMENT ON FUNCTION :"schema".tube_sweep_end IS 'Deletes a backfill_end pod after the worker has acted on it.';
 
 -- tube_private_backfills_at_end: the backfills that are being delivered and whose ends are among some pods; NULL: none.
 -- Locks their rows FOR NO KEY UPDATE, before the pods: a cancel takes both in this order.

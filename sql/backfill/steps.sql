@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_backfill_step1() RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT nextval('tube_seq')::text $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step1 IS
-    'Draws the start seq of a backfill; the first of three transactions.';
+    'Draws the start seq of a backfill: the first of three transactions.';
 
 -- tube_backfill_step2: waits until the transactions that run now are over: those of tube_backfill_holders.
 --
@@ -67,7 +67,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step2 IS
-    'Waits until every transaction that is running now is over: the second of three steps of a backfill.';
+    'Waits until every writing transaction is over, prepared ones too: the second of three. At the timeout it '
+    'raises, and names up to ten sessions.';
 
 -- tube_backfill_holders: the open transactions that a backfill waits for before it reads the table.
 --
@@ -111,7 +112,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_holders IS
-    'Lists the open transactions that a backfill has to wait for before it collects its ids.';
+    'Lists open transactions that have an xid. Collect once the ones that ran after create are over.';
 
 -- tube_backfill_step3: touches every row of an attached table, in one transaction.
 --
@@ -149,7 +150,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step3 IS
-    'Touches every row of an attached table in one transaction; the third of three.';
+    'Touches every row of an attached table by order_col, between the control pods backfill_start and backfill_end:'
+    ' the third of three. Skipped with a NOTICE while an earlier backfill_end waits.';
 
 -- tube_private_begin_step3: step 3 until the table is read: refusals, and backfill_start. Returns arguments for
 -- tube_pods_insert (no query when there is nothing to do), and what the query calls the table.

@@ -22,6 +22,7 @@
 -- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
 --   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller is no owner of the table, 55P03 the
 --   lock could not be had. Nothing was changed then.
+--   In codes: 0A000, 42703.
 -- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
 --   made, the table SHARE ROW EXCLUSIVE. While they are got, it waits for at most 100 ms at a time, and then
 --   lets all of them go.
@@ -39,7 +40,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_table_ensure_attached IS
-    'Attach a table to a tube, or change how it is attached; each committed change then touches its rows'' ids.';
+    'Attaches a table, or a partitioned table as a whole, or changes how it is attached; the caller needs its '
+    'owner''s rights. Arguments left out return to their defaults. The first table in a shard is the root table, '
+    'later ones are related. columns: an UPDATE that changes none of them makes no touch. replica: rows of logical '
+    'replication are touched, too. key_cols: 2 to 8 columns instead of id_col.';
 
 -- tube_private_attach: one attempt of tube_table_ensure_attached, which waits for locks as long as lock_timeout says.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attach(
@@ -347,4 +351,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_table_ensure_detached IS
-    'Detach a table from a tube, or from all of them; the pods that are in the tubes stay.';
+    'Detaches a table from a tube, or with NULL from all. Pods stay. A related table may become the root table, '
+    'with a WARNING.';

@@ -56,7 +56,8 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
     ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION :"schema".tube_id_column IS
-    'Tells by which column a table is to be attached, whether it names one row, and why.';
+    'Returns the column by which to attach a table, whether it is unique and a key, and why; no row if there is '
+    'none, or for a partition.';
 
 -- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the one that is wanted; else
 -- "id" if there is such a column, whatever proves it unique, as callers of pg-tube expect, and so that a call that is

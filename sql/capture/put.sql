@@ -170,4 +170,4 @@ EXCEPTION WHEN invalid_text_representation THEN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_wakes IS
-    'Returns whether writers wake sleeping workers in this session.';
+    'Returns whether writers wake sleeping workers, by this session''s settings.';

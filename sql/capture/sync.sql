@@ -45,7 +45,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sync() IS
-    'Follow what DDL has done to attached tables; workers call it twice a minute, a migration may call it at its end.';
+    'Adapts attached tables to DDL, and returns how many. Workers call it twice a minute. WARNINGs name work left '
+    'for a table''s owner.';
 
 -- tube_private_attachment_now: a stored attachment as it is to be now; NULL when the table is gone, or can't stay attached: no
 -- column holds its keys any more, or it has become a part of something, so that what is written by another name is not seen.

@@ -67,7 +67,7 @@ BEGIN
     RETURN QUERY SELECT job.state, job.units, job.bounds, stage, known;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_job_begin IS 'Starts a job, or resumes one of the same name.';
+COMMENT ON FUNCTION :"schema".tube_job_begin IS 'Begins or resumes a job. kind is direct, staged, ranges or attempts.';
 
 -- tube_private_lock_job: a job's row, locked for the transaction: FOR SHARE; FOR UPDATE where alone. Only functions for
 -- backfills (of_backfill) write the job of one; any other is for the role that it belongs to.
@@ -144,7 +144,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_done IS
-    'Records a unit of a job in the transaction that wrote its pods; false if the unit was recorded before.';
+    'Records a unit, in the transaction that wrote it. False: it is recorded already, so roll back.';
 
 -- tube_job_finish: ends a job; what was staged goes into its tubes, all at once.
 --
@@ -178,8 +178,7 @@ BEGIN
     RETURN tube_private_end_job(job);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_job_finish IS
-    'Completes a job and moves its staged pods into the tubes, all at once.';
+COMMENT ON FUNCTION :"schema".tube_job_finish IS 'Ends a job. Staged rows go into the tubes, all at once.';
 
 -- tube_private_end_job: marks a job done, with the totals that it has already, or else those of its units.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_job(job :"schema".tube_job) RETURNS :"schema".tube_job
@@ -231,7 +230,8 @@ BEGIN
     RETURN forgotten;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_job_forget IS 'Deletes jobs and their staged pods; pods in tubes stay.';
+COMMENT ON FUNCTION :"schema".tube_job_forget IS
+    'Deletes the record of a job, or with NULL of all that ended before a time; pods in tubes stay.';
 
 -- tube_job_list: jobs, under way and past, the newest first.
 --
@@ -260,7 +260,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER')))
     ORDER BY j.created_at DESC
 $$;
-COMMENT ON FUNCTION :"schema".tube_job_list IS 'Lists jobs, active and past, newest first.';
+COMMENT ON FUNCTION :"schema".tube_job_list IS
+    'Lists jobs, newest first; for admins, workers and monitors all, for others their own.';
 
 -- tube_job_units: the numbers of a job's units that are in, in order; none of a job that tube_job_list does not show.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_units(job_id text) RETURNS integer[]
@@ -268,7 +269,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     SELECT ARRAY(SELECT u.unit FROM tube_job_unit AS u
         WHERE u.job_id = $1 AND EXISTS (SELECT FROM tube_job_list($1)) ORDER BY u.unit)
 $$;
-COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the numbers of the units of a job that are done.';
+COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the recorded units of a job.';
 
 -- tube_stream_purge: deletes the pods that a stream has read and done with. For tubes that have no workers.
 --
@@ -296,4 +297,4 @@ BEGIN
     RETURN gone;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_stream_purge IS 'Deletes the pods that a stream has processed, up to a settled seq.';
+COMMENT ON FUNCTION :"schema".tube_stream_purge IS 'Deletes pods up to a settled seq, of a tube without workers.';

@@ -17,6 +17,7 @@
 --   change without a touch, or a number of ranges that makes no sense; 42501 the caller may not read the table, or a
 --   policy would hide rows; TU104 the column's type is neither built in nor an enum; 40001 another table got the name
 --   meanwhile.
+--   In codes: TU107.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off AS $$
@@ -37,7 +38,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_split IS
-    'Splits the rest of a backfill into ranges that several sessions insert in parallel.';
+    'In place of tube_backfill_collect: divides a backfill into ranges, the units of the job that it returns.';
 
 -- tube_private_begin_split: the query for the values where all ranges but the first begin, fewer where values repeat;
 -- NULL where the backfill is split already. tbl, table_name: of the table that it names.
@@ -120,6 +121,7 @@ $$;
 --   past that; TU108 the table is attached otherwise, or not any more; 22023 there is no such range; 23505 another
 --   session has done it meanwhile; 42501 the caller may not read the table, or a policy would hide rows; 40001 another
 --   table got the name meanwhile.
+--   In codes: TU104, TU107.
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
@@ -149,7 +151,8 @@ BEGIN
     RETURN tube_private_end_range(backfill_id, unit, ids_read, pods, touched, rate);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_range IS 'Touches the rows of one range of a split backfill.';
+COMMENT ON FUNCTION :"schema".tube_backfill_range IS
+    'Inserts a range, from any session; returns its rows, or NULL while the backfill is paused.';
 
 -- tube_private_begin_range: the query for the pods (shard, ids) of a range; empty when the range was in already, NULL
 -- when the backfill is paused. tbl, table_name: of the table that it names.
@@ -266,7 +269,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_join IS 'Completes a split backfill once all its ranges are inserted.';
+COMMENT ON FUNCTION :"schema".tube_backfill_join IS
+    'Inserts backfill_end once all ranges are inserted; false if some are missing.';
 
 -- tube_private_inserting_attachment: the attachment of the table of a backfill that is being inserted; TU124 it is not
 -- any more; TU108 the table is attached otherwise, or not any more.

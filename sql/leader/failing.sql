@@ -25,7 +25,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_failing_note IS
-    'Records that the terms of a partition fail one after the other, or that they no longer do.';
+    'Records that so many terms of a partition have ended by the same failure; 0: none does any more.';
 
 -- tube_failing_list: the partitions whose terms fail, one after the other.
 --
@@ -42,4 +42,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     ORDER BY f.tube, f.partition
 $$;
 COMMENT ON FUNCTION :"schema".tube_failing_list IS
-    'Lists the partitions whose terms end by the same failure, one after the other.';
+    'Lists partitions whose terms keep ending by the same failure, as reported within five minutes.';

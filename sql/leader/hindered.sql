@@ -15,4 +15,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     ORDER BY l.tube, l.partition, h.what
 $$;
 COMMENT ON FUNCTION :"schema".tube_hindered_list IS
-    'Lists what slows down the partitions that are led: slow sinks and locked tables.';
+    'Lists what slows down partitions that are led: slow sinks and locked tables.';

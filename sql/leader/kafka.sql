@@ -48,7 +48,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_kafka_report IS
-    'Says which Kafka clusters a worker process needs and can''t reach.';
+    'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election or delivery), '
+    'bootstrap_servers, reason and seconds. Counts for 30 s.';
 
 -- tube_kafka_unreachable: the Kafka clusters that workers need and can't reach.
 --
@@ -65,7 +66,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE k.seen_at > clock_timestamp() - interval '30 seconds' AND k.back_at IS NULL
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
-COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists the Kafka clusters that workers need and can''t reach.';
+COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists these reports of the last 30 s.';
 
 -- tube_kafka_back: the processes that reach Kafka again since a minute at most, and may wait to be elected.
 --
@@ -79,4 +80,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE k.use = 'election' AND k.back_at > clock_timestamp() - interval '1 minute'
     GROUP BY 1, 2, 3 ORDER BY 1, 3, 2
 $$;
-COMMENT ON FUNCTION :"schema".tube_kafka_back IS 'Lists worker processes that reach Kafka again, and may wait to be elected.';
+COMMENT ON FUNCTION :"schema".tube_kafka_back IS
+    'Lists processes that reached Kafka again within the last minute, and may wait to be elected.';

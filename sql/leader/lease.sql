@@ -67,11 +67,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_ticks IS
-    'Registers a process in the lease election of its tubes and returns its own partitions and the free ones.';
+    'Registers a process in the lease election of its tubes; returns, per tube, its partitions and the free ones.';
 
 -- tube_lease_tick: tube_lease_ticks for one tube.
 --
 -- Errors: TU102 unknown tube; 55P03 it is just being made or dropped; else those of tube_lease_ticks.
+--   In codes: 22004, 22023.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
     tube text, instance_id uuid, client_id text, ttl interval
 ) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)
@@ -87,8 +88,7 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_lease_tick IS
-    'Registers a process in the lease election of one tube and returns its own partitions and the free ones.';
+COMMENT ON FUNCTION :"schema".tube_lease_tick IS 'As tube_lease_ticks, for one tube.';
 
 -- tube_lease_leave: a process takes part in the lease election no more; nothing is done when it took no part.
 --
@@ -103,8 +103,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE i.instance_id = tube_lease_leave.instance_id
         AND (tube_lease_leave.tube IS NULL OR i.tube = tube_lease_leave.tube)
 $$;
-COMMENT ON FUNCTION :"schema".tube_lease_leave IS
-    'Takes a process out of the lease election, so that the others share its partitions.';
+COMMENT ON FUNCTION :"schema".tube_lease_leave IS 'Removes a process from the lease election of a tube; NULL: of all.';
 
 -- tube_instances: the processes that take part in the lease election, whether they lead something or not.
 --
@@ -120,4 +119,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE in_tube IS NULL OR i.tube = in_tube
     ORDER BY i.tube, i.instance_id
 $$;
-COMMENT ON FUNCTION :"schema".tube_instances IS 'Lists the processes that take part in the lease election.';
+COMMENT ON FUNCTION :"schema".tube_instances IS
+    'Lists the processes in the lease election, and when each was last seen.';

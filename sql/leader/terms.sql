@@ -32,8 +32,7 @@ BEGIN
     RETURN found_epoch;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_leader_epoch IS
-    'Returns the current epoch of a partition, which tube_leader_acquire compares.';
+COMMENT ON FUNCTION :"schema".tube_leader_epoch IS 'Returns the epoch to pass to tube_leader_acquire.';
 
 -- tube_leader_acquire: begins a term over a partition, and so ends the one before.
 --
@@ -108,7 +107,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_acquire IS
-    'Starts a term over a partition and ends the one before, if the epoch is still the expected one.';
+    'Begins a term, ends the previous one, and returns the epoch. Of callers with the same epoch, one wins.';
 
 -- tube_private_check_term: refuses arguments of tube_leader_acquire that make no sense: 22023, or 22004 for a NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_term(
@@ -208,7 +207,7 @@ BEGIN
     RETURN (SELECT r.version FROM tube_registry AS r WHERE r.tube = tube_leader_renew.tube);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, or fails if the term has ended.';
+COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns the version of the tube''s settings.';
 
 -- tube_leaders_renew: tube_leader_renew for all terms that a process has, in one statement.
 --
@@ -309,7 +308,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
-    'Renews all terms of a process in one statement and returns those that still lead.';
+    'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports'
+    ' by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
 -- tube_leader_release: ends a term in order. The next one need not wait.
 --
@@ -341,7 +341,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order, so that the next leader need not wait.';
+COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order; false if it was over.';
 
 -- tube_leader_wait: how long a new term has to wait before its first mark.
 --
@@ -365,7 +365,8 @@ BEGIN
           AND mod(t.partition - tube_leader_wait.partition, gcd(t.partitions, tube_leader_wait.partitions)) = 0);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_leader_wait IS 'Returns how long a new term has to wait before its first mark.';
+COMMENT ON FUNCTION :"schema".tube_leader_wait IS
+    'Returns how long to wait before the first mark, until no earlier term can write to the sink.';
 
 -- tube_private_hold_term: the fence. Keeps the caller's term from ending before its transaction.
 --
@@ -442,7 +443,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
-    'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
+    'Raises a tube''s epochs 1000 above an epoch that its sink has seen, after a restore. Returns the greatest '
+    'epoch that counts as issued.';
 
 -- tube_leaders: the present terms.
 --
@@ -468,7 +470,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
-COMMENT ON FUNCTION :"schema".tube_leaders IS 'Lists the current leader of each partition.';
+COMMENT ON FUNCTION :"schema".tube_leaders IS
+    'Lists the present terms; a partition without a row is free. lost: the term was not renewed before runs_out.';
 
 -- tube_terms: the history of who led a tube, for a day at least.
 --
@@ -491,4 +494,5 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE l.tube = in_tube AND l.leader_id IS NOT NULL
     ORDER BY 5
 $$;
-COMMENT ON FUNCTION :"schema".tube_terms IS 'Lists the terms of a tube, current and ended, for at least a day.';
+COMMENT ON FUNCTION :"schema".tube_terms IS
+    'Lists all terms of at least the last day, and how they ended: released, superseded or repartitioned.';

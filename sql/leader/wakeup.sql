@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_channel(tube text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_' || md5(:'schema' || '.' || tube);
 COMMENT ON FUNCTION :"schema".tube_channel IS
-    'Returns the NOTIFY channel on which writers wake the sleeping workers of a tube.';
+    'Returns the NOTIFY channel on which writers wake the leaders of a tube; the payload is the partition.';
 
 -- tube_sleep: says that a leader is about to sleep, and wants a NOTIFY on tube_channel(tube).
 --
@@ -34,8 +34,7 @@ BEGIN
     ON CONFLICT ON CONSTRAINT tube_sleeper_pkey DO UPDATE SET partitions = EXCLUDED.partitions; -- and the flag
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_sleep IS
-    'Registers a leader as sleeping, so that writers NOTIFY it on tube_channel(tube).';
+COMMENT ON FUNCTION :"schema".tube_sleep IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
 -- tube_private_set_flag: the trigger that tells writers whether somebody sleeps; see tube_private_provide_tube.
 --
@@ -79,4 +78,4 @@ BEGIN
           WHERE l.tube = s.tube AND l.partition = s.partition AND l.leader_id = tube_wake.leader_id));
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_wake IS 'Registers a leader as awake, so that writers need not NOTIFY it.';
+COMMENT ON FUNCTION :"schema".tube_wake IS 'Registers a leader as awake.';

@@ -28,7 +28,8 @@ BEGIN
     RETURN number;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_audit_add IS 'Records in the audit what was done by hand.';
+COMMENT ON FUNCTION :"schema".tube_audit_add IS
+    'Adds an action of your program to the audit. Pass no document and no secret.';
 
 -- tube_audit_list: the audit, the latest first.
 --
@@ -52,7 +53,7 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_audit_list IS 'Lists what was done by hand, the latest first.';
+COMMENT ON FUNCTION :"schema".tube_audit_list IS 'Lists operators'' actions, latest first.';
 
 -- tube_private_masked: a text of people or of errors, without what looks like a secret, in one line of at most 500
 -- characters. The same as what workers do to the reasons that they report.

@@ -41,7 +41,8 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_park_list IS 'Lists parked keys with their errors, latest first.';
+COMMENT ON FUNCTION :"schema".tube_park_list IS
+    'Lists parked keys with their errors, latest first. in_error: a text in the error; in_older: parked longer ago.';
 
 -- tube_park_count: how many parked keys those arguments mean, and as of when, for the calls below.
 --
@@ -56,7 +57,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         pg_current_snapshot(), t.before
     FROM t
 $$;
-COMMENT ON FUNCTION :"schema".tube_park_count IS 'Counts parked keys.';
+COMMENT ON FUNCTION :"schema".tube_park_count IS
+    'Counts the keys of tube_park_list without a limit. seen is the snapshot, before the time that in_older means.';
 
 -- tube_private_parked_key: a key of a tube as it is parked: 42 for 042. NULL for no key, or for no such tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parked_key(in_tube text, in_key text) RETURNS text
@@ -130,7 +132,8 @@ BEGIN
     RETURN cardinality(chosen);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_park_retry IS 'Touches parked keys, so that they are tried again.';
+COMMENT ON FUNCTION :"schema".tube_park_retry IS
+    'Touches parked keys, and returns how many. in_before: only keys parked before then.';
 
 -- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
 --
@@ -138,6 +141,7 @@ COMMENT ON FUNCTION :"schema".tube_park_retry IS 'Touches parked keys, so that t
 -- still to be dropped: it is left alone, and does not count.
 --
 -- Arguments, result, errors: as tube_park_retry; those that were retried before are among them. A lost answer: call again.
+-- Errors: TU102, 22003, 22023, 22P02.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
     tube text, in_shard integer = NULL, in_key text = NULL, in_error text = NULL, in_before timestamptz = NULL,
     in_seen pg_snapshot = NULL, in_limit integer = 10000
@@ -163,7 +167,7 @@ BEGIN
     RETURN cardinality(keys);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Forgets parked keys; the sink stays as it is.';
+COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Deletes parked keys, and returns how many. The sink stays as it is.';
 
 -- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
 --

@@ -40,7 +40,8 @@ BEGIN
     RETURN number;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pause IS 'Pauses the delivery of a tube with its companions, or of one of its partitions.';
+COMMENT ON FUNCTION :"schema".tube_pause IS
+    'Pauses a tube with its companions, or a partition: its leader keeps leading, but marks and sends nothing.';
 
 -- tube_resume: ends pauses, no matter who began them: operators, or a worker that stopped the tube.
 --
@@ -75,7 +76,8 @@ BEGIN
     RETURN ended;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_resume IS 'Ends the pauses of a tube and its companions, or of one of its partitions.';
+COMMENT ON FUNCTION :"schema".tube_resume IS
+    'Ends pauses and workers'' stops, and returns how many. With a partition, ends only its pauses.';
 
 -- tube_private_forget_rest: a new pause begins: what leaders said of their rest was of an earlier one, which they may have
 -- left since. A leader that rests all the time says so again with its next renewal.
@@ -110,7 +112,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pause_reason(tube text, partitions int
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT p.reason FROM tube_private_pause_of($1, $2, $3) AS p
 $$;
-COMMENT ON FUNCTION :"schema".tube_pause_reason IS 'Returns why a partition is to pause, or NULL.';
+COMMENT ON FUNCTION :"schema".tube_pause_reason IS 'Returns why a partition has to pause, or NULL.';
 
 -- tube_pause_list: the partitions that are paused.
 --
@@ -131,7 +133,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE (in_tube IS NULL OR r.tube = in_tube) AND EXISTS (SELECT FROM tube_paused AS s WHERE s.tube = r.tube)
     ORDER BY r.tube, n.partition
 $$;
-COMMENT ON FUNCTION :"schema".tube_pause_list IS 'Lists the partitions that are paused, with the reason.';
+COMMENT ON FUNCTION :"schema".tube_pause_list IS
+    'Lists paused partitions, why, and since when their leader has come to rest.';
 
 -- tube_pods_stop: stops the whole tube for a document that can't be delivered, and keeps the failures of these keys.
 --
@@ -141,6 +144,7 @@ COMMENT ON FUNCTION :"schema".tube_pause_list IS 'Lists the partitions that are 
 --   tube_pods_fail.
 -- Result: whether the tube was not stopped yet.
 -- Errors: those of a call under a term; 22023 another `why`, or items is no array; TU106.
+--   In codes: 23502.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_stop(
@@ -169,4 +173,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_stop IS
-    'Stops a tube for a document that can''t be delivered, until it is resumed.';
+    'Stops the whole tube until tube_resume, for poison or the park_limit. False if it was stopped.';

@@ -117,12 +117,13 @@ BEGIN
         tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_list IS 'Lists the pods that wait in a tube, in processing order.';
+COMMENT ON FUNCTION :"schema".tube_pods_list IS 'Lists waiting pods, in processing order.';
 
 -- tube_pods_count: how many pods those arguments mean, to see before something is done with them.
 --
 -- Result: pods: all of them; in_flight and control: those among them that are left alone; newest: the greatest seq.
 -- Errors: as tube_pods_list.
+--   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_count(
     tube text, in_partition integer = NULL, in_from bigint = NULL, in_to bigint = NULL, in_shard integer = NULL,
     in_key text = NULL
@@ -142,7 +143,7 @@ BEGIN
         FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts pods that wait in a tube.';
+COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts the pods of tube_pods_list without a limit.';
 
 -- tube_private_hold_pods: locks pods for one of the functions below; their places, of those in flight and of the others.
 --
@@ -191,6 +192,7 @@ $$;
 -- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
 -- Result: how many pods there were; call until it is 0, with in_to, or it meets the new ones; with in_key once.
 -- Errors: as tube_pods_list; 40P01: try again.
+--   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
 -- Locks: the registry row FOR KEY SHARE and the pods, until the transaction ends.
 -- A lost answer: look at the tube, or call again: then keys may be touched twice, which does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_retry(
@@ -225,7 +227,7 @@ BEGIN
     RETURN cardinality(chosen);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Puts the keys of waiting pods back into the queue.';
+COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Returns the keys of pods to the queue, and the number of pods.';
 
 -- tube_pods_ack: takes pods away, or one key of them, as if they were delivered. Nothing is sent.
 --
@@ -234,6 +236,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Puts the keys of waiting pods 
 -- Arguments: tube; which ones (with in_key: only that key of them); in_limit: at most so many pods in this transaction.
 -- Result: how many pods there were.
 -- Errors: as tube_pods_list; TU142 some are in flight, so nothing is done; 40P01: try again.
+--   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
 -- Locks: the pods, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_ack(
@@ -260,7 +263,7 @@ BEGIN
     RETURN cardinality(held.free);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_ack IS 'Takes pods away as if they were delivered; nothing is sent.';
+COMMENT ON FUNCTION :"schema".tube_pods_ack IS 'Removes pods as done, or one key from them, without sending anything.';
 
 -- tube_attempts_reset: forgets the failures of keys that are to be sent again: their attempts count from 0, without a
 -- back-off.
@@ -271,6 +274,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_ack IS 'Takes pods away as if they were 
 -- Result: of how many keys.
 -- Errors: TU102 unknown tube; TU103 unknown partition; TU106 a shard of another partition. Locks: the rows, until the
 --   transaction ends. A lost answer: call again.
+--   In codes: 22003, 22P02.
 CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
     tube text, in_partition integer = NULL, in_shard integer = NULL, in_key text = NULL
 ) RETURNS integer
@@ -291,7 +295,8 @@ BEGIN
     RETURN gone;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_attempts_reset IS 'Forgets the failed attempts of keys that are to be sent again.';
+COMMENT ON FUNCTION :"schema".tube_attempts_reset IS
+    'Deletes failures of keys that will be retried; returns the number of keys.';
 
 -- tube_private_forget_failures: deletes the failures of the keys of pods, or of one key of them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_forget_failures(

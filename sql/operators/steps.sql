@@ -10,6 +10,7 @@
 -- Result: the number of the step, for tube_step_state.
 -- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or nobody leads it;
 --   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key.
+--   In codes: TU106, 22003, 22P02.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_ask(
     tube text, seq bigint, shard integer, key text, lasts interval = '30 seconds'
@@ -61,7 +62,8 @@ BEGIN
     RETURN number;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_step_ask IS 'Asks the leader of a paused partition to deliver one document.';
+COMMENT ON FUNCTION :"schema".tube_step_ask IS
+    'Asks the leader of a paused partition to deliver one key of one pod; returns the number of the step.';
 
 -- tube_step_state: what became of a step.
 --
@@ -79,7 +81,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         ELSE NOT EXISTS (SELECT FROM tube_leader AS l WHERE l.leader_id = s.leader_id) END
     FROM tube_step AS s WHERE s.step_id = in_step
 $$;
-COMMENT ON FUNCTION :"schema".tube_step_state IS 'Returns what became of a step.';
+COMMENT ON FUNCTION :"schema".tube_step_state IS 'Returns the outcome of a step. over: it will have none.';
 
 -- tube_step_cancel: takes a step back that no term has taken; whether it could be.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_cancel(in_step bigint) RETURNS boolean
@@ -90,7 +92,7 @@ BEGIN
     RETURN FOUND;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_step_cancel IS 'Takes a step back that no term has taken yet.';
+COMMENT ON FUNCTION :"schema".tube_step_cancel IS 'Cancels a step; false if a term has taken it.';
 
 -- tube_step_take: takes a step for a term, and marks its pod.
 --
@@ -135,6 +137,7 @@ COMMENT ON FUNCTION :"schema".tube_step_take IS 'Takes a step for a term, and ma
 --
 -- Arguments: the term; in_step; outcome: delivered, skipped, failed or unsent; error: why, or NULL.
 -- Errors: those of a call under a term; 23514 another outcome. Locks: as tube_step_take.
+--   In codes: 22023.
 -- A lost answer: the term has to end.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_end(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text
@@ -165,7 +168,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_step_end IS 'Says what became of a step, and gives its pod back.';
+COMMENT ON FUNCTION :"schema".tube_step_end IS 'Records the outcome of a step. A finished key leaves its pod.';
 
 -- tube_private_pod_with: locks a pod that has a key; its place, NULL when there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pod_with(

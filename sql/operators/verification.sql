@@ -68,6 +68,7 @@ $$;
 -- Locks: none while all is as it was. Otherwise the only row of tube_source, until the transaction ends, and those of
 --   tube_seq_advance if they can be had.
 -- A lost answer: call again; then the rows are there, and the result is NULL.
+-- Errors: 55P03.
 CREATE OR REPLACE FUNCTION :"schema".tube_source_check(seen_seq bigint = NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
@@ -113,7 +114,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_source_check IS
-    'Looks whether the source was replaced or restored, and if so has all copies verified.';
+    'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and '
+    'returns the difference once. Moves tube_seq beyond seen_seq.';
 
 -- tube_unverified_list: the tubes whose copies are to be verified, the outboxes whose consumers are to be told, and why.
 --
@@ -136,7 +138,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     ORDER BY 1, 2
 $$;
 COMMENT ON FUNCTION :"schema".tube_unverified_list IS
-    'Lists the tubes whose copies are to be verified, and outboxes whose consumers are to be told, with the reason.';
+    'Lists copies to verify and outboxes to acknowledge, because the source changed or a sample found differences.';
 
 -- tube_verified: a copy was verified, or somebody answers for it, or for an outbox: it is no longer listed by
 -- tube_unverified_list.
@@ -145,6 +147,7 @@ COMMENT ON FUNCTION :"schema".tube_unverified_list IS
 --   that what came up during the verification stays; NULL for all.
 -- Result: how many causes were taken off the list. The audit has a row unless it is 0.
 -- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action.
+--   In codes: TU106.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_verified(in_tube text, action text = 'acknowledge', up_to timestamptz = NULL)
 RETURNS integer
@@ -175,7 +178,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_verified IS
-    'Records that the copy of a tube was verified, or that somebody answers for it, or for an outbox.';
+    'Removes a tube or outbox from that list; up_to leaves later causes. Returns the number of causes.';
 
 -- tube_private_verified_by_backfills: all root tables of a tube were backfilled since its copy was to be verified, from the
 -- start to the end: then it is as good as new.
@@ -208,4 +211,4 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE r.tube = in_tube AND r.kind = 'tube' AND $3 > 0
     ON CONFLICT (tube, cause) DO UPDATE SET since = excluded.since, detail = excluded.detail
 $$;
-COMMENT ON FUNCTION :"schema".tube_sampled IS 'Records what a worker found when it compared a sample of a copy with the source.';
+COMMENT ON FUNCTION :"schema".tube_sampled IS 'Records the findings of a sample.';

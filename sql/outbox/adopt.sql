@@ -39,7 +39,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_adopt IS
-    'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
+    'Creates an outbox over an existing table, or changes it. wake: writers wake a sleeping worker, by a trigger.';
 
 -- tube_private_adoption_rights: the statements by which the owner of a table agrees to its adoption; worker: whom they let in.
 --

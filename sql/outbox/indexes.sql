@@ -82,8 +82,7 @@ BEGIN
     END;
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_index_sql IS
-    'Returns the CREATE INDEX statement to run before an outbox gets another number of partitions.';
+COMMENT ON FUNCTION :"schema".outbox_index_sql IS 'As tube_index_sql, for an outbox; run it as the owner of the table.';
 
 -- tube_private_fit_outbox_index: gives an own table the one index for its number of partitions, where that is quick: see
 -- tube_private_fit_index.

@@ -11,6 +11,7 @@
 --   which was not purged, and for the first record that was to be marked and is locked: of the keys of such ones no later
 --   record is returned. Of these rows kafka_key is what orders the record.
 -- Errors: those of outbox_records_mark; 55P03 the table is locked, or the lock of its parked records: nothing was done.
+--   In codes: TU108, TU111, 42501.
 -- Locks, a lost answer: as outbox_records_mark and outbox_records_purge, but for rows that others have locked.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark_around(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[] = '{}'
@@ -52,7 +53,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_mark_around IS
-    'Purges and marks records of a partition around those that others have locked.';
+    'Purges ids, then reserves records without waiting for locks; locked ones come as rows without content. For use'
+    ' after 55P03.';
 
 -- tube_private_begin_around: the fence of outbox_records_mark_around, and the statements that it runs with the rights of its
 -- caller.

@@ -14,6 +14,7 @@
 --   key is held no more: an operator has freed it, and the next mark returns the earlier records.
 -- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 somebody has locked
 --   a record, or parked records: nothing was parked.
+--   In codes: 25001.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the lock of the outbox's parked records, and the
 --   records, until the transaction ends.
 -- A lost answer: the records are parked or this term's; call again: those that are left out and not freed were parked.
@@ -43,7 +44,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_park IS
-    'Sets failed records aside, each with its error, so that the partition can go on.';
+    'Parks records of the term: objects with id, error, attempts and behind. hold: they hold their keys.';
 
 -- tube_private_lock_parked: the fence, and the lock under which keys of an outbox are held and freed.
 --
@@ -181,7 +182,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_retry IS
-    'Has parked records sent again; of a held key, all records together and in order.';
+    'Has parked records sent again: all, or those with these ids, topic or key; of a held key all, in order. At '
+    'READ COMMITTED only.';
 
 -- tube_private_choose_parked: the parked records that arguments of outbox_retry mean: about in_limit of them, held keys whole.
 --
@@ -246,6 +248,7 @@ $$;
 -- Arguments: outbox; ids: of the records. An id that is not parked is passed over.
 -- Result: how many were parked, and are gone.
 -- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table; 55P03 somebody has locked a record.
+--   In codes: TU102, TU108, TU111, 25001.
 -- Locks: those of outbox_retry, and the records. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
@@ -259,7 +262,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_parked_drop IS
-    'Deletes parked records, which are then never sent; what waited behind them is sent again.';
+    'Deletes parked records, which are then never sent; records behind them are. At READ COMMITTED only.';
 
 -- tube_private_drop_parked: what outbox_parked_drop does with our own tables; the ids that were parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_parked(outbox text, ids bigint[]) RETURNS bigint[]

@@ -68,7 +68,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_mark IS
-    'Marks the next records of a partition for a term and returns them by id.';
+    'Reserves records for a term, by id; retried ones first. An adopted table has no floor: pass 0. Waits at most a'
+    ' quarter of a second for a lock.';
 
 -- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
 --
@@ -193,7 +194,8 @@ BEGIN
     RETURN purged;
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_records_purge IS 'Deletes the records that a term has sent.';
+COMMENT ON FUNCTION :"schema".outbox_records_purge IS
+    'Deletes sent records of the term. Waits at most a quarter of a second for a lock.';
 
 -- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, no matter who has marked them.
 --
@@ -219,7 +221,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
-    'Deletes the records of a partition that earlier terms have sent, no matter who has marked them.';
+    'Deletes records of the partition that an earlier term has sent, written until created_until.';
 
 -- outbox_records_reset: gives records of a term back, so that the next mark returns them again.
 --
@@ -247,7 +249,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_reset IS
-    'Gives marked records of a term back, so that the next mark returns them again.';
+    'Returns records of the term to the queue; NULL: all of them. Skips locked ones.';
 
 -- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of what is changed.
 --

@@ -20,7 +20,7 @@ BEGIN
     RETURN box.outbox || '/' || found;
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns what the header pytube-outbox names an outbox by.';
+COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns the name of the outbox in the header pytube-outbox.';
 
 -- outbox_topics_rest: says which topics rest, of the records that a term holds; no others do any more.
 --
@@ -49,7 +49,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_topics_rest IS
-    'Records which topics rest under a term, and returns those whose records an operator wants parked.';
+    'Reports resting topics of a term; returns those whose records an operator wants parked.';
 
 -- outbox_resting: the topics that rest, of all outboxes or one.
 --
@@ -67,7 +67,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
     ORDER BY l.tube, l.partition, t.topic
 $$;
-COMMENT ON FUNCTION :"schema".outbox_resting IS 'Lists the topics that take nothing now, and when they are tried again.';
+COMMENT ON FUNCTION :"schema".outbox_resting IS
+    'Lists topics that accept no records now: why, since when, and the next try.';
 
 -- outbox_topic_park: has the records of a topic that rests parked, by the leaders that hold them.
 --
@@ -93,7 +94,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_topic_park IS
-    'Has the records of a topic that rests parked by the leaders that hold them.';
+    'Has leaders park the records of a resting topic; returns in how many partitions it rests.';
 
 -- outbox_records_park_topic: parks records of a topic that wait in a partition, whether the term has marked them or not.
 --
@@ -101,6 +102,7 @@ COMMENT ON FUNCTION :"schema".outbox_topic_park IS
 --   nor on their way; hold: they hold their keys; records_limit: at most so many, by id: call again while it gives as many.
 -- Result: the ids. Errors: those of outbox_records_park.
 -- Locks: those of outbox_records_park. A record that somebody has locked is left out. A lost answer: call again.
+-- Errors: TU108, TU111, 25001, 55P03.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_park_topic(
     outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[],
     hold boolean = false, records_limit integer = 10000
@@ -124,4 +126,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_park_topic IS
-    'Parks the records of a topic that wait in a partition, marked ones among them.';
+    'Parks records of a topic in a term''s partition. Call it until it returns fewer than records_limit.';

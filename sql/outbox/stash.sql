@@ -17,6 +17,7 @@
 -- Errors: TU102 unknown outbox, TU111 it is a tube; 22023 the topic or headers are none, or a partition key for an adopted
 --   table, which has no place for it; 22021 a bytea that is not UTF-8 for an outbox of texts; 42501 the caller may not
 --   INSERT into the table.
+--   In codes: 40P01.
 -- Locks: with in_order, those of outbox_stash_many, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash(
     outbox text, topic text, key text, value text, headers jsonb = '{}', partition_key text = NULL, in_order boolean = false
@@ -27,7 +28,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, text, jsonb, text, boolean) IS
-    'Puts one message into an outbox, in the transaction of the caller.';
+    'Puts a message into an outbox, in the caller''s transaction; value is text or bytea. Returns its id. headers '
+    'is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions'
+    ' with messages of one key wait for each other.';
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash(
     outbox text, topic text, key text, value bytea, headers jsonb = '{}', partition_key text = NULL, in_order boolean = false
 ) RETURNS bigint
@@ -37,7 +40,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text, boolean) IS
-    'Puts one message with a binary value into an outbox, in the transaction of the caller.';
+    'Puts a message into an outbox, in the caller''s transaction; value is text or bytea. Returns its id. headers '
+    'is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions'
+    ' with messages of one key wait for each other.';
 
 -- outbox_stash_many: puts many messages into an outbox, in their order: thousands in one statement.
 --
@@ -45,6 +50,7 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
 --   message: an object, an array of pairs, or null. keys, headers and partition_keys may be NULL: no message has any.
 -- Result: the ids, in the order of the messages.
 -- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then.
+--   In codes: TU102, TU111, 22021, 40P01, 42501.
 -- Locks: with in_order, advisory ones until the transaction ends: 1024 for an outbox, so a key shares one with others.
 --   Those of one call are taken in one order for all, so that two calls can't block each other for ever.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many(
@@ -57,10 +63,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_stash_many IS
-    'Puts many messages into an outbox in one statement, in the transaction of the caller.';
+    'Puts many messages into an outbox in one statement; arrays of the same length. Returns the ids.';
 
 -- outbox_stash_many_bytea: outbox_stash_many for binary values. A name of its own: Postgres could not tell which one a call
 -- with a literal means.
+-- Errors: TU102, TU111, 22021, 22023, 40P01, 42501.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many_bytea(
     outbox text, topics text[], keys text[], bodies bytea[], headers jsonb = NULL, partition_keys text[] = NULL,
     in_order boolean = false
@@ -70,8 +77,7 @@ BEGIN
     RETURN tube_private_stash(outbox, topics, keys, bodies, headers, partition_keys, in_order);
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_stash_many_bytea IS
-    'Puts many messages with binary values into an outbox in one statement, in the transaction of the caller.';
+COMMENT ON FUNCTION :"schema".outbox_stash_many_bytea IS 'As outbox_stash_many, for binary values.';
 
 -- tube_private_stash_one: what outbox_stash does. The usual message is a plain INSERT here: a fifth of the time that the
 -- statement for many takes.

@@ -41,7 +41,8 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_stats IS 'Shows how much waits in each partition of each outbox.';
+COMMENT ON FUNCTION :"schema".outbox_stats IS
+    'Returns the backlog of each partition, without parked records; problem: why this role can''t read it.';
 
 -- tube_private_outbox_parts: the partitions of an outbox: how many of its records are parked, and the SQL text that comes
 -- after FROM to name those that wait, as r; $1 is the outbox.

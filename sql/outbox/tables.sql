@@ -60,7 +60,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_ensure_exists IS
-    'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+    'Creates an outbox with its own table, or changes its partitions. Without partitions it gets 1, even if it has '
+    'more. value_type is text or bytea, and can''t be changed.';
 
 -- tube_private_enter_outbox: makes the registry row of an outbox, with its leader rows and its flag, unless it is there.
 --
@@ -201,6 +202,7 @@ $$;
 -- outbox_ensure_absent: drops an outbox with all its records, or lets an adopted table go. No error when there is none.
 --
 -- Arguments: in_outbox. Errors, locks: those of outbox_drop, but for TU102 and TU109.
+-- Errors: 42501, 55P03.
 CREATE OR REPLACE FUNCTION :"schema".outbox_ensure_absent(in_outbox text) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
@@ -208,7 +210,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
-    'Drops an outbox with all its records, or releases an adopted table; does nothing if there is no such outbox.';
+    'Drops an outbox with all its records, or releases an adopted table. Does nothing if there is no such outbox.';
 
 -- outbox_drop: drops an outbox in which no records wait; an adopted table is let go, and keeps its records.
 --
@@ -233,7 +235,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_drop IS
-    'Drops an outbox in which no records wait, or any outbox by force; an adopted table is released and stays.';
+    'Drops an outbox without waiting records; with force, any. An adopted table stays.';
 
 -- tube_private_drop_outbox: what outbox_drop does with the rights of our owner.
 --
@@ -309,4 +311,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     FROM tube_outbox AS o JOIN tube_registry AS r ON r.tube = o.outbox
     ORDER BY o.outbox
 $$;
-COMMENT ON FUNCTION :"schema".outbox_list IS 'Lists the outboxes and their tables.';
+COMMENT ON FUNCTION :"schema".outbox_list IS
+    'Lists outboxes and their tables. wakes: whether writers wake sleeping workers.';

@@ -30,7 +30,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_sql IS
-    'Returns the text of a query that reads the pods of a partition in processing order.';
+    'Returns the text of a query that reads a partition in processing order, for consumers without terms. Valid '
+    'while the number of partitions stays.';
 
 -- tube_pods_delete: deletes pods of a partition by their seqs, whatever term has them marked.
 --
@@ -39,6 +40,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_sql IS
 -- Arguments: tube; partitions: must be the tube's; partition; seqs.
 -- Result: how many were deleted.
 -- Errors: as tube_pods_sql.
+--   In codes: TU002, TU102, TU103.
 -- Locks: the registry row FOR KEY SHARE, so that no repartition comes between; the rows of the backfills whose ends are
 --   among the pods; the deleted pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_delete(
@@ -65,4 +67,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_delete IS
-    'Deletes pods of a partition by seq, for consumers that have no term; a worker calls tube_pods_purge.';
+    'Deletes pods by their seqs, whoever has marked them. Don''t use it beside a worker.';

@@ -62,7 +62,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_mark IS
-    'Marks the next pods of a partition for a term and returns them in processing order.';
+    'Reserves pods for a term, and returns them in processing order. The file explains how to send it.';
 
 -- tube_private_mark_sql: the statement by which tube_pods_mark takes pods of one class.
 --
@@ -147,7 +147,7 @@ BEGIN
     RETURN purged;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes the pods that a term has finished.';
+COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes finished pods of a term.';
 
 -- tube_pods_reset: gives pods of a term back, so that the next mark returns them again.
 --
@@ -168,8 +168,7 @@ BEGIN
         seqs);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_reset IS
-    'Gives marked pods of a term back, so that the next mark returns them again.';
+COMMENT ON FUNCTION :"schema".tube_pods_reset IS 'Returns pods of a term to the queue; NULL: all of them.';
 
 -- tube_private_change_pods: does `change` to the term's pods with given seqs, or to all of them, and counts them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_change_pods(

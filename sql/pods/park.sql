@@ -79,7 +79,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_park IS
-    'Sets failed keys aside, each with its error, so that the partition can go on.';
+    'Parks keys: objects with shard, id, op, seq, payload, error, attempts and document (base64). With in_limit, '
+    'parks none if the tube would have more.';
 
 -- tube_private_check_items: refuses items that are no JSON array.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_items(items jsonb) RETURNS void
@@ -148,7 +149,8 @@ BEGIN
     RETURN written;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_fail IS 'Keeps the failed attempts of keys that are to be sent again.';
+COMMENT ON FUNCTION :"schema".tube_pods_fail IS
+    'Records failures of keys that will be retried: objects with shard, id, error, attempts and delay.';
 
 -- tube_pods_unpark: forgets the errors of keys that were delivered after all: parked rows, and failures.
 --
@@ -188,4 +190,5 @@ BEGIN
     RETURN removed;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_unpark IS 'Removes parked keys, and failures of keys, that were delivered in the meantime.';
+COMMENT ON FUNCTION :"schema".tube_pods_unpark IS
+    'Deletes the errors and failures of keys that were delivered after all.';

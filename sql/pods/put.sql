@@ -21,11 +21,14 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, ids, chunk_size, last);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_put IS 'Inserts ids into tubes as pods, in the given order.';
+COMMENT ON FUNCTION :"schema".tube_pods_put IS
+    'Queues ids in tubes as pods, in the given order, and returns the number of pods. last: the last piece of '
+    'several.';
 
 -- tube_keys_put: tube_pods_put for tubes of any keys, which are given as texts, as each tube's type is written.
 --
 -- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type.
+--   In codes: TU102, TU106, 22004, 22023.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_put(
     tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint
@@ -34,8 +37,7 @@ BEGIN
     RETURN tube_private_put(tube_or_tubes, shard, op, keys, chunk_size, last);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_keys_put IS
-    'Inserts keys, given as text, into tubes of any key type as pods, in the given order.';
+COMMENT ON FUNCTION :"schema".tube_keys_put IS 'As tube_pods_put, for any key type: keys are texts.';
 
 -- tube_private_put: what tube_pods_put and tube_keys_put do; ids: bigint[] or text[].
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put(
@@ -254,7 +256,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_insert IS
-    'Touches all ids that a query returns; the query runs with the caller''s rights.';
+    'Touches all ids that a query returns, in one transaction, with the caller''s rights. The query''s columns are '
+    'the id and a row number. Join tubes with commas. NOTICEs report progress every 2 s.';
 
 -- tube_as_caller: runs a statement with the caller's rights and search_path, and gives its rows.
 --
@@ -275,7 +278,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_as_caller IS
-    'Runs a statement with the rights and search_path of the caller and returns its rows; tube_pods_insert uses it.';
+    'For tube_pods_insert: runs a statement with the caller''s rights and search_path.';
 
 -- tube_keys_as_caller: tube_as_caller for a statement of one text column.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_as_caller(in_search_path text, first text, statement text)
@@ -289,5 +292,4 @@ BEGIN
     RETURN QUERY EXECUTE statement;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_keys_as_caller IS
-    'Runs a statement of one text column with the rights of the caller and returns its rows.';
+COMMENT ON FUNCTION :"schema".tube_keys_as_caller IS 'As tube_as_caller, for keys as texts.';

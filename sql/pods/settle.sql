@@ -30,8 +30,7 @@ BEGIN
     RETURN (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_settle_seq IS
-    'Returns the greatest seq drawn by any tube; the first step to a settled seq.';
+COMMENT ON FUNCTION :"schema".tube_settle_seq IS 'Returns the greatest seq drawn: the first step to a settled seq.';
 
 -- tube_settle_done: whether every transaction below an xid is over, prepared ones too. Once true, always true.
 --
@@ -44,8 +43,7 @@ BEGIN
     RETURN pg_snapshot_xmin(pg_current_snapshot()) >= x;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_settle_done IS
-    'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+COMMENT ON FUNCTION :"schema".tube_settle_done IS 'Returns whether every transaction below an xid is over.';
 
 -- tube_settle_holders: the transactions of others that may yet commit pods into a tube.
 --
@@ -61,7 +59,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     SELECT coalesce(array_agg(h.holder ORDER BY h.holder), '{}') FROM tube_private_holders(tube) AS h
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_holders IS
-    'Lists the open transactions that may still commit pods into a tube, or into any tube.';
+    'Lists open transactions that may still write to the tube; NULL: to any.';
 
 -- tube_settle_writers: those of tube_settle_holders that may have drawn a seq, by their xids.
 --
@@ -70,12 +68,13 @@ COMMENT ON FUNCTION :"schema".tube_settle_holders IS
 -- (pg_visible_in_snapshot), and the same before PREPARE TRANSACTION and after it.
 --
 -- Arguments, errors: as tube_settle_holders. Result: their xids; an empty array when there is none.
+-- Errors: TU102.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_writers(tube text) RETURNS xid8[]
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT coalesce(array_agg(h.xid), '{}') FROM tube_private_holders(tube) AS h WHERE h.xid IS NOT NULL
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_writers IS
-    'Lists by their xids the open transactions that may have drawn a seq for a tube, or for any tube.';
+    'Lists the xids of holders that may have drawn a seq; NULL: for any tube.';
 
 -- tube_private_holders: the transactions of others that have the tube's table, or that of any tube, open for writing; with their
 -- xids, NULL: none yet.
@@ -117,8 +116,7 @@ BEGIN
     RETURN NOT tube_settle_holders(tube) && coalesce(holders, '{}');
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_settle_left IS
-    'Tells whether all transactions that tube_settle_holders listed have ended.';
+COMMENT ON FUNCTION :"schema".tube_settle_left IS 'Returns whether all these holders are over.';
 
 -- tube_seq_advance: has tube_seq go on beyond a number, and never back.
 --
@@ -163,4 +161,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_seq_advance IS
-    'Moves the sequence of all tubes forward, beyond the one of another installation.';
+    'Moves tube_seq beyond a number, never back, when you move from another queue. Run it outside of other '
+    'transactions. It can''t be undone.';

@@ -18,8 +18,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_channel(tube text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_done_' || md5(:'schema' || '.' || tube);
-COMMENT ON FUNCTION :"schema".tube_delivered_channel IS
-    'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+COMMENT ON FUNCTION :"schema".tube_delivered_channel IS 'Returns the NOTIFY channel of deliveries of a tube.';
 
 -- tube_delivered_watch: has purges of a tube notify, from now until the session ends.
 --
@@ -34,7 +33,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_watch IS
-    'Has purges of a tube notify tube_delivered_channel(tube), until the session ends.';
+    'Makes purges notify this channel until the session ends. LISTEN first.';
 
 -- tube_private_watch_lock: the advisory lock by which purges of a partition see that somebody waits.
 --
@@ -99,7 +98,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_undelivered IS
-    'Lists the partitions of a tube in which pods up to a seq have not been delivered.';
+    'Lists partitions that still have pods up to a seq; no row: all are delivered or parked. With the seq of '
+    'tube_settle_seq() it covers all that was committed before.';
 
 -- tube_delivered_parked: how many keys of a tube are parked, so that their documents are not at the sink.
 --
@@ -115,7 +115,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_parked IS
-    'Counts the keys of a tube that are parked instead of delivered.';
+    'Returns how many keys are parked (1000 at most), and one of them; no row if none.';
 
 -- tube_keys_waiting: those of some keys that pods up to a seq hold: they are not delivered. It reads the whole tube.
 --
@@ -136,7 +136,8 @@ BEGIN
     USING up_to, shards, ids;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_keys_waiting IS 'Lists those of some keys that wait in a tube.';
+COMMENT ON FUNCTION :"schema".tube_keys_waiting IS
+    'Returns which of the given keys wait in pods up to a seq. Reads the whole tube.';
 
 -- tube_pods_of: the pods that one key waits in, in the order of their delivery.
 --
@@ -174,4 +175,5 @@ BEGIN
     USING tube_pods_of.shard, tube_pods_of.id, most;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_pods_of IS 'Lists the pods of a tube that one key waits in.';
+COMMENT ON FUNCTION :"schema".tube_pods_of IS
+    'Lists the pods in which a key waits, in order of delivery, and the terms that have marked them.';

@@ -7,6 +7,7 @@
 --   hand; made: whether this call is of the one who has just made it.
 -- Result: nothing.
 -- Errors: TU102 there is none of that name; TU112 it is the companion of a tube.
+--   In codes: 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_applied_set(tube text, digest text, made boolean = false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -21,12 +22,14 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_applied_set IS
-    'Notes that a tube or an outbox is as a configuration declares it; NULL: none declares it any longer.';
+    'Records that a tube or outbox matches its declaration in a file; made: the caller has just created it. A NULL '
+    'digest: no file declares it any longer.';
 
 -- tube_applied_attached: notes that an attachment was made as a file declares it, so that it goes when the file has it no more.
 --
 -- Arguments: tube; tbl: a table that is attached to it; nothing is done where it is not.
 -- Errors: TU102 unknown tube; TU111 it is an outbox. Locks: the attachment. A lost answer: call again.
+--   In codes: 55P03.
 CREATE OR REPLACE FUNCTION :"schema".tube_applied_attached(tube text, tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
@@ -35,7 +38,7 @@ BEGIN
     WHERE a.tube = tube_applied_attached.tube AND a.tbl = tube_applied_attached.tbl;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_applied_attached IS 'Notes that a table was attached as a configuration declares it.';
+COMMENT ON FUNCTION :"schema".tube_applied_attached IS 'Records that a table was attached because a file declares it.';
 
 -- tube_applied: what was noted of tubes and outboxes.
 --
@@ -52,4 +55,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     ORDER BY r.tube, a.position
 $$;
 COMMENT ON FUNCTION :"schema".tube_applied() IS
-    'Lists what of tubes, outboxes and attached tables was made as a configuration declares it.';
+    'Lists these records: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';

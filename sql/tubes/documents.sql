@@ -14,6 +14,7 @@
 -- Arguments: tube; digest: of the document; NULL: it is no document any more. What it follows stays as it is.
 -- Result: nothing. Nothing is done when it is like that already; else the tube's version grows.
 -- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube.
+--   In codes: 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_document_declare(tube text, digest text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -29,7 +30,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_document_declare IS
-    'Records the digest of the document that a tube is declared as; NULL: it is none.';
+    'Records the digest of the document that a tube delivers; NULL: none. Workers with another digest do not '
+    'deliver.';
 
 -- tube_private_require_main: TU112 where a tube is the companion of another one; errors of tube_private_require.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_require_main(tube text) RETURNS void
@@ -54,6 +56,7 @@ $$;
 -- Errors: TU101 name; TU102 unknown tube; TU111 a name is that of an outbox; TU112 the tube is a companion itself, or the
 --   other one is there and is none of this tube's; 22004 key_type is NULL; 22023 key_type, also where the companion has
 --   another one.
+--   In codes: 55P03.
 -- Locks: the registry row of the tube FOR KEY SHARE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -85,7 +88,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_companion_ensure IS
-    'Creates a companion of a tube, which holds the touches of relations of its documents, unless it is there.';
+    'Creates a companion of a tube, which holds touches of relations of its documents, unless it exists.';
 
 -- tube_companions: the names of a tube's companions, in order; none for a tube that has none.
 --
@@ -134,7 +137,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
-    'Counts what waits in the companions of a tube, which may change any of its documents.';
+    'Returns the backlog in a tube''s companions, counting at most so many pods in each, and their parked keys.';
 
 -- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
 --
@@ -152,7 +155,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
 $$;
 COMMENT ON FUNCTION :"schema".tube_documents() IS
-    'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+    'Lists tubes with their declared documents, attached tables, and the tubes whose companions they are.';
 
 -- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
 -- those in the lowest shard.
@@ -208,7 +211,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_document_touch IS
-    'Touches documents by their keys; workers call it with what the relations of a document lead to.';
+    'Touches documents by their keys, in the shards of the root table. op is U or B. Returns the number of ids '
+    'queued.';
 
 -- tube_private_is_swept: whether a backfill of an attached table names each id once, and ends with a sweep: it is a root table, and
 -- its ids are those of documents.

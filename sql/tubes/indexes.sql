@@ -32,7 +32,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_index_sql IS
-    'Returns the CREATE INDEX statement to run before a repartition, so that the repartition does not block writers.';
+    'Returns the next statement to run outside a transaction, so that a tube gets the index for this number of '
+    'partitions while writers continue. NULL: nothing is left to do. Call it before a repartition with the next '
+    'number, and after it with the present one.';
 
 -- tube_private_index: the name of a tube's index for a number of partitions, and the statement that builds it.
 --
@@ -93,7 +95,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_index_fit IS
-    'Gives repartitioned tubes and outboxes the index for their number of partitions, where that is quick.';
+    'Builds the missing indexes of repartitioned tubes and outboxes, and drops their old ones, if that takes at '
+    'most 100 ms. Returns how many got an index.';
 
 -- tube_private_fit_index: gives a tube the one index for its number of partitions, where that is quick.
 --

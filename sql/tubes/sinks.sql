@@ -11,6 +11,7 @@
 --   emptied_at: when the documents were last found to be gone; NULL: they are there, or a backfill of all root tables that
 --   began afterwards has finished. is_new: this call has found that. is_over: this call has found that it is made up for.
 -- Errors: TU102 unknown tube. Locks: the tube's row in tube_sink, but for the usual case, in which nothing is written.
+--   In codes: TU111.
 CREATE OR REPLACE FUNCTION :"schema".tube_sink_note(tube text, held text)
 RETURNS TABLE (wanted text, emptied_at timestamptz, is_new boolean, is_over boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -61,7 +62,9 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_sink_note IS 'Notes the mark found at a tube''s sink; returns whether the sink was emptied.';
+COMMENT ON FUNCTION :"schema".tube_sink_note IS
+    'Records the mark that a worker found at the sink; NULL: none. wanted is the mark to leave there; NULL: create '
+    'and leave nothing.';
 
 -- tube_private_refilled: whether backfills that began after `since` have finished for each root table of the tube; for
 -- any_state, whether one has begun, whatever its state, unless it was ended. False while `since` is NULL.
@@ -94,12 +97,14 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     FROM tube_sink AS s CROSS JOIN tube_installation AS i CROSS JOIN tube_private_source() AS n
         JOIN pg_database AS d ON d.datname = current_database() ORDER BY s.tube
 $$;
-COMMENT ON FUNCTION :"schema".tube_sink_list IS 'Lists tubes whose sinks were looked at, and which of these were emptied.';
+COMMENT ON FUNCTION :"schema".tube_sink_list IS
+    'Lists tubes whose sinks were checked. makes: whether a worker may create missing parts there.';
 
 -- tube_sink_accept: takes what the sink of a tube holds now for complete: somebody has compared it, or does not mind.
 --
 -- Arguments: tube; before: only a loss that was noticed earlier; NULL: any.
 -- Result: whether there was such a loss. Errors: TU102 unknown tube. Locks: the tube's row in tube_sink.
+-- Errors: TU111.
 CREATE OR REPLACE FUNCTION :"schema".tube_sink_accept(tube text, before timestamptz) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -113,4 +118,5 @@ BEGIN
     RETURN FOUND;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_sink_accept IS 'Takes what an emptied sink holds now for complete.';
+COMMENT ON FUNCTION :"schema".tube_sink_accept IS
+    'Accepts the content of an emptied sink as complete, if it was found emptied before this time; NULL: any.';

@@ -64,7 +64,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_stats IS
-    'Shows how much waits in each partition of each tube.';
+    'Returns the backlog of each partition. Counts are text: exact below 1000, then an estimate such as ~12345. '
+    'control_count counts control pods, as type:count pairs.';
 
 -- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
 --
@@ -117,7 +118,9 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_load IS 'Shows how much waits in each partition of each tube, at a glance.';
+COMMENT ON FUNCTION :"schema".tube_load IS
+    'Returns a quick view of the backlog, counting up to in_most pods of each partition and class. inserted and '
+    'deleted count pods since the statistics began.';
 
 -- tube_ids_waiting: about how many ids wait in each partition of each tube, backfills included: a pod may have one, or hundreds.
 --
@@ -157,7 +160,8 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_ids_waiting IS 'Shows about how many ids wait in each partition of each tube.';
+COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
+    'Returns about how many ids wait in each partition; sampled if the table is large.';
 
 -- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
 --

@@ -31,7 +31,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_exists IS
-    'Creates a tube, or changes its number of partitions and its predicate.';
+    'Creates a tube, or changes its partitions and predicate. Without partitions it gets 1, even if it has more. A '
+    'NULL predicate keeps the present one, an empty string removes it. key_type is bigint, uuid or text, and can''t'
+    ' be changed.';
 
 -- tube_private_ensure_tube: tube_ensure_exists, but for another predicate of a tube that is there: it returns the attachments
 -- as they are to be with it.
@@ -288,7 +290,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
-    'Drops a tube with all its pods and its companions and detaches its tables; does nothing if there is no such tube.';
+    'Drops a tube with its pods and companions, and detaches its tables. Does nothing if there is no such tube.';
 
 -- tube_drop: drops a tube that nothing needs: no table is attached to it, no pods are in it, and no documents are parked;
 -- and its companions, of which the same is asked.
@@ -320,7 +322,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_drop IS
-    'Drops a tube to which no table is attached and which holds no pods or parked documents, or any tube by force.';
+    'Drops a tube without attached tables, waiting pods and parked documents; with force, any tube. Its companions '
+    'go with it.';
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
@@ -406,4 +409,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position
 $$;
-COMMENT ON FUNCTION :"schema".tube_list IS 'Lists the tubes and the tables attached to them.';
+COMMENT ON FUNCTION :"schema".tube_list IS
+    'Lists tubes and attached tables; a tube without tables has one row with a NULL tbl. key_cols and shard_by are '
+    'of keys of several columns.';

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import click
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import BaseModel, SecretStr
-from pydantic_core import PydanticUndefined
 
-from pytube import admin, events
+from pytube import admin
 from pytube.cli.exits import exit_codes
-from pytube.cli.program import Later, cli
-from pytube.config.attachments import AttachmentConfig
-from pytube.config.documents import CHILDREN, ChildSection, DocumentSection
-from pytube.config.models import Config, OutboxConfig, PostgresConfig
-from pytube.config.tubes import TubeConfig
+from pytube.config.models import PostgresConfig
 from pytube.db.connect import connection_string
-from pytube.errors import SQLSTATES
-from pytube.logs import Logger, log_event
 from pytube.worker import upkeep
 from tests.docs.pages import BY_NAME, PAGES, Page, table_rows
 from tests.helpers.database import ROOT
-from tests.helpers.logs import capture_logs
-
-CONFIGURATION = BY_NAME["docs/configuration.md"]
-SQL = BY_NAME["docs/sql.md"]
-
 
 # --- links, tests, files ------------------------------------------------------------------------
 
@@ -123,214 +107,7 @@ def test_the_tree_is_the_tree() -> None:
     assert (packages | families | layers) - shown == set()
 
 
-# --- configuration ------------------------------------------------------------------------------
-
-
-def sections() -> dict[str, type[BaseModel]]:
-    """The sections of the configuration by their headings."""
-    found = {}
-    for name, field in Config.model_fields.items():
-        if name not in ("tubes", "outboxes", "documents"):
-            found[f"`[{field.alias or name}]`"] = section_of(field.annotation)
-    found["`[tube.NAME]`"] = TubeConfig
-    found["`[document.NAME]`"] = DocumentSection
-    found["`[document.NAME.CHILD]`"] = ChildSection
-    found["`[outbox.NAME]`"] = OutboxConfig
-    found['`[tube.NAME.tables."schema.table"]`'] = AttachmentConfig
-    found["`[tube.NAME.sink]`"] = section_of(TubeConfig.model_fields["sink"].annotation)
-    found["`[tube.NAME.backfill]`"] = section_of(TubeConfig.model_fields["backfill"].annotation)
-    found["`[tube.NAME.enrich]`"] = section_of(TubeConfig.model_fields["enrich"].annotation)
-    return found
-
-
-def section_of(annotation: Any) -> type[BaseModel]:
-    kinds = [annotation, *get_args(annotation)]
-    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-
-
-@pytest.mark.parametrize("heading", sections())
-def test_every_key_is_documented_with_its_default(heading: str) -> None:
-    model = sections()[heading]
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    fields.pop(CHILDREN, None)  # sections of their own
-    documented = {row[0].strip("`"): row[1] for row in table_rows(CONFIGURATION.section(heading))}
-    assert set(documented) == set(fields)
-    for name, field in fields.items():
-        said = documented[name]
-        default = field.get_default(call_default_factory=False)
-        if field.is_required():
-            assert said == "needed"
-        elif isinstance(default, str):
-            assert said == f'`"{default}"`'
-        elif isinstance(default, bool):
-            assert said == f"`{str(default).lower()}`"
-        elif isinstance(default, int | float):
-            assert said == f"`{default}`"
-        else:  # made by a function, a section, or nothing
-            assert default is None or default is PydanticUndefined or isinstance(default, BaseModel)
-            assert said
-            assert not said.startswith("`")
-        assert (said == "needed") is (field.annotation is SecretStr or field.is_required())
-
-
-# --- SQL ----------------------------------------------------------------------------------------
-
-ENTRY = re.compile(r"^\*\*`([\w{}]+)\((.*)\) → (.*)`\*\*\n\n((?:.+\n)+?)Errors: (.*)\.$", re.MULTILINE)
-
-
-def entries() -> dict[str, tuple[str, str, str]]:
-    """Arguments, result and errors of the documented functions."""
-    return {
-        name: (arguments, result, errors) for name, arguments, result, _, errors in ENTRY.findall(SQL.text)
-    }
-
-
-def in_the_database(conn: psycopg.Connection) -> dict[str, tuple[str, str]]:
-    """Arguments and result of the functions that are there, written as on the page."""
-    rows = conn.execute(
-        # Of functions of one name, the one that was there first.
-        r"SELECT DISTINCT ON (proname) proname, pg_get_function_arguments(oid), pg_get_function_result(oid)"
-        r" FROM pg_proc"
-        # Names that end in a hash, or have it before shards, are generated for owners of tables.
-        r" WHERE proname NOT LIKE 'tube\_private\_%'"
-        r" AND proname !~ '_[0-9a-f]{8,}(_[0-9]+_[0-9]+(_[0-9])?)?$'"
-        r" AND prorettype <> 'trigger'::regtype AND pronamespace"
-        r" IN ('tube'::regnamespace, 'public'::regnamespace) ORDER BY proname, oid"
-    ).fetchall()
-    found = {}
-    for name, arguments, result in rows:
-        shown = re.sub(r" DEFAULT ([^,]*?)(::[\w\[\]]+)?(?=,|$)", r" = \1", arguments)
-        table = re.fullmatch(r"TABLE\((.*)\)", result)
-        columns = ", ".join(column.split()[0] for column in table[1].split(", ")) if table else result
-        found[name] = (shown, columns)
-    return found
-
-
-def test_every_function_is_documented_as_it_is(conn: psycopg.Connection) -> None:
-    conn.execute("CREATE TABLE public.table_of_mine (id bigint PRIMARY KEY)")
-    conn.execute("SELECT tube_ensure_exists('tube_of_mine')")
-    conn.execute("SELECT tube_table_ensure_attached('tube_of_mine', 'public.table_of_mine', 0)")
-    there = {
-        name.replace("tube_of_mine", "{tube}").replace("table_of_mine", "{table}"): signature
-        for name, signature in in_the_database(conn).items()
-    }
-    assert {name: entry[:2] for name, entry in entries().items()} == there
-
-
-@pytest.mark.parametrize("name", [name for name in entries() if "{" not in name])
-def test_the_errors_that_the_file_names_are_documented(name: str) -> None:
-    written = "".join(
-        file.read_text() for file in ROOT.glob("sql/*/*.sql") if file.parent.name != "migrations"
-    )
-    block = re.search(rf'((?:^--.*\n)+)CREATE OR REPLACE FUNCTION :"schema"\.{name}\(', written, re.MULTILINE)
-    assert block, "it has no comment"
-    comment = block[1]
-    said = re.search(r"^-- Errors: (.*?)(?=^-- [A-Z]|\Z)", comment, re.DOTALL | re.MULTILINE)
-    codes = set(re.findall(r"\b(?:TU\d{3}|[245]\d[A-Z0-9]\d\d)\b", said[1] if said else ""))
-    documented = entries()[name][2]
-    assert codes <= set(documented.split(", "))
-
-
-def test_every_sqlstate_is_documented_with_its_class() -> None:
-    documented = {row[0]: row[1].strip("`") for row in table_rows(SQL.section("Errors"))}
-    assert documented == {state: kind.__name__ for state, kind in SQLSTATES.items()}
-    used = {code for entry in entries().values() for code in entry[2].split(", ")} - {"none"}
-    explained = SQL.section("Errors")
-    assert [code for code in sorted(used) if code not in explained] == []
-
-
-# --- what is logged -----------------------------------------------------------------------------
-
-_METHODS = {"debug", "info", "warning", "error", "write"}
-_LEADING = {"host", "tube", "partition"}
-
-
-@dataclasses.dataclass
-class Logged:
-    """What is logged under one name."""
-
-    levels: set[str] = dataclasses.field(default_factory=set)
-    fields: set[str] = dataclasses.field(default_factory=set)
-
-
-def events_in_the_log() -> dict[str, Logged]:
-    """All events of `pytube.events`, as the log has them."""
-    kinds = [
-        kind
-        for kind in vars(events).values()
-        if isinstance(kind, type) and issubclass(kind, events.Event) and not kind.__subclasses__()
-    ]
-    found = {}
-    for kind in kinds:
-        with capture_logs() as logs:
-            values: dict[str, Any] = {field.name: 1 for field in dataclasses.fields(kind)}
-            log_event(Logger("pytube.tests"), kind(**values))
-        found[logs[0]["event"]] = Logged({logs[0]["log_level"]}, values.keys() - _LEADING)
-    return found
-
-
-def calls_that_log(tree: ast.AST) -> list[ast.Call]:
-    """The calls of loggers, and of functions that log an event of a name given to them."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [
-        call
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        and (
-            (call.func.attr in _METHODS and ast.unparse(call.func.value).endswith("log"))
-            or call.func.attr == "_warn_once"
-        )
-    ]
-
-
-def lines_in_the_code() -> tuple[dict[str, Logged], list[str]]:
-    """What else is logged, by the code; and the calls whose event is no literal."""
-    found: dict[str, Logged] = {}
-    other: list[str] = []
-    for path in (ROOT / "pytube").rglob("*.py"):
-        for call in calls_that_log(ast.parse(path.read_text())):
-            assert isinstance(call.func, ast.Attribute)
-            said = ast.unparse(call)
-            names = re.findall(r"'([a-z]+(?:_[a-z]+)+)'", " ".join(map(ast.unparse, call.args)))
-            fields = {word.arg for word in call.keywords if word.arg}
-            fields |= set(re.findall(r"'(\w+)':", said))
-            levels = {call.func.attr} & (_METHODS - {"write"})
-            if not names:
-                other.append(f"{path.name}: {said}")
-            for name in names:
-                line = found.setdefault(name, Logged())
-                line.levels |= levels
-                line.fields |= fields - {"exc_info", *_LEADING}
-    return found, other
-
-
-def test_every_event_is_documented_with_its_level_and_fields() -> None:
-    documented = {
-        row[0].strip("`"): Logged(
-            set(re.findall(r"debug|info|warning|error", row[1])), set(re.findall(r"`(\w+)`", row[2]))
-        )
-        for row in table_rows(BY_NAME["docs/events.md"].section("What the log says"))
-    }
-    known = events_in_the_log()
-    lines, _ = lines_in_the_code()
-    assert documented.keys() == known.keys() | lines.keys()
-    for name, event in known.items():
-        assert documented[name].fields == event.fields, name
-        assert event.levels <= documented[name].levels, name
-    for name, line in lines.items():
-        assert line.levels <= documented[name].levels, name
-        assert line.fields <= documented[name].fields, name
-
-
-def test_events_have_names_that_are_no_sentences() -> None:
-    """Each is a literal, but where the name is the caller's, or that of the event's class."""
-    _, other = lines_in_the_code()
-    passed_on = [said for said in other if "_warn_once" not in said]
-    assert sorted(passed_on) == [
-        "database.py: self.log.warning(event, reason=str(error))",
-        "leadership.py: self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))",
-        "logs.py: log.write(level, name, fields)",
-    ]
+# --- the log -------------------------------------------------------------------------------------
 
 
 def test_loggers_are_those_of_the_standard_library() -> None:
@@ -340,23 +117,6 @@ def test_loggers_are_those_of_the_standard_library() -> None:
 
 
 # --- commands, functions for operators, extras ----------------------------------------------------
-
-
-def commands(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
-    """Each command that does something, and the first sentence of its help."""
-    command = command.load() if isinstance(command, Later) else command
-    if not isinstance(command, click.Group):
-        yield f"`{' '.join(path)}`", command.get_short_help_str(limit=200)
-        return
-    for name, each in command.commands.items():
-        if each.hidden:
-            continue
-        yield from commands(each, *path, name)
-
-
-def test_every_command_is_listed() -> None:
-    rows = [row for row in table_rows(BY_NAME["docs/cli.md"].text) if row[0].startswith("`")]
-    assert sorted(rows) == sorted([name, summary] for name, summary in commands(cli, "pytube"))
 
 
 def test_every_function_for_operators_is_listed() -> None:

@@ -342,4 +342,4 @@ class TestCommand:
 
     def test_json(self, dsn: str) -> None:
         checks = run_json("doctor", dsn=dsn)
-        assert {"subject", "level", "finding", "remedy"} == set(checks[0])
+        assert {"subject", "level", "finding", "remedy", "kind"} == set(checks[0])

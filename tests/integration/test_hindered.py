@@ -132,7 +132,8 @@ async def test_a_slow_sink_is_told_of(config: Path, conn: Conn, monkeypatch: pyt
         (line,) = [line for line in (await status(config)).splitlines() if "sink slow for" in line]
         assert line.startswith("t partition 0: sink slow for ")
         assert "its answers take more than half of 2 s" in line
-        assert line.endswith("raise its request_timeout, and worker.session_timeout with it")
+        assert "raise its request_timeout, and worker.session_timeout with it" in line
+        assert line.endswith("; more: docs/errors.md#sink-slow")
     finally:
         monkeypatch.setattr(f"{__name__}.pause", 0.0)
         await worker.stop()

@@ -157,7 +157,9 @@ def test_a_dead_broker_is_told_of_once_with_its_reason_until_it_is_back(
     start = f"Kafka at {kafka_real.bootstrap} can't be reached by one since 20"
     assert line.startswith(start)
     assert re.search(r"UTC: .*(refused|Disconnected)", line), line
-    assert line.endswith("nothing is delivered there for: orders, topic")
+    assert line.endswith(
+        "nothing is delivered there for: orders, topic; more: docs/errors.md#kafka-unreachable"
+    )
     assert told == [line], "the partitions say nothing of their own"
     assert of_outbox == [line.replace("orders, topic", "orders")]
     assert [each[: len(start)] for each in said] == [start]
@@ -186,7 +188,7 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
         (line,) = kafka_lines(dsn, "status")
         assert "; nobody can be elected for partitions of: live, orders, topic; nothing" in line
         ((subject, finding, remedy),) = delivery_checks(dsn, one.folder)
-        assert (subject, finding) == ("Kafka", line)
+        assert (subject, f"{finding}; more: docs/errors.md#kafka-unreachable") == ("Kafka", line)
         assert "start a worker" not in remedy
         said, page = said_by_pages(dsn)
         assert said == [line]

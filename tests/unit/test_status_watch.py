@@ -41,4 +41,7 @@ def test_lines_for_a_pipe_have_all_that_is_found(capsys: pytest.CaptureFixture[s
     found = Hindrance("t", 0, "locked", "public.goods is locked by pid 7", 4.0)
     _lines([])(FleetSample(datetime.now(UTC), [HostSample(None, hindered=[found])], []))
     said = capsys.readouterr().err
-    assert said == "t partition 0: waits for a lock for 4.0 s: public.goods is locked by pid 7\n"
+    assert said == (
+        "t partition 0: waits for a lock for 4.0 s: public.goods is locked by pid 7; "
+        "more: docs/errors.md#table-locked\n"
+    )

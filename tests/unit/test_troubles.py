@@ -224,7 +224,8 @@ def test_a_locked_table_is_told_once_and_asks_for_no_grant() -> None:
     row = replace(TUBE, state="source down", source_down=reason, source_down_for=28.0)
     locked = Hindrance("t", 0, "locked", LOCKED, 43.0)
     found = troubles([HostSample(None, partitions=[row], hindered=[locked])])
-    assert [str(one) for one in found] == [f"t partition 0: waits for a lock for 43.0 s: {LOCKED}"]
+    more = "more: docs/errors.md#table-locked"
+    assert [str(one) for one in found] == [f"t partition 0: waits for a lock for 43.0 s: {LOCKED}; {more}"]
     assert found[0].level is Level.FAIL, "nothing is read"
     assert "GRANT" not in found[0].remedy
 

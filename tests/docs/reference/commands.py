@@ -1,0 +1,127 @@
+"""The page of commands, from click."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import click
+
+from pytube.cli.examples import EXAMPLES
+from pytube.cli.program import GROUPS, Later, cli
+from tests.docs.reference.markdown import code, codes, sentence, table
+
+DATABASE = ("--dsn", "--schema", "--host")
+"""Options of nearly all commands, which no command's section names."""
+_METAVARS = {"INTEGER": "N", "INTEGER RANGE": "N", "FLOAT": "NUMBER", "FLOAT RANGE": "NUMBER"}
+_DEFAULT = re.compile(r"\s*\[default(?: ([\w -]+))?: ([^;\]]*)[^\]]*\]")
+
+Words = tuple[str, ...]
+
+
+def all_commands() -> dict[str, list[tuple[Words, click.Command]]]:
+    """The commands that do something, each with its words, by heading."""
+    return {
+        heading: [found for name in names for found in _leaves((name,), cli.commands[name])]
+        for heading, names in GROUPS.items()
+    }
+
+
+def _leaves(words: Words, command: click.Command) -> Iterator[tuple[Words, click.Command]]:
+    command = command.load() if isinstance(command, Later) else command
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
+    for name, each in command.commands.items():
+        if not each.hidden:  # an earlier name
+            yield from _leaves((*words, name), each)
+
+
+def parts() -> Mapping[str, str]:
+    """The lists of shared options, the exit codes, and the sections of the commands."""
+    by_heading = all_commands()
+    every = [command for commands in by_heading.values() for _, command in commands]
+    of_program = [_option(one, cli) for one in _shown(cli) if one.name != "help"]
+    shared = _shared(every)
+    of_database = [line for name in DATABASE for line in shared if line.startswith(f"- `{name} ")]
+    return {
+        "global": "\n".join(of_program),
+        "database": "\n".join(of_database),
+        "without_database": f"{_without_database(by_heading)} do not take these.",
+        "shared": "\n".join(sorted(shared - {*of_database})),
+        "exit_codes": _exit_codes(),
+        "commands": "\n\n".join(
+            "\n\n".join([f"## {heading}", *(_section(*one, shared) for one in commands)])
+            for heading, commands in by_heading.items()
+        ),
+    }
+
+
+def _exit_codes() -> str:
+    rows = re.findall(r"^  ([\d, ]*\d)  (.*)$", cli.epilog or "", re.MULTILINE)
+    return table(("exit code", "meaning"), [(number, sentence(text)) for number, text in rows])
+
+
+def _shown(command: click.Command) -> list[click.Option]:
+    return [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+
+
+def _shared(every: list[click.Command]) -> set[str]:
+    """What several commands say in the same words of an option, unless others say something else together."""
+    said = Counter(_option(option, command) for command in every for option in _shown(command))
+    several = [line for line, count in said.items() if count > 1]
+    names = Counter(line.split("`")[1].split()[0] for line in several)
+    return {line for line in several if names[line.split("`")[1].split()[0]] == 1}
+
+
+def _section(words: Words, command: click.Command, shared: set[str]) -> str:
+    """A command: what is said of its options, but of the shared ones only their names, in the usage."""
+    name = " ".join(words)
+    context = click.Context(command, info_name=name)
+    arguments = [part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]"]
+    options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in DATABASE}
+    named = [f"[{one.opts[0]}]" for one, line in options.items() if line in shared]
+    page, calls = EXAMPLES[name]
+    usage = " ".join(["pytube", name, *arguments, *named])
+    example = " ".join(["pytube", name, calls[-1]]).strip()
+    shown = f" Example: `{example}`." if calls[-1] else ""
+    return "\n\n".join(
+        part
+        for part in (
+            f"### {name}",
+            f"`{usage}`: {' '.join((command.help or '').split())}{shown} [More]({page})",
+            "\n".join(line for line in options.values() if line not in shared),
+        )
+        if part
+    )
+
+
+def _without_database(by_heading: Mapping[str, list[tuple[Words, click.Command]]]) -> str:
+    """The commands that use no database, or take theirs from the file."""
+    every = [one for commands in by_heading.values() for one in commands]
+    return codes(
+        " ".join(words)
+        for words, command in every
+        if not {option.opts[0] for option in _shown(command)} & set(DATABASE)
+    )
+
+
+def _option(option: click.Option, command: click.Command) -> str:
+    """The option with its value, its help, and its default."""
+    context = click.Context(command)
+    record = option.get_help_record(context)
+    assert record is not None
+    names = " / ".join([*option.opts, *option.secondary_opts])
+    metavar = "" if option.is_flag else option.make_metavar(context)
+    metavar = _METAVARS.get(metavar, metavar).strip("[]")
+    text = sentence(_DEFAULT.sub("", option.help or "")) if option.help else ""
+    if bounds := re.search(r"([\d.]+)<=x<=([\d.]+)", record[1]):
+        text += f" {bounds[1]} to {bounds[2]}."
+    if option.envvar and option.show_envvar:
+        text += f" Or set `{option.envvar}`."
+    defaults = [
+        f" Default{f' {when}' if when else ''}: {value}." for when, value in _DEFAULT.findall(record[1])
+    ]
+    required = " Required." if option.required else ""
+    return f"- {code(f'{names} {metavar}'.strip())}: {text}{''.join(defaults)}{required}"

@@ -1,0 +1,143 @@
+"""The page of SQL, from a database with the SQL installed; errors are those that the files' comments name."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from tests.docs.reference.markdown import sentence
+from tests.helpers.database import ROOT
+
+HEADINGS = {
+    "Tubes": ("tubes/tubes", "tubes/stats", "tubes/indexes"),
+    "Capture": ("capture/",),
+    "Fan-out": ("pods/put",),
+    "Backfill": ("backfill/steps", "backfill/control_pods"),
+    "Backfills in chunks": ("backfill/", "jobs/ranges"),
+    "Consume without a worker": ("pods/consume", "pods/wait"),
+    "Outboxes": ("outbox/tables", "outbox/adopt", "outbox/indexes", "outbox/stash", "outbox/stats"),
+    "Records": ("outbox/",),
+    "Operators": ("operators/",),
+    "Sinks": ("tubes/sinks",),
+    "Documents": ("tubes/documents", "tubes/applied"),
+    "Leadership": ("leader/",),
+    "Pods of a term": ("pods/marks", "pods/park"),
+    "The settled seq": ("pods/settle",),
+    "Jobs": ("jobs/",),
+}
+"""The functions by heading, by the beginnings of their files' names; the first that fits a file counts."""
+
+_DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
+_ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"\b(?:TU\d{3}|0A000|[245]\d[A-Z0-9]\d\d)\b")
+_ROLES = re.compile(r"tube_(admin|worker|writer|monitor)$")
+_ROLES_IN_ALL = 4
+
+_TERM = "tube text, partitions integer, partition integer, leader_id uuid"
+_OF_TERM = ("TU001", "TU002", "TU102", "TU103", "40P01")
+"""What functions of a term raise, which is said once."""
+_OF_ARGUMENTS = ("22", "23", "42")
+"""How the codes begin that any function may raise, which is said once, too."""
+
+_FUNCTIONS = r"""
+    SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+        coalesce(obj_description(p.oid, 'pg_proc'), ''),
+        ARRAY(
+            SELECT a.grantee::regrole::text
+            FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+            WHERE a.grantee <> p.proowner AND a.grantee <> 0 ORDER BY 1
+        ),
+        EXISTS (
+            SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0
+        )
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'tube'::regnamespace AND p.proname NOT LIKE 'tube\_private\_%'
+        AND p.prorettype <> 'trigger'::regtype AND p.proname ~ '^(tube|outbox)_'
+    ORDER BY p.proname, p.oid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A public function, as it is installed."""
+
+    name: str
+    arguments: str
+    result: str
+    comment: str
+    callers: str
+    errors: Sequence[str]
+
+    def line(self, usual: str) -> str:
+        """Its line, in a section whose functions usually have these callers."""
+        callers = "" if self.callers == usual else f" Callers: {self.callers}."
+        of_term = _OF_TERM if _TERM in self.arguments else ()
+        own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
+        errors = f" Errors: {', '.join(own)}." if own else ""
+        arguments = self.arguments.replace(_TERM, "TERM")
+        return f"- `{self.name}({arguments}) → {self.result}`: {sentence(self.comment)}{callers}{errors}"
+
+
+def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, str]:
+    """The sections of the functions."""
+    files = _files()
+    found: dict[str, list[Function]] = defaultdict(list)
+    for one in _installed(connection, {name: codes for name, (_, codes) in files.items()}):
+        found[_heading(files[one.name][0])].append(one)
+    order = list(files)
+    sections = []
+    for heading in HEADINGS:
+        several = sorted(found[heading], key=lambda one: order.index(one.name))
+        usual, _ = Counter(one.callers for one in several).most_common(1)[0]
+        said = f"Callers, unless an entry names others: {usual}."
+        sections.append("\n\n".join([f"## {heading}", said, "\n".join(one.line(usual) for one in several)]))
+    return {"functions": "\n\n".join(sections)}
+
+
+def _heading(file: str) -> str:
+    return next(name for name, starts in HEADINGS.items() if file.startswith(starts))
+
+
+def _files() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The file of each function, in the order of installation, and the SQLSTATEs that its comment names."""
+    contents = re.findall(r"^\\ir (\w+/\w+)\.sql$", (ROOT / "sql/install.sql").read_text(), re.MULTILINE)
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for file in contents:
+        for comment, name in _DEFINED.findall((ROOT / f"sql/{file}.sql").read_text()):
+            said = _ERRORS.search(comment)
+            found.setdefault(name, (file, tuple(dict.fromkeys(_CODE.findall(said[1] if said else "")))))
+    return found
+
+
+def _installed(
+    connection: psycopg.Connection[tuple[object, ...]], errors: Mapping[str, Sequence[str]]
+) -> Iterator[Function]:
+    """The public functions; of several of one name, the first."""
+    seen: set[str] = set()
+    for row in connection.execute(_FUNCTIONS).fetchall():
+        name, arguments, result, comment = map(str, row[:4])
+        if name in seen:
+            continue
+        seen.add(name)
+        roles = row[4]
+        assert isinstance(roles, list)
+        members = [found[1] for role in roles if (found := _ROLES.search(role))]
+        callers = "any role" if row[5] else "all" if len(members) == _ROLES_IN_ALL else ", ".join(members)
+        assert callers, f"nobody may call {name}"
+        yield Function(name, _arguments(arguments), _result(result), comment, callers, errors[name])
+
+
+def _arguments(text: str) -> str:
+    text = text.replace("outbox text, partitions integer, partition integer, leader_id uuid", _TERM)
+    return re.sub(r" DEFAULT ([^,]*?)(::[\w\[\] ]+)?(?=,|$)", r" = \1", text)
+
+
+def _result(text: str) -> str:
+    """A table by the names of its columns."""
+    text = text.removeprefix("tube.")
+    found = re.fullmatch(r"TABLE\((.*)\)", text)
+    return ", ".join(column.split()[0] for column in found[1].split(", ")) if found else text
