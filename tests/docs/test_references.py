@@ -13,7 +13,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from pytube import admin
-from pytube.cli.exits import exit_codes
 from pytube.config.models import PostgresConfig
 from pytube.db.connect import connection_string
 from pytube.worker import upkeep
@@ -135,11 +134,6 @@ def test_every_extra_is_listed() -> None:
 
 
 # --- what a worker tells ------------------------------------------------------------------------
-
-
-def test_the_exit_codes() -> None:
-    documented = [tuple(row) for row in table_rows(BY_NAME["docs/cli.md"].section("Exit codes"))]
-    assert documented == exit_codes()
 
 
 def test_the_workers_sessions() -> None:

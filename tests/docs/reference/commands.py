@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from pytube.cli.examples import EXAMPLES
+from pytube.cli.exits import exit_codes
 from pytube.cli.program import GROUPS, Later, cli
 from tests.docs.reference.markdown import code, codes, sentence, table
 
@@ -59,8 +60,7 @@ def parts() -> Mapping[str, str]:
 
 
 def _exit_codes() -> str:
-    rows = re.findall(r"^  ([\d, ]*\d)  (.*)$", cli.epilog or "", re.MULTILINE)
-    return table(("exit code", "meaning"), [(number, sentence(text)) for number, text in rows])
+    return table(("exit code", "meaning"), exit_codes())
 
 
 def _shown(command: click.Command) -> list[click.Option]:
