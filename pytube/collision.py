@@ -25,9 +25,9 @@ def find_collision() -> str | None:
         return None
     folder = _THEIRS.removesuffix("/cli.py")
     return (
-        "the distribution pytube, which downloads videos, has overwritten or removed files of "
-        f"{DISTRIBUTION} in {folder}; run `pip uninstall pytube {DISTRIBUTION}`, install {DISTRIBUTION} "
-        "again, and the other one in an environment of its own"
+        "the distribution pytube, a video downloader, has overwritten or removed files of "
+        f"{DISTRIBUTION} in {folder}; run `pip uninstall pytube {DISTRIBUTION}`, reinstall {DISTRIBUTION}, "
+        "and install the downloader in a separate environment"
     )
 
 

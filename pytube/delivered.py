@@ -129,7 +129,9 @@ async def wait_async(
     if seq is not None and lsn is not None:
         raise UsageError("wait for a seq or for an LSN, not for both")
     if lsn is not None and not _LSN.fullmatch(lsn):
-        raise UsageError(f"{lsn!r} is no LSN; it looks like 16/B374D848, as pg_current_wal_lsn() gives it")
+        raise UsageError(
+            f"{lsn!r} is not a valid LSN; expected one as pg_current_wal_lsn() returns: 16/B374D848"
+        )
     began = time.monotonic()
     connection = await connect_async(
         dsn, schema, "pytube wait", lock_timeout=_LOCK_TIMEOUT, prepare_threshold=None
@@ -243,7 +245,8 @@ class Waiter:
                 if time.monotonic() >= ends:
                     raise WaitTimeout(
                         f"{say_count(len(holders), 'transaction')} that wrote to tube {tube!r} "
-                        f"{is_or_are(len(holders))} still open; end them, or wait for what is committed now"
+                        f"{is_or_are(len(holders))} still open; end them, or wait only for changes "
+                        "committed by now"
                     )
                 await asyncio.sleep(_SETTLE_PAUSE)
 

@@ -192,8 +192,8 @@ def _import(target: str, key: str) -> Callable[[Change], Any]:
     function = import_target(target, key)
     if is_async(function):
         raise ConfigError(
-            f'{key} = "{target}": it is a coroutine function; define it with def, and leave what waits for '
-            "others to the query or the sink"
+            f'{key} = "{target}": it is a coroutine function; define it with def, and leave I/O to the query '
+            "or the sink"
         )
     return function
 
@@ -229,4 +229,4 @@ def _encode(name: str, answer: object, *, splits: bool) -> bytes:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
     except Exception as error:  # the items of a dict may be the user's code, too
-        raise _Refused(f"transform {name} returned what is no JSON: {error}") from error
+        raise _Refused(f"transform {name} returned a value that is not valid JSON: {error}") from error

@@ -37,7 +37,7 @@ BEGIN
         END IF;
         IF before IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
-                MESSAGE = format('%I.tube_version is no table of pytube''s, or says no version', ours),
+                MESSAGE = format('%I.tube_version is not a table of pytube, or has no version', ours),
                 HINT = 'Give another schema: psql -v schema=NAME.';
         ELSIF before > version THEN
             RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -88,7 +88,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('there is no role %s, and %I may not create any',
                 (SELECT string_agg(quote_ident(m), ', ') FROM unnest(missing) AS m), current_user),
-            HINT = 'Somebody who may has to run: '
+            HINT = 'An administrator has to run: '
                 || (SELECT string_agg(format('CREATE ROLE %I NOLOGIN;', m), ' ') FROM unnest(missing) AS m)
                 || format(' GRANT %I', owner) || to_me;
     END IF;
@@ -110,8 +110,8 @@ BEGIN
     END IF;
     IF NOT pg_has_role(current_user, owner, 'USAGE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I has not the rights of %I', current_user, owner),
-            HINT = format('Somebody who may has to run: GRANT %I', owner) || to_me
+            MESSAGE = format('%I does not have the rights of %I', current_user, owner),
+            HINT = format('An administrator has to run: GRANT %I', owner) || to_me
                 || CASE WHEN modern THEN '' ELSE format(' ALTER ROLE %I INHERIT;', current_user) END;
     END IF;
 END

@@ -47,8 +47,8 @@ BEGIN
                 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
                 'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), ''),
                 'there are parked documents of the tubes ' || parked),
-            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop what is parked; '
-                'or throw all away with psql -v force=1.';
+            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop the parked documents; '
+                'or drop everything with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT %1$I.outbox_ensure_absent(o.outbox) FROM %1$I.tube_outbox AS o WHERE o.outbox = $1', ours) USING tube;

@@ -27,7 +27,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) IS 'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
+COMMENT ON FUNCTION tube.outbox_adopt(outbox text, tbl regclass, partitions integer, wake boolean) IS 'Makes an outbox over an existing table, as goharvest makes it; its writers continue unchanged.';
 
 CREATE FUNCTION tube.outbox_drop(outbox text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql
@@ -41,7 +41,7 @@ BEGIN
     BEGIN
         PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps objects that belong to its owner: %s', outbox, SQLERRM),
             HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
     END;
 END
@@ -84,7 +84,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with its own table, or changes the number of partitions of an outbox.';
 
 CREATE FUNCTION tube.outbox_identity(outbox text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -180,7 +180,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; what waited behind them is sent again.';
+COMMENT ON FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) IS 'Deletes parked records, which are then never sent; records held back behind them are sent again.';
 
 CREATE FUNCTION tube.outbox_records_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer DEFAULT 1000, floor bigint DEFAULT 0, settled_floor bigint DEFAULT NULL::bigint, long_writers xid8[] DEFAULT NULL::xid8[]) RETURNS TABLE(id bigint, create_time timestamp with time zone, kafka_topic text, kafka_key text, kafka_value bytea, kafka_header_keys text[], kafka_header_values text[], partition_key text, retried boolean, held boolean)
     LANGUAGE plpgsql
@@ -260,7 +260,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) IS 'Purges and marks records of a partition around those that others have locked.';
+COMMENT ON FUNCTION tube.outbox_records_mark_around(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, ids bigint[]) IS 'Purges and marks records of a partition around records that others have locked.';
 
 CREATE FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -275,7 +275,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per record.';
     END IF;
     EXECUTE format('SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', r.id, ''topic'', r.kafka_topic, ''key'', %s,'
@@ -290,7 +290,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Sets failed records aside, each with its error, so that the partition can go on.';
+COMMENT ON FUNCTION tube.outbox_records_park(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean) IS 'Sets failed records aside, each with its error, so that the partition can continue.';
 
 CREATE FUNCTION tube.outbox_records_park_topic(outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[], hold boolean DEFAULT false, records_limit integer DEFAULT 10000) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -639,7 +639,7 @@ BEGIN
         RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
     ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
-        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+        RAISE EXCEPTION 'the details are not a JSON object of at most 8192 bytes'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
     END IF;
     INSERT INTO tube_audit AS a (client, action, tube, details)
@@ -650,7 +650,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records in the audit what was done by hand.';
+COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Records an operator''s action in the audit.';
 
 CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(audit_id bigint, done_at timestamp with time zone, done_by name, client text, action text, tube text, details jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -670,7 +670,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists what was done by hand, the latest first.';
+COMMENT ON FUNCTION tube.tube_audit_list(in_tube text, in_limit integer) IS 'Lists the operators'' actions, the latest first.';
 
 CREATE TABLE tube.tube_backfill (
     backfill_id bigint NOT NULL,
@@ -722,7 +722,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill_id, backfill.table_name),
-            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
+            HINT = 'Continue it with `pytube spark backfill`, or cancel it.';
     END IF;
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
@@ -796,7 +796,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a table of its own.';
+COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids of a backfill, in order, in a separate table.';
 
 CREATE FUNCTION tube.tube_backfill_command(backfill_id bigint, command text) RETURNS tube.tube_backfill
     LANGUAGE plpgsql SECURITY DEFINER
@@ -888,7 +888,7 @@ BEGIN
     END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
-    PERFORM tube_private_refuse_backfill(att, 'one that was begun at the same time');
+    PERFORM tube_private_refuse_backfill(att, 'a backfill that began at the same time');
 END
 $_$;
 
@@ -914,7 +914,7 @@ BEGIN
             coalesce(', open for ' || date_trunc('second', asked_at - a.xact_start), ''))
         WHEN p.gid IS NOT NULL THEN format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
             date_trunc('second', asked_at - p.prepared))
-        ELSE 'one that could not be found'
+        ELSE 'a transaction that could not be found'
     END
     FROM unnest(running) AS r (x)
     LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'
@@ -1171,7 +1171,7 @@ BEGIN
                 FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
                     WITH ORDINALITY AS x (xid, holder, n)
                 GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
-            holders := coalesce(holders, 'one that could not be found');
+            holders := coalesce(holders, 'a transaction that could not be found');
             IF is_late THEN
                 RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                     MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
@@ -1382,9 +1382,9 @@ BEGIN
     there := tube_private_require(companion);
     IF there.companion_of IS DISTINCT FROM tube THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+            MESSAGE = format('tube %L exists, and is not a companion of tube %L%s', companion, tube,
                 coalesce(format(', but of tube %L', there.companion_of), '')),
-            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+            HINT = 'Choose another name, or drop that tube if it is not needed: tube_drop.';
     END IF;
     PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
 END
@@ -1409,7 +1409,7 @@ CREATE FUNCTION tube.tube_delivered_channel(tube text) RETURNS text
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     RETURN ('pytube_done_'::text || md5((('tube'::text || '.'::text) || tube)));
 
-COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+COMMENT ON FUNCTION tube.tube_delivered_channel(tube text) IS 'Returns the NOTIFY channel on which purges notify sessions that wait for deliveries of a tube.';
 
 CREATE FUNCTION tube.tube_delivered_parked(tube text) RETURNS TABLE(parked bigint, shard integer, id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1519,7 +1519,7 @@ CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
 $$;
 
-COMMENT ON FUNCTION tube.tube_documents() IS 'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+COMMENT ON FUNCTION tube.tube_documents() IS 'Lists the tubes with their declarations, whose companions they are, and the tables that they follow.';
 
 CREATE FUNCTION tube.tube_drop(tube text, force boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1658,7 +1658,7 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
         WHEN c.is_primary THEN 'it is the primary key'
         WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
         WHEN c.is_unique THEN 'it is unique, but may be NULL'
-        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which distinguishes partitions; '
             'no index proves that it is unique in all of them', c.leads)
         ELSE 'no index proves that it is unique' END
     FROM candidate AS c
@@ -1666,7 +1666,7 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
     ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
 $$;
 
-COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Tells by which column a table is to be attached, whether it names one row, and why.';
+COMMENT ON FUNCTION tube.tube_id_column(tbl regclass, id_col name) IS 'Returns the column by which to attach a table, whether it identifies one row, and why.';
 
 CREATE FUNCTION tube.tube_ids_waiting() RETURNS TABLE(tube text, partition integer, ids bigint, sampled boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1793,7 +1793,7 @@ BEGIN
         PERFORM tube_private_require(one);
         key_type := coalesce(key_type, tube_private_key_type(one));
         IF tube_private_key_type(one) <> key_type THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+            RAISE EXCEPTION 'the keys of tube % are of type %, and the keys of % of type %',
                     quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
                 USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
         END IF;
@@ -2037,7 +2037,7 @@ CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE(CASE WHEN ((place >= 0) AND (place <= 7)) THEN "substring"((key COLLATE "C"), (('^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){'::text || (place)::text) || '}("(?:[^"\\]|\\.)*"|[^",\]]+)'::text)) ELSE NULL::text END, key);
 
-COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns what stands for a column in a key of several columns.';
+COMMENT ON FUNCTION tube.tube_key_part(key text, place integer) IS 'Returns the text of a column in a key of several columns.';
 
 CREATE FUNCTION tube.tube_key_types(tbl regclass, columns name[]) RETURNS text[]
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2051,7 +2051,7 @@ CREATE FUNCTION tube.tube_key_types(tbl regclass, columns name[]) RETURNS text[]
     LEFT JOIN pg_type AS t ON t.oid = a.atttypid
 $$;
 
-COMMENT ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) IS 'Tells what columns of a table are as parts of a key of several columns; NULL where one can''t be a part.';
+COMMENT ON FUNCTION tube.tube_key_types(tbl regclass, columns name[]) IS 'Returns the types of columns as parts of a key of several columns; NULL where a column can''t be a part.';
 
 CREATE FUNCTION tube.tube_keys_as_caller(in_search_path text, first text, statement text) RETURNS SETOF text
     LANGUAGE plpgsql
@@ -2096,7 +2096,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists those of some keys that wait in a tube.';
+COMMENT ON FUNCTION tube.tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) IS 'Lists which of the given keys are queued in a tube.';
 
 CREATE FUNCTION tube.tube_leader_acquire(tube text, partitions integer, partition integer, leader_id uuid, instance_id uuid, client_id text, expected_epoch bigint, election text DEFAULT 'neli'::text, hold interval DEFAULT '00:00:15'::interval, lease interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2194,7 +2194,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
+COMMENT ON FUNCTION tube.tube_leader_rebase(tube text, epoch bigint) IS 'Raises the epochs of a tube above an epoch that its sink has seen, after a restore from a backup.';
 
 CREATE FUNCTION tube.tube_leader_release(tube text, partitions integer, partition integer, leader_id uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2352,7 +2352,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews all terms of a process in one statement and returns those that still lead.';
+COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews all terms of a process in one statement and returns the terms that still lead.';
 
 CREATE FUNCTION tube.tube_lease_leave(tube text, instance_id uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -3016,7 +3016,7 @@ BEGIN
             LIMIT in_limit::bigint + 1) AS n)
     THEN
         RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU141', HINT = 'Mend what they have in common, retry or drop some, and resume the tube.';
+            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or drop some, and resume the tube.';
     END IF;
 
     DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);
@@ -3030,7 +3030,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) IS 'Sets failed keys aside, each with its error, so that the partition can go on.';
+COMMENT ON FUNCTION tube.tube_pods_park(tube text, partitions integer, partition integer, leader_id uuid, items jsonb, in_limit integer) IS 'Sets failed keys aside, each with its error, so that the partition can continue.';
 
 CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3396,7 +3396,7 @@ BEGIN
                 tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
-            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and the rights of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
@@ -3445,15 +3445,15 @@ BEGIN
         IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or fail a cast.';
         END IF;
     END IF;
     IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
-                'they are others, attach it in a shard of its own.';
+            HINT = 'Its ids are taken for ids of that table. Name the column that holds them: id_col => COLUMN. If '
+                'they are other ids, attach it in a separate shard.';
     ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
@@ -4261,7 +4261,7 @@ CREATE FUNCTION tube.tube_private_check_items(items jsonb) RETURNS void
     AS $$
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
 END
@@ -4324,8 +4324,8 @@ BEGIN
     wrong := CASE
         WHEN missing THEN 'a topic, or all values, are NULL'
         WHEN wrong_topic IS NOT NULL
-            THEN format('%L is no name of a topic: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
-        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is no JSON array with an element for each message'
+            THEN format('%L is not a valid topic name: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
+        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is not a JSON array with an element for each message'
         WHEN (topics = bodies AND topics = coalesce(keys, topics) AND topics = coalesce(partition_keys, topics)
             AND topics = coalesce(jsonb_array_length(headers), topics)) IS NOT TRUE
             THEN format('the arrays have different lengths: topics %s, keys %s, values %s, headers %s, partition keys %s',
@@ -4412,7 +4412,7 @@ DECLARE
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            MESSAGE = format('%s can''t be spread by %I, which is not part of its key', att.tbl, shard_by),
             HINT = 'Give one of key_cols.';
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
@@ -4528,7 +4528,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            MESSAGE = format('%s is not a valid tube name: %s', quote_nullable(tube), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
 END
@@ -5050,7 +5050,7 @@ BEGIN
         RETURN tube_private_require_outbox(outbox);
     ELSIF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            MESSAGE = format('%s is not a valid outbox name: %s', quote_nullable(outbox), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
     END IF;
     INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
@@ -5264,7 +5264,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it does not have is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
                 'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);
@@ -5661,7 +5661,7 @@ BEGIN
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, fault),
+            MESSAGE = format('backfill %s of %s can''t continue: %s', backfill.backfill_id, backfill.table_name, fault),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
     RETURN tube_private_attachment(backfill.tube, backfill.tbl);
@@ -5738,12 +5738,12 @@ BEGIN
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
             HINT = coalesce((
-                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
                     array_agg(a.attname ORDER BY k.place))
                 FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                 JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
                 WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
-                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
+                'Add a column with a primary key, or name a unique column: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
@@ -6670,7 +6670,7 @@ BEGIN
             'has a block comment or dollar quotes');
     -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
-        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that continues on another line');
     END IF;
 END
 $_$;
@@ -7308,10 +7308,10 @@ BEGIN
     ORDER BY a.position LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s overlap with %s, which has %s to %s',
                 tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
-            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
-                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => the column that holds ids of '
+                '%1$s. To give it separate shards: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
                 (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;
@@ -7393,7 +7393,7 @@ BEGIN
     IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
-            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+            HINT = format('%I and members of %I may continue or forget it. Give your job another name.',
                 job.begun_by, tube_private_role('admin'));
     END IF;
 END
@@ -7422,7 +7422,7 @@ BEGIN
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
                 CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
-            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop everything: '
                 'force => true.';
     END IF;
 END
@@ -7457,7 +7457,7 @@ BEGIN
             MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
                 CASE WHEN records = most THEN 'at least ' END, records,
                 CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
-            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard the parked records' END,
                 ', or throw the records away: force => true.');
     END IF;
 END
@@ -7602,7 +7602,7 @@ DECLARE
 BEGIN
     IF reg.companion_of IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            MESSAGE = format('tube %L is a companion of tube %L: it is not a document, and has no companions', tube, reg.companion_of),
             HINT = format('Name the tube of the document: %L.', reg.companion_of);
     END IF;
 END
@@ -7846,8 +7846,8 @@ BEGIN
         CONTINUE WHEN warned ? key;
         warned := warned || to_jsonb(key);
         RAISE WARNING USING
-            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
-            HINT = format('If documents have changed by it, backfill them afterwards: '
+            MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
+            HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);
@@ -8290,7 +8290,7 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
         WHEN c.relkind = 'v' THEN 'it is a view'
         WHEN c.relkind = 'm' THEN 'it is a materialized view'
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
-        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is not a table'
         WHEN c.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
         WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
@@ -8730,7 +8730,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Counts what waits in the companions of a tube, which may change any of its documents.';
+COMMENT ON FUNCTION tube.tube_relations_waiting(tube text, most integer) IS 'Counts the queued pods and parked links of a tube''s companions, which may change any of its documents.';
 
 CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8802,7 +8802,7 @@ BEGIN
     END IF;
     IF was < beyond THEN
         PERFORM setval('tube_seq', beyond);
-        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RAISE NOTICE 'tube_seq, which was at %, continues after %', was, beyond;
         RETURN beyond;
     END IF;
     RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;
@@ -8821,7 +8821,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+COMMENT ON FUNCTION tube.tube_settle_done(x xid8) IS 'Returns whether every transaction below an xid has ended; the last step to a settled seq.';
 
 CREATE FUNCTION tube.tube_settle_holders(tube text) RETURNS text[]
     LANGUAGE sql SECURITY DEFINER
@@ -8841,7 +8841,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Tells whether all transactions that tube_settle_holders listed have ended.';
+COMMENT ON FUNCTION tube.tube_settle_left(tube text, holders text[]) IS 'Returns whether all transactions that tube_settle_holders listed have ended.';
 
 CREATE FUNCTION tube.tube_settle_seq() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9123,7 +9123,7 @@ BEGIN
     END IF;
     IF tube_private_pod_with(reg, seq, shard, key) IS NULL THEN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
-            USING ERRCODE = 'TU145', HINT = 'List the pods again: somebody else may have stepped over it.';
+            USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
     -- One that nobody took in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
@@ -9251,7 +9251,7 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM tube_leader AS l WHERE l.tube = reg.tube AND l.leader_id IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU133',
-            MESSAGE = format('the tube %L has workers, which purge what they have delivered', tube),
+            MESSAGE = format('the tube %L has workers, which purge the pods that they deliver', tube),
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
@@ -9303,7 +9303,7 @@ BEGIN
 END
 $_$;
 
-COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
+COMMENT ON FUNCTION tube.tube_sweep_ready(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Returns whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
 
 CREATE FUNCTION tube.tube_sweep_touch(tube text, partitions integer, partition integer, leader_id uuid, shard integer, ids anyarray) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9442,7 +9442,7 @@ CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETUR
     ORDER BY 1, 2
 $$;
 
-COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists the tubes whose copies are to be verified, and outboxes whose consumers are to be told, with the reason.';
+COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists the tubes whose copies must be verified, and the outboxes whose consumers must be informed, with the reason.';
 
 CREATE FUNCTION tube.tube_verified(in_tube text, action text DEFAULT 'acknowledge'::text, up_to timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -9474,7 +9474,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) IS 'Records that the copy of a tube was verified, or that somebody answers for it, or for an outbox.';
+COMMENT ON FUNCTION tube.tube_verified(in_tube text, action text, up_to timestamp with time zone) IS 'Records that the copy of a tube was verified, or that an operator vouches for it, or for an outbox.';
 
 CREATE FUNCTION tube.tube_wake(tube text, partition integer, leader_id uuid DEFAULT NULL::uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

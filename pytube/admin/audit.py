@@ -45,7 +45,7 @@ def audit(
     rows = rows_of(Action, connection, schema, _LIST, tube=tube, limit=limit)
     if tube is not None and not rows and not value_of(connection, schema, _EXISTS, tube=tube):
         raise UnknownTube(
-            f"there is no tube or outbox {tube!r}, and nothing was done with one of that name; "
-            "`pytube tube list` and `pytube outbox list` name those that there are"
+            f"there is no tube or outbox {tube!r}, and the audit has no entries for it; "
+            "`pytube tube list` and `pytube outbox list` list the names"
         )
     return rows

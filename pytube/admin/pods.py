@@ -183,7 +183,7 @@ def show(connection: psycopg.Connection, config: Config, chosen: Pods) -> Shown:
     """
     rows = list_pods(connection, chosen, config.postgres.schema_name)
     if not rows:
-        raise PodGone(f"no such pods wait in tube {chosen.tube!r}; `pytube pods list` shows those that do")
+        raise PodGone(f"tube {chosen.tube!r} has no such pods; `pytube pods list` lists the queued pods")
     first = rows[0]
     keys = [chosen.key] if chosen.key is not None else list(first.keys[:_MOST])
     return Shown(rows, [document(config, chosen.tube, first.shard, key) for key in keys])

@@ -78,7 +78,7 @@ class BackfillRun:
         """
         if not await self._session.value(queries.LOCK, self._arguments):
             raise BackfillBusy(
-                f"somebody else works on backfill {self._backfill}; `pytube backfill status` says who"
+                f"another process is running backfill {self._backfill}; see `pytube backfill status`"
             )
         try:
             now = self._check(await self._note(None))
@@ -94,7 +94,7 @@ class BackfillRun:
             # For those who look at it; the one who works on it next takes it away.
             if not self._session.closed:
                 with suppress(PytubeError):
-                    await self._note(f"can't go on: {error}")
+                    await self._note(f"can't continue: {error}")
             raise
         finally:
             if not self._session.closed:

@@ -182,13 +182,13 @@ def _check_shards(new: Attachment, found: list[Attachment], written: str) -> Non
         name = f"{other.schema}.{other.table}"
         if new.range != other.range:
             raise ValueError(
-                f"{written} has {_shards(new)}, partly those of {name}, which has {_shards(other)}; "
-                "give it as many if it holds ids of that table, else shards of its own"
+                f"{written} has {_shards(new)}, overlapping {_shards(other)} of {name}; give it the same "
+                f"shards if it holds ids of {name}, or else separate shards"
             )
         if not new.key:
             raise ValueError(
-                f"{written} has the {_shards(new)} of {name}; say by key which column holds ids of {name}, "
-                "or give it a shard of its own"
+                f"{written} has the {_shards(new)} of {name}; name the column that holds ids of {name} in "
+                "key, or give it a separate shard"
             )
 
 

@@ -250,8 +250,8 @@ def _misfits_of_joins(section: ChildSection) -> Any:
     if section.through is not None:
         if section.by is not None and len(section.by) != 2:
             yield (
-                "by needs two entries beside through: the columns of the join table that refer to the "
-                "parent, and those that refer to this table"
+                "with through, by needs two entries: the columns of the join table that refer to the "
+                "parent, and its columns that refer to this table"
             )
         if section.on is not None and len(section.on) != 2:
             yield (

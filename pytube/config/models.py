@@ -250,7 +250,7 @@ class OutboxConfig(DeclaringSection):
     @model_validator(mode="after")
     def _adopted_or_own(self) -> Self:
         if self.adopt is None and self.wake:
-            raise ValueError("wake goes with adopt: writers of a table of our own wake workers in any case")
+            raise ValueError("wake is only for adopted tables: in others, writers always wake workers")
         if self.adopt is not None and self.value_type is not None:
             raise ValueError("value_type can't stand beside adopt: the table has its type; take it out")
         return self
@@ -398,8 +398,8 @@ class Config(Section):
                 )
             if "enrich" in tube.model_fields_set:
                 raise ConfigError(
-                    f"key {key_path(('tube', name, 'enrich'))}: stands beside [{section}], which says what "
-                    "is sent; take one of them out"
+                    f"key {key_path(('tube', name, 'enrich'))}: conflicts with [{section}], which already "
+                    "defines the documents; remove one of the two"
                 )
             if tube.declared:
                 raise ConfigError(

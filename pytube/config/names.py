@@ -50,7 +50,7 @@ def checked_name(name: str, what: str) -> str:
     if _ALLOWED.fullmatch(name) and name not in (".", ".."):
         return name
     raise ConfigError(
-        f"{what} {name!r} is no name that Kafka takes: use 1 to {LONGEST} of the characters A-Z a-z 0-9 . _ -"
+        f"{what} {name!r} is not a valid Kafka name: use 1 to {LONGEST} of the characters A-Z a-z 0-9 . _ -"
     )
 
 

@@ -270,7 +270,7 @@ def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
     if "@" in str(given.get("host", "")) and not str(given["host"]).startswith(("/", "@")):
         raise ConfigError(
             "the connection string has more than one '@' before its host; "
-            "write %40 for one that belongs to the password"
+            "write %40 for an '@' in the password"
         )
     names = {"application_name": _session_name(application_name), "fallback_application_name": ""}
     return make_conninfo("", **{**_DEFAULTS, **given, **names})

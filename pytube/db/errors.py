@@ -32,7 +32,7 @@ _COMMANDS = {
 }
 _SENTENCES = {
     "Functions whose names begin with tube_ are for tubes.": "`pytube tube list` lists the tubes, and "
-    "`pytube status` what waits in them; commands of `pytube outbox` are for outboxes.",
+    "`pytube status` shows their backlog; use the `pytube outbox` commands for outboxes.",
     "Functions whose names begin with outbox_ are for outboxes.": "`pytube outbox list` lists the outboxes; "
     "other commands of `pytube outbox` are for them, too.",
 }
@@ -91,8 +91,8 @@ def translate(error: psycopg.Error) -> PytubeError | None:
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
     if state in _NOT_THERE and _OURS.search(error.diag.message_primary or ""):
         return SchemaMismatch(
-            f"our SQL is not installed here, or is another version ({error.diag.message_primary}); "
-            "run `pytube install`, or `pytube upgrade` where there is an older one"
+            f"this database has no pytube SQL, or another version of it ({error.diag.message_primary}); "
+            "run `pytube install`, or `pytube upgrade` if an older version is installed"
         )
     return None
 

@@ -192,7 +192,7 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
 
     def check() -> None:
         if installed(connection, schema) is None:
-            raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
+            raise UsageError(f"pytube is not installed in the schema {schema!r}; give another with --schema")
 
     with _session(dsn, "pytube uninstall") as connection, translated():
         return run_page(connection, contents("uninstall.sql"), schema, force=force, check=check)

@@ -113,7 +113,7 @@ class TableLock:
     @property
     def reason(self) -> str:
         """The finding, with what to do."""
-        remedy = f"; if nobody needs that session: SELECT pg_terminate_backend({self.pid})"
+        remedy = f"; if that session is not needed: SELECT pg_terminate_backend({self.pid})"
         return self.finding if self.pid is None else self.finding + remedy
 
 

@@ -37,13 +37,13 @@ _LOOK = 0.01
 _RESET = re.compile(r"\b(DISCARD|RESET)\s+ALL\b", re.IGNORECASE)
 
 _SHARED = (
-    "a pooler in transaction or statement mode is at {where}, where our settings would reach other clients; "
-    "nothing was changed; connect to Postgres itself, or to a pool with pool_mode = session"
+    "the pooler at {where} is in transaction or statement mode, so pytube's settings would leak to other "
+    "clients; nothing was changed; connect to Postgres itself, or to a pool with pool_mode = session"
 )
 _NOT_RESET = (
-    "the pooler at {where} was not seen to reset a session that its client had left, so our settings "
-    "might reach other clients; nothing was changed; connect to Postgres itself, or to a pool with "
-    "pool_mode = session and server_reset_query = DISCARD ALL"
+    "the pooler at {where} did not show that it resets a session after its client leaves, so pytube's "
+    "settings might leak to other clients; nothing was changed; connect to Postgres itself, or to a pool "
+    "with pool_mode = session and server_reset_query = DISCARD ALL"
 )
 
 _lock = threading.Lock()

@@ -117,9 +117,9 @@ def _is_readable(state: TupleRow | None, schema: str) -> bool:
     if stranger is not None:
         acts = "" if stranger == owner else f", as which {stranger} can act"
         raise SchemaMismatch(
-            f"the schema {schema} belongs to {owner}{acts}, no superuser: what is in it would run with your "
-            "rights, those of a superuser; run this as a member of the role that docs/security.md names, or "
-            "drop the schema if it is not pytube's"
+            f"the schema {schema} belongs to {owner}{acts}, not to a superuser, and its code would run with "
+            "your superuser rights; run this as a member of the role that docs/security.md names, or drop "
+            "the schema if it is not pytube's"
         )
     return bool(exists)
 
@@ -131,7 +131,7 @@ def _recorded(schema: str) -> sql.Composed:
 
 def _compare(version: str | None, schema: str) -> None:
     if version is None:
-        raise SchemaMismatch(f"our SQL is not in the schema {schema!r}; run `pytube install`")
+        raise SchemaMismatch(f"pytube is not installed in the schema {schema!r}; run `pytube install`")
     if version < needed():
         raise SchemaMismatch(
             f"the SQL in the schema {schema!r} is of version {version}, and {needed()} is needed; "

@@ -137,8 +137,8 @@ class Declarations:
                 counts = [count for (count,) in self._rows(_HAS_RECORDS, name=one.name)]
             if any(count not in (None, "0") for count in counts):
                 raise UsageError(
-                    f"nothing was changed: {one.subject} is to be dropped, and records are in it; let "
-                    "workers deliver them, and retry or discard what is parked, or run `pytube outbox drop "
+                    f"nothing was changed: {one.subject} would be dropped, but still holds records; let "
+                    "workers deliver them and retry or discard the parked ones, or run `pytube outbox drop "
                     f"{one.name} --force`"
                 )
 
@@ -261,8 +261,8 @@ class _Run:
         now = self._now()
         if now is not None and now.applied not in self._expected:
             raise UsageError(
-                f"{plan.subject}: somebody has applied another declaration of it meanwhile; see that all "
-                "have the same file, and look at `pytube plan` again"
+                f"{plan.subject}: another declaration of it was applied in the meantime; make sure that "
+                "everyone uses the same file, then run `pytube plan` again"
             )
         if target is None:
             self._left = () if now is None or now.applied is None else self._still(now)
@@ -277,8 +277,8 @@ class _Run:
         step = next(iter(self._left), None)
         if step is not None and step.loses and (step.action, step.table) not in self._agreed:
             raise UsageError(
-                f"{plan.subject}: somebody has changed it meanwhile, so that apply would now {step.text}; "
-                "look at `pytube plan` again"
+                f"{plan.subject}: it was changed in the meantime, so apply would now {step.text}; "
+                "run `pytube plan` again"
             )
         return step
 

@@ -279,8 +279,8 @@ class _Run:
         tube = tubes.get(name)
         if tube is not None and tube.declared not in self._expected:
             raise UsageError(
-                f"document.{name}: somebody has applied another declaration of it meanwhile; see that all "
-                "have the same file, and look at `pytube plan` again"
+                f"document.{name}: another declaration of it was applied in the meantime; make sure that "
+                "everyone uses the same file, then run `pytube plan` again"
             )
         if document is None:
             is_there = tube is not None and tube.declared is not None
@@ -289,8 +289,8 @@ class _Run:
         step = next_step(document, tubes)
         if step is not None and step.loses and _loss(step) not in self._agreed:
             raise UsageError(
-                f"document.{name}: somebody has changed what it follows meanwhile, so that apply would now "
-                f"{step.text}; look at `pytube plan` again"
+                f"document.{name}: the tables it follows were changed in the meantime, so apply would now "
+                f"{step.text}; run `pytube plan` again"
             )
         return step
 

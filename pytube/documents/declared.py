@@ -29,8 +29,8 @@ def refuse_unresolved(config: Config, tubes: Collection[str]) -> None:
     for name in sorted(unresolved(config)):
         if name in tubes:
             raise ConfigError(
-                f"document {name!r} is declared and not compiled, which needs the catalogue of the database; "
-                "call pytube.documents.resolve.resolve(config), and use what it returns"
+                f"document {name!r} is declared but not compiled, which needs the catalog of the database; "
+                "call pytube.documents.resolve.resolve(config), and use the config that it returns"
             )
 
 
@@ -77,6 +77,6 @@ def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str |
 def not_applied(document: str, difference: str) -> str:
     """The sentence about a document that is not the one in the database; `difference`: in what."""
     return (
-        f"document {document} is not what was applied last ({difference}); run `pytube apply`, or give this "
-        "worker the file that was applied"
+        f"document {document} differs from the declaration applied last ({difference}); run `pytube apply`, "
+        "or give this worker the file that was applied"
     )

@@ -98,8 +98,8 @@ _FAULTS = {
     ":hasSubLinks true": "a subquery, which may read other rows; declare them as a child section",
     _WINDOW: "a window function, which reads other rows; write a query",
     ":hasTargetSRFs true": "a function that returns several rows; write a query",
-    ":distinctClause (": "DISTINCT, which is no expression; take it out",
-    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+    ":distinctClause (": "DISTINCT, which is not an expression; remove it",
+    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is not an expression; remove it",
     "{SQLVALUEFUNCTION": (
         "the time or the user, which change without a row; leave it out, or have a column hold it"
     ),
@@ -171,7 +171,7 @@ class Expressions:
         match = re.fullmatch(r".*?\bOVER \(ORDER BY (.*)\)", found.sql, re.DOTALL)
         if match is None or found.is_aggregate:
             raise ConfigError(
-                f"{where}: {text!r} is no list of expressions to order by; write it as behind ORDER BY"
+                f"{where}: {text!r} is not a list of expressions to order by; write it as after ORDER BY"
             )
         return Expression(match[1], found.columns, "", is_aggregate=False)
 
@@ -227,7 +227,7 @@ class Expressions:
             "pg_catalog.quote_ident(pg_catalog.current_database()), pg_catalog.quote_ident(current_user)"
         )[0]
         if row[0]:
-            return f"{error.diag.message_primary}; grant {row[2]} what is missing"
+            return f"{error.diag.message_primary}; grant {row[2]} the missing right"
         return (
             f"the role {row[2]} may not make temporary views, in which expressions are parsed; "
             f"GRANT TEMP ON DATABASE {row[1]} TO {row[2]}"
@@ -239,7 +239,7 @@ class Expressions:
         definition, tree, names, category, columns = self._rows(_VIEW, {"oid": table.oid})[0]
         is_framed = definition.startswith(prefix) and definition.endswith(suffix)
         if not is_framed or len(names) != 1:
-            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each by itself")
+            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each separately")
         reason = next(self._faults(tree, window=window), None)
         if reason is not None:
             raise ConfigError(f"{where}: {_own(text)!r} uses {reason}")

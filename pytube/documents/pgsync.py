@@ -74,14 +74,14 @@ def from_pgsync(text: str) -> tuple[str, list[str]]:
         raise UsageError(f"the schema is not JSON: {error}") from None
     schemas = [schemas] if isinstance(schemas, dict) else schemas
     if not isinstance(schemas, list) or not schemas or not all(isinstance(one, dict) for one in schemas):
-        raise UsageError("this is no schema of PGSync: expected an array of objects, each with nodes")
+        raise UsageError("this is not a PGSync schema: expected an array of objects, each with nodes")
     documents: dict[str, Section] = {}
     tubes: dict[str, Section] = {}
     remarks: list[str] = []
     for schema in schemas:
         index = schema.get("index") or schema.get("database")
         if not isinstance(index, str) or not index:
-            raise UsageError("this is no schema of PGSync: one of its objects has neither index nor database")
+            raise UsageError("this is not a PGSync schema: one of its objects has neither index nor database")
         name = _free(index, documents)
         translation = _Translation(name)
         documents[name] = translation.document(schema.get("nodes"))
@@ -138,8 +138,8 @@ class _Translation:
         """The section of the document whose root is `node`."""
         if not isinstance(node, dict):
             raise UsageError(
-                f"{self._name}: nodes is no object with a table; of an array, as in PGSync 1, write its only "
-                "element"
+                f"{self._name}: nodes is not an object with a table; if it is an array, as in PGSync 1, "
+                "write its only element"
             )
         path = f"document.{_key(self._name)}"
         section: Section = {"table": self._table(node, path), "fields": []}

@@ -102,8 +102,8 @@ class Step:
             Action.CHANGE: f"change {self.table} in {self.tube}: {self._change()}",
             Action.DECLARE: f"declare the document{switched}",
             Action.DETACH: f"detach {self.table} from {self.tube}",
-            Action.RELEASE: f"let {self.tube} be a tube without a document{dropped}",
-            Action.DROP: f"drop tube {self.tube} with what waits in it",
+            Action.RELEASE: f"keep {self.tube} as a tube without a document{dropped}",
+            Action.DROP: f"drop tube {self.tube} and its queued changes",
         }[self.action]
 
     def _change(self) -> str:
@@ -262,9 +262,9 @@ def _notes(document: Document, tubes: Mapping[str, TubeState]) -> tuple[str, ...
     if tube is None or tube.declared == document.digest:
         return ()
     if tube.declared is None:
-        return (f"tube {document.name}, made by hand, becomes the document's",)
+        return (f"the document takes over tube {document.name}, created manually",)
     if tube.declared == UNFINISHED:
-        return ("an earlier apply was cut, and goes on",)
+        return ("an earlier apply was interrupted; this one continues it",)
     return ()
 
 
@@ -275,8 +275,8 @@ def _rescues(steps: Sequence[Step], tubes: Mapping[str, TubeState]) -> Iterator[
     )
     if names:
         yield (
-            f"where changes wait in {', '.join(names)} for what is taken away, a backfill of all documents "
-            "is asked for, with or without --backfill"
+            f"if changes of removed relations are queued in {', '.join(names)}, apply requests a backfill of "
+            "all documents, with or without --backfill"
         )
 
 
@@ -284,10 +284,10 @@ def _farewell(name: str, tubes: Mapping[str, TubeState], *, stays: bool) -> Plan
     companions = tuple(sorted(one for one, tube in tubes.items() if tube.companion_of == name))
     if stays:
         step = Step(Action.RELEASE, name, companions=companions)
-        note = f"[tube.{name}] stays in the file: with --prune, {name} goes on as a tube without a document"
+        note = f"[tube.{name}] stays in the file: --prune keeps {name} as a tube without a document"
     else:
         step = Step(Action.DROP, name)
-        note = "the file does not declare it any more; --prune drops it. What is at the sink stays there"
+        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
     return Plan(name, None, State.GONE, (step,), (), (note,), _declared(name, tubes))
 
 

@@ -107,7 +107,7 @@ def do_all(
     except LockBusy as error:
         if not done:
             raise
-        raise LockBusy(f"{error}; what was done before stays, and apply goes on from there") from error
+        raise LockBusy(f"{error}; finished steps stay, and the next apply continues from there") from error
     return done
 
 

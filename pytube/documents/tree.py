@@ -381,8 +381,8 @@ def _link_of(node: Node) -> int:
     if not allowed:
         types = ", ".join(f"{name} ({node.table.columns[name].type})" for name in node.columns)
         raise ConfigError(
-            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, and a table is followed "
-            "by integers, uuids and texts (text, varchar); join them by such a column"
+            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, but tables can only be "
+            "followed by integers, uuids and texts (text, varchar); join them by a column of these types"
         )
     if parent.shape is Shape.ROOT:
         for place in allowed:

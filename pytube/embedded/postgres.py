@@ -84,7 +84,7 @@ def _system() -> Path:
     if on_path:
         return Path(on_path).resolve().parent
     raise EmbeddedError(
-        f"this machine has no Postgres server of its own ({SYSTEM_ROOT}/*/bin, PATH): "
+        f"no Postgres server is installed on this machine ({SYSTEM_ROOT}/*/bin, PATH): "
         "install one, e.g. apt-get install postgresql"
     )
 

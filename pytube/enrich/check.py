@@ -152,7 +152,7 @@ def _faults_of_text(tube: str, section: DocumentConfig, table: str | None) -> It
     where = f"the query of {section_path(tube, table)}"
     stray = stray_percent(section.query)
     if stray is not None:
-        yield Fault(f"{where} has a % that is no placeholder, in {stray!r}", "write %% for a %")
+        yield Fault(f"{where} has a % that starts no placeholder, in {stray!r}", "write %% for a %")
 
 
 def _faults_of_parameters(

@@ -399,7 +399,7 @@ def refusals(config: EnrichConfig, tube: str, roots: Roots) -> Iterator[str]:
             yield (
                 f"{section_path(tube, name)} is for a table that is related to {root.name} in tube {tube!r}: "
                 f"pods of its changes hold ids of {root.name}; give {root.name} the section, or attach "
-                f"{name} in a shard of its own"
+                f"{name} in a separate shard"
             )
     ambiguity = _ambiguity(config, tube, roots)
     if ambiguity is not None:
@@ -425,6 +425,6 @@ def _ambiguity(config: EnrichConfig, tube: str, roots: Roots) -> str | None:
         return None
     return (
         f"the query of {section_path(tube)} would read ids of {' and '.join(readers)}, which are all root "
-        f"tables of tube {tube!r}, and has no %(shard)s to tell them apart; give each table its query in "
+        f"tables of tube {tube!r}, but has no %(shard)s to distinguish them; give each table its query in "
         f"{section_path(tube, readers[-1])}, or use %(shard)s"
     )

@@ -336,7 +336,7 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
     if metadata.controller_id < 0:
         return warn(
             subject,
-            f"{there}, and this broker makes topics of a width of its own",
+            f"{there}, and this broker creates topics with its default number of partitions",
             f"see that new topics have at least {say_count(wanted, 'partition')}",
         )
     refusal = _refusal(admin, topic, width, wanted)
@@ -344,8 +344,8 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
         return ok(subject, f"{there}; a worker will give it {wanted}")
     return fail(
         subject,
-        f"{there}; it needs {wanted}, and we may not change it ({refusal})",
-        f"give it {say_count(wanted, 'partition')}, or let our principal create and alter it",
+        f"{there}; it needs {wanted}, and this principal may not change it ({refusal})",
+        f"give it {say_count(wanted, 'partition')}, or allow pytube's principal to create and alter it",
     )
 
 
@@ -381,7 +381,7 @@ def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
         least = int(settings["group.min.session.timeout.ms"].value) / 1000
         most = int(settings["group.max.session.timeout.ms"].value) / 1000
     except (KafkaException, KeyError, StopIteration):
-        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
+        return ok(subject, f"{ours:g} s; the broker does not report the range it accepts")
     if least <= ours <= most:
         return ok(subject, f"{ours:g} s")
     return fail(
@@ -442,7 +442,7 @@ def check_start(config: Config) -> Check:
     try:
         worker = Worker(config)
     except ConfigError as error:
-        return fail("worker", str(error), "a worker ends with that as it starts: mend it")
+        return fail("worker", str(error), "fix this: a worker would exit with this error as it starts")
     asyncio.run(worker.stop())
     listens = (
         "" if config.worker.listen is None else f"; whether {config.worker.listen} is free was not tried"

@@ -30,7 +30,7 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
             yield _refused(subject, one)
             continue
         applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
-        yield _state(subject, one, applied, drift="what it follows", look=f"{_LOOK} --backfill")
+        yield _state(subject, one, applied, drift="its set of links", look=f"{_LOOK} --backfill")
         for index in one.missing_indexes:
             statement, _, reason = index.partition(";  -- ")
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)

@@ -365,8 +365,9 @@ class Unverified:
         """What to run."""
         if self.kind == "outbox":
             return (
-                "tell those who read its topics: messages may be of transactions that never were, and some "
-                f"may come again; then: pytube outbox acknowledge {self.tube}"
+                "inform the consumers of its topics: some messages may belong to transactions that this "
+                "database no longer has, and some may come again; then: "
+                f"pytube outbox acknowledge {self.tube}"
             )
         repair = f"pytube verify {self.tube} --repair"
         if self.cause == "sample":  # so it can be read

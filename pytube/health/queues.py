@@ -67,7 +67,7 @@ def check_shards(config: Config) -> Iterator[Check]:
         yield fail(f"shards of {one.tube}", finding, remedy)
     unknown = ", ".join(str(host) for host in config.hosts if host not in shards)
     if unknown:
-        yield warn("shards", f"those of {unknown} were not looked at", "see above, and run doctor again")
+        yield warn("shards", f"not checked on {unknown}", "see above, and run doctor again")
     elif not shared:
         yield ok("shards", "no tube has one on two hosts")
 
@@ -148,7 +148,7 @@ def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
         return
     except (PytubeError, psycopg.Error) as error:
         text = describe(error) if isinstance(error, psycopg.Error) else str(error)
-        yield fail("enriching", f"was not looked at: {text}", "mend that, and run doctor again")
+        yield fail("enriching", f"not checked: {text}", "fix this, and run doctor again")
         return
     for tube, report in reports.items():
         subject = f"enriching of {tube}"
@@ -460,12 +460,12 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
         yield ok("leaders", _well(found.partitions))
     for worker in found.workers:
         if worker.hangs:
-            remedy = "see on its machine what holds it, or kill it with SIGKILL: nothing is lost by that"
+            remedy = "find out on its machine why it hangs, or kill it with SIGKILL: no change is lost"
             yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
     yield from _check_pace(connection, schema, config, found)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
         yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
-    if "what is to be verified" in found.unseen:
+    if "copies to verify" in found.unseen:
         yield warn("copies", _NOT_LOOKED_AT["copies"], "see above: rights")
     else:
         yield from _check_copies(found, config)

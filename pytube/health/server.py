@@ -211,7 +211,7 @@ def check_connections(connection: psycopg.Connection) -> Check:
     most, used = _row(connection, _CONNECTIONS)
     finding = f"{used} of {most} in use"
     if most - used < _ROOM:
-        return warn("connections", finding, "raise max_connections, or close what is not needed")
+        return warn("connections", finding, "raise max_connections, or close connections that are not needed")
     return ok("connections", finding)
 
 
@@ -281,7 +281,7 @@ def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
             )
             yield warn(subject, finding, "see why its consumer is slow, or give the disk room")
         else:
-            finding = f"nobody uses it, and it holds back {held} of WAL, more with each write, {until}"
+            finding = f"it has no consumer, and retains {held} of WAL, more with each write, {until}"
             yield warn(
                 subject, finding, f"start its consumer; if that is gone for good, as a superuser: {drop}"
             )
@@ -295,7 +295,7 @@ def check_wake(connection: psycopg.Connection) -> Iterator[Check]:
     for role, is_here, database in rows:
         where = sql.Identifier(database).as_string()
         if role is None:
-            who = f"roles of database {database} without a setting of their own"
+            who = f"roles of database {database} without their own setting"
             reset = f"ALTER DATABASE {where} RESET pytube.wake"
         else:
             who = f"role {role}"
@@ -304,7 +304,7 @@ def check_wake(connection: psycopg.Connection) -> Iterator[Check]:
         yield warn(
             "wake-ups",
             f"writes of {who} wake no worker (pytube.wake is off), and this role's workers sleep until they "
-            "are woken: such a change may wait for up to 60 s",
+            "are woken: a change may wait for up to 60 s",
             f"run: {reset}; or have workers poll: ALTER DATABASE {where} SET pytube.wake = off, "
             "and restart them",
         )

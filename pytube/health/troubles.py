@@ -107,7 +107,7 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
         least = "at least " if waiting.is_least else ""
         takes = for_people(waiting.number / speed)
         return (
-            f"catching up: what waits falls by about {number} {nouns} a second; at this pace all that waits "
+            f"catching up: the backlog falls by about {number} {nouns} a second; at this pace all of it "
             f"({_amount(queue)}) is delivered in {least}about {takes}, though the lag may grow until then"
         )
     if queue.falls_by < 0:
@@ -229,7 +229,7 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
         remedy = _after_outage("source", row)
         yield _Of(Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for)
     if row.failing is not None:
-        remedy = "see the log of the worker; mend that, or report it if it is a fault of pytube"
+        remedy = "see the log of the worker; fix the cause, or report it if it is a bug in pytube"
         what = f"{row.failing_terms} terms have failed in a row, for"
         yield _Of(Level.FAIL, row.failing, remedy, what, row.failing_for)
     if row.problem is not None:
@@ -256,16 +256,15 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
 
 
 def _after_rest(outbox: str, topic: RestingTopic) -> str:
-    """What to do about a topic that takes nothing. Kafka is up: else its own line would tell."""
+    """The remedy for a topic that accepts no records. Kafka is up: an outage has its own line."""
     if topic.reason.startswith(NO_ANSWER):
-        return (
-            "see at Kafka whether each partition of the topic has a leader; its records then go by themselves"
-        )
-    mend = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "correct what the reason names"
+        return "check in Kafka that each partition of the topic has a leader; its records are then sent "
+        "automatically"
+    fix = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "fix the cause that the reason names"
     return (
-        f"{mend}, and its records go by themselves, in order. Only if it is to get none of them: "
+        f"{fix}; its records are then sent automatically, in order. Only if it is to get none of them: "
         f"pytube outbox park {outbox} --topic {topic.topic} sets them aside, and later records of their keys "
-        "may go first"
+        "may overtake them"
     )
 
 
@@ -277,12 +276,12 @@ def _after_outage(what: str, row: Partition) -> str:
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
-            "do what the reason says: as a rule a GRANT, or a query or a document to correct in the "
-            "configuration; workers take up a changed file at SIGHUP, and those with --watch by themselves"
+            "do what the reason says: usually a GRANT, or a query or a document to correct in the "
+            "configuration; workers reload a changed file on SIGHUP, or automatically with --watch"
         )
     return (
-        "bring the sink up, or correct what the reason names; workers take up a changed file at SIGHUP, "
-        f"and those with --watch by themselves; to try the sink: pytube sink check {row.name}"
+        "bring the sink up, or fix the cause that the reason names; workers reload a changed file on SIGHUP, "
+        f"or automatically with --watch; to test the sink: pytube sink check {row.name}"
     )
 
 
@@ -306,7 +305,7 @@ def _lock_of(lock: Hindrance) -> str:
 
 def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
     """`blocking`: those behind which nothing is read any more."""
-    remedy = "do what it says; the worker goes on by itself"
+    remedy = "do that; the worker then continues automatically"
     level = Level.FAIL if one in blocking else Level.WARN
     return _Of(level, one.reason, remedy, _WORDS[one.what], one.seconds)
 
@@ -340,14 +339,14 @@ def _of_queue(
         count = sum(row.parked.number for row in parked if row.parked is not None)
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
-        few = f"a record that can't be mended: pytube outbox discard {name} ID"
-        many = f"those that can't be mended: pytube outbox discard {name} --topic TOPIC, or ID by ID"
+        few = f"for a record that can't be repaired: pytube outbox discard {name} ID"
+        many = f"for records that can't be repaired: pytube outbox discard {name} --topic TOPIC, or ID by ID"
         remedy = (
             f"pytube outbox parked {name} shows why; {_mending(name, error)}, then: "
             f"pytube outbox retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
-            remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
+            remedy = f"pytube park list {name} shows why; fix the cause, then: pytube park retry {name}"
         yield Trouble(Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited, back)
@@ -369,10 +368,10 @@ def _mending(outbox: str, error: str) -> str:
             "the topic; restart the workers"
         )
     if "header" in error:
-        return "mend that by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"
+        return "fix it by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"
     if "Message size too large" in error:
         return "raise max.message.bytes of the topic"
-    return "mend that"
+    return "fix the cause"
 
 
 def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
@@ -397,10 +396,10 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
 def _after_stop(pause: str, name: str) -> str:
     if pause == "park_limit":
         return (
-            f"mend the cause, retry or drop what is parked (pytube park list {name}), then: "
+            f"fix the cause, retry or drop the parked documents (pytube park list {name}), then: "
             f"pytube resume {name}"
         )
-    return f"mend the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
+    return f"fix the cause, or acknowledge the document (pytube pods ack), then: pytube resume {name}"
 
 
 def _unled(
@@ -417,13 +416,13 @@ def _unled(
     host, name = rows[0].host, rows[0].name
     level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
-        finding = f"nobody leads {_which(late)}; {_waits_there(late)}"
+        finding = f"no worker leads {_which(late)}; {_waits_there(late)}"
         yield Trouble(level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
-        finding = f"nobody leads {_which(others)}"
+        finding = f"no worker leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
         if problem is not None:
-            finding += f"; what waits there was not looked at: {problem}"
+            finding += f"; the backlog there was not checked: {problem}"
         elif all(row.paused is None for row in others):
             finding += f"; {_waits_there(others)}"
         yield Trouble(Level.WARN, f"leaders of {name}", finding, remedy, host, name)
@@ -433,7 +432,7 @@ def _waits_there(rows: Sequence[Partition]) -> str:
     """How much, and for how long."""
     age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
     if age is None:
-        return "nothing waits there"
+        return "nothing is queued there"
     noun = "pods" if rows[0].kind == "tube" else "records"
     waiting = sum(one.number for row in rows for one in (row.waiting, row.backfill) if one is not None)
     number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
@@ -473,7 +472,8 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
     """One for each cluster that a worker can't reach, with what waits for it. Kafka is not asked."""
     unled = {(one.host, one.name) for one in partitions if not one.is_led}
     remedy = (
-        "bring it up, or see from the workers' machines why they can't reach it; they go on by themselves"
+        "bring it up, or find out from the workers' machines why they can't reach it; they then continue "
+        "automatically"
     )
     for servers in dict.fromkeys(one.bootstrap_servers for one in kafka):
         found = [one for one in kafka if one.bootstrap_servers == servers]
@@ -483,7 +483,7 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
         sentence = f"Kafka at {servers} can't be reached by {workers} since {since:%Y-%m-%d %H:%M:%S} UTC"
         sentence += f": {last.reason}"
         for what, of in (
-            ("nobody can be elected for partitions of", _need(found, "election") & unled),
+            ("no worker can be elected for partitions of", _need(found, "election") & unled),
             ("nothing is delivered there for", _need(found, "delivery")),
         ):
             if of:
@@ -561,8 +561,8 @@ def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
         if not one.is_led:
             yield Disagreement(
                 f"{queue.name} partition {one.partition}",
-                f"nobody leads it, though workers that serve {queue.name} are there: {len(there)}; "
-                "if it stays so, see their logs",
+                f"no worker leads it, though workers serve {queue.name}: {len(there)}; if this lasts, see "
+                "their logs",
                 queue.host,
             )
 
@@ -600,8 +600,8 @@ def hanging(worker: Worker) -> str:
     """Of one whose terms were taken over, and whose sessions are there."""
     ago = "" if worker.seen_ago is None else f" for {for_people(worker.seen_ago)}"
     return (
-        f"is alive, and renews nothing{ago}: others have taken over what it led, and its sessions are there "
-        f"(application_name: … {worker.instance} …); it hangs, or was stopped"
+        f"is alive, but has renewed nothing{ago}: other workers have taken over its partitions, and its "
+        f"sessions are still open (application_name: … {worker.instance} …); it hangs, or was stopped"
     )
 
 

@@ -291,11 +291,11 @@ class Reader:
         self._loads = self._paced(_COUNTED, self._read_loads)
         self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
         seen = self._if_allowed
-        self._outboxes = self._rarely(seen("what waits in outboxes", self._read_outboxes))
+        self._outboxes = self._rarely(seen("backlogs of outboxes", self._read_outboxes))
         self._parked = self._rarely(seen("parked keys", lambda it: self._keys(it, _PARKED)))
         self._retrying = self._rarely(seen("keys to be sent again", lambda it: self._keys(it, _RETRYING)))
         self._processes = self._rarely(lambda it: [Process(*row) for row in self._rows(it, _PROCESSES)])
-        verification = seen("what is to be verified", self._read_verification)
+        verification = seen("copies to verify", self._read_verification)
         self._verification = self._paced(_LEADING, _timed(verification))
         self._paced_ones: list[_Paced[Any]] = [self._loads, self._leaders, self._outboxes, self._parked]
 

@@ -237,8 +237,8 @@ class Outboxes:
         missing = sorted(set(ids) - {row["id"] for row in rows})
         if missing:
             raise UsageError(
-                f"outbox {outbox!r} has not parked {', '.join(map(str, missing))}; "
-                f"`pytube outbox parked {outbox}` lists what it has parked"
+                f"outbox {outbox!r} has no parked record {', '.join(map(str, missing))}; "
+                f"`pytube outbox parked {outbox}` lists the parked records"
             )
         return rows
 
@@ -279,8 +279,8 @@ class Outboxes:
             rows = self._connection.execute(statement, {"outbox": outbox, "topic": topic}).fetchall()
         if not rows:
             raise UsageError(
-                f"outbox {outbox!r} has parked nothing of topic {topic!r}; what waits for a topic that takes "
-                f"nothing is parked by: pytube outbox park {outbox} --topic {topic}"
+                f"outbox {outbox!r} has no parked records of topic {topic!r}; to park the records of a topic "
+                f"that accepts none: pytube outbox park {outbox} --topic {topic}"
             )
         return [number for (number,) in rows]
 
@@ -380,4 +380,4 @@ def timed_outboxes(
 
 def unknown_outbox(outbox: str) -> UnknownTube:
     """The error for a name that no outbox has."""
-    return UnknownTube(f"there is no outbox {outbox!r}; `pytube outbox list` names those that there are")
+    return UnknownTube(f"there is no outbox {outbox!r}; `pytube outbox list` lists all outboxes")

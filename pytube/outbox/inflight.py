@@ -504,7 +504,7 @@ class InFlight:
         topic.ceiling = None
         attempts = self._attempts.pop(record.id)
         again = lane.broken
-        assert again is not None, "a record that failed is among what is sent again"
+        assert again is not None, "a record that failed is among the records to send again"
         again.remove(record)
         for older in self._absorbed.pop(record.id, ()):
             insort(again, older, key=_id)

@@ -193,7 +193,9 @@ class Handed:
         except KafkaException as error:
             failure = self._refusal(records[index], error.args[0], widths, clients)
         except Exception as error:  # noqa: BLE001 # see above
-            failure = Failure(Fault.POISON, f"the record is no message: {type(error).__name__}: {error}")
+            failure = Failure(
+                Fault.POISON, f"the record is not a valid message: {type(error).__name__}: {error}"
+            )
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure

@@ -61,7 +61,7 @@ def planned(rate: float | None, transactions: float | None, batch: int | None) -
         if whole < 1 or abs(whole * transactions - rate) > 1e-6 * rate:
             raise UsageError(
                 f"{rate:g} records in {transactions:g} transactions make {rate / transactions:g} records "
-                "each, which is no whole number: change --rate or --transactions, or give --batch for one"
+                "each, not a whole number: change --rate or --transactions, or replace one by --batch"
             )
         return whole, transactions
     if transactions is not None:

@@ -512,8 +512,8 @@ def _sent(group: str, receipt: TopicPartition, term: EarlierTerm) -> Sent:
         ids, until = read_receipt(receipt.metadata or "")
     except ValueError as error:
         raise BrokerUnavailable(
-            f"Kafka: what is committed in the group {group} is not a receipt of ours ({error}):"
-            " delete the group, and what the last transaction has sent is sent again"
+            f"Kafka: the metadata committed in the group {group} is not a receipt ({error});"
+            " delete the group: the records of the last transaction are then sent again"
         ) from None
     return Sent(ids, min(until, term.until))
 

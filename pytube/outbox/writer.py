@@ -205,7 +205,7 @@ class DirectBackend:
                 self._widths.learn(topic, producer)
         except KafkaException as error:
             raise BrokerUnavailable(
-                f"Kafka does not tell the partitions of {topic}: {error.args[0].str()}"
+                f"Kafka does not report the partitions of {topic}: {error.args[0].str()}"
             ) from error
         return self._widths.of(topic)
 

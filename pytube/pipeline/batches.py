@@ -181,7 +181,7 @@ def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
     """
     if newer < ours:
         raise SinkContract(
-            f"the sink refused {key} for a newer write, but its token {newer} is lower than ours"
+            f"the sink refused {key} for a newer write, but that write's token {newer} is lower than {ours}"
         )
     if newer == ours:
         answers.done.append(key)

@@ -117,7 +117,7 @@ class CongestionControl:
         return {
             "timeout": f"it does not answer within {self._timeout:g} s",
             "latency": f"its answers take more than half of {self._timeout:g} s",
-            "pushback": "it puts off what it is sent",
+            "pushback": "it defers documents",
         }[self.slow]
 
     @property

@@ -236,7 +236,7 @@ def _explain(path: str, error: OSError | ValueError) -> PytubeError:
     if number in _TRANSIENT:
         return SinkUnavailable(f'sink "jsonl": {name} can\'t be opened: {reason}')
     if number == errno.ENXIO:
-        return SinkUnavailable(f'sink "jsonl": {name} is a pipe that nobody reads')
+        return SinkUnavailable(f'sink "jsonl": {name} is a pipe that no process reads')
     hint = "give a file that this user can write to"
     if number == errno.EISDIR:
         hint = "give a file inside of it"

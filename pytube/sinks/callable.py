@@ -120,8 +120,8 @@ class CallableSink:
         make = getattr(self._function, "trial", None)
         if make is None:
             raise ConfigError(
-                f'sink "callable": {self.name} has no attribute `trial`, so that there is no place of its '
-                "own for a trial; see docs/sinks.md"
+                f'sink "callable": {self.name} has no attribute `trial`, so there is no separate place for a '
+                "trial; see docs/sinks.md"
             )
         made = make(name, keys.value)
         if not isinstance(made, Trial):

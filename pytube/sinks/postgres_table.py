@@ -147,7 +147,7 @@ async def create(connection: psycopg.AsyncConnection, options: PostgresOptions) 
         missing = _quoted(set(options.data) - types.keys())
         if missing and not target:
             raise ConfigError(
-                f'sink "postgres": there is no table {name}, and option "types" lacks {missing}; '
+                f'sink "postgres": there is no table {name}, and option "types" does not name {missing}; '
                 "create the table, or give each of its columns a type"
             )
         stamps = await _columns(connection, options, options.stamps_table)
@@ -397,7 +397,7 @@ def _missing_rights(
         )
         if not has
     ]
-    return [f"the role lacks {', '.join(missing)} on {name}"] if missing else []
+    return [f"the role has no right to {', '.join(missing)} on {name}"] if missing else []
 
 
 # --- statements ---------------------------------------------------------------------------------

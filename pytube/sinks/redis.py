@@ -484,7 +484,7 @@ class RedisSink(Templated):
     def _check_persistence(self, server: Server, about: Mapping[bytes, bytes]) -> None:
         if not self._options.wait_fsync:
             if about.get(b"aof_enabled") != b"1":
-                reason = "appendonly is off, so a crash takes what was acknowledged since the last snapshot"
+                reason = "appendonly is off, so a crash loses writes acknowledged since the last snapshot"
                 self._log.warning("redis_may_lose", server=server.name, reason=reason)
             return
         if about.get(b"aof_enabled") != b"1":

@@ -244,7 +244,7 @@ def hash_fields(body: bytes) -> list[bytes]:
     found: dict[str, bytes] = {}
     text = body.decode()
     if not begins_with("{", text):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     try:
         for name, value, own in members(text):
             found.pop(name, None)

@@ -185,7 +185,9 @@ class ServerOptions(SinkOptions):
     """Base of the options of a sink that has connections to a server, which may be encrypted."""
 
     ca_file: str | None = Field(default=None, min_length=1, description="a PEM file of certificates to trust")
-    client_cert: str | None = Field(default=None, min_length=1, description="a PEM file, our certificate")
+    client_cert: str | None = Field(
+        default=None, min_length=1, description="a PEM file, the certificate of this client"
+    )
     client_key: str | None = Field(
         default=None, min_length=1, description="a PEM file, the key of client_cert"
     )
@@ -264,12 +266,12 @@ def finished(
     """The sink as a worker uses it, if it can be used; raises as `build_sink`."""
     if not isinstance(sink, Sink):
         raise ConfigError(
-            f'sink "{sink_type}" is a {type(sink).__name__}, which is no sink: '
+            f'sink "{sink_type}" is a {type(sink).__name__}, which is not a sink: '
             "it needs compares, open, send, abandon and close"
         )
     if isinstance(sink, Bounded) and sink.write_timeout > request_timeout:
         raise ConfigError(
-            f'sink "{sink_type}": a write may go on for {sink.write_timeout:g} s, and request_timeout is '
+            f'sink "{sink_type}": a write may take {sink.write_timeout:g} s, but request_timeout is '
             f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
     if parts is None:

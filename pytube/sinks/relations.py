@@ -65,7 +65,7 @@ class RelationsOptions(SinkOptions):
     """Options of the sink of a companion tube. They stand in no file."""
 
     dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
-    schema_name: str = Field(default="tube", alias="schema", description="the schema of our SQL")
+    schema_name: str = Field(default="tube", alias="schema", description="the schema of pytube's SQL")
     tube: str = Field(description="the tube of the document")
     digest: str = Field(description="the digest of the document")
     key_type: KeyType = Field(description="the type of the links")
@@ -296,8 +296,8 @@ class RelationsSink:
         pause = min(_MOST_PAUSE, _LEAST_PAUSE * waiting / most)
         return Retry(
             pause,
-            f"{waiting} documents or more wait in tube {self._options.tube}; those that changed relations "
-            f"lead to are looked for when {most} or fewer do",
+            f"at least {waiting} documents are queued in tube {self._options.tube}; documents of changed "
+            f"relations are looked up when {most} or fewer are queued",
         )
 
     def _statement(self, path: str, partitions: int) -> sql.Composed:

@@ -213,7 +213,7 @@ class WebhookOptions(ServerOptions):
     headers: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="a table of further headers with printable ASCII values; "
-        "those that HTTP or the sink sets itself are not among them",
+        "headers that HTTP or the sink sets itself are not allowed",
     )
     compares: bool = Field(default=False, description="true or false")
     allow_plain_http: bool = Field(default=False, description="true or false")

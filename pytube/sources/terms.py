@@ -266,9 +266,9 @@ class SharedShard:
         """What is wrong, and what to do."""
         one, other = self.hosts
         return (
-            f"tube {self.tube!r} has shard {self.shard} on host {one} and on host {other}, so rows of one id "
-            "would overwrite each other at the sink; attach the tables of each host to shards of its own "
-            "(pytube tube attach --shard)"
+            f"tube {self.tube!r} has shard {self.shard} on host {one} and on host {other}, so rows with the "
+            "same id would overwrite each other at the sink; attach the tables of each host to separate "
+            "shards (pytube tube attach --shard)"
         )
 
 

@@ -100,7 +100,7 @@ def backfill(
         if began is not None:
             began(number)
         if not _value(connection, queries.BACKFILL_LOCK, backfill=number):
-            raise BackfillBusy(f"somebody else works on backfill {number}; `pytube backfill status` says who")
+            raise BackfillBusy(f"another process is running backfill {number}; see `pytube backfill status`")
         if _state(connection, tube, number)[0] == "waiting":
             _wait_for_transactions(connection, number)
         job_id = str(_value(connection, queries.BACKFILL_SPLIT, backfill=number, ranges=ranges))

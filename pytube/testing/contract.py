@@ -210,7 +210,7 @@ class SinkContract(ReadingChecks, MarkChecks):
     def test_has_the_shape_of_a_sink(self) -> None:
         """It has every method, and says whether it compares."""
         sink = self.make_sink()
-        expect(isinstance(sink, Sink), "it lacks one of compares, open, send, abandon, close")
+        expect(isinstance(sink, Sink), "one of compares, open, send, abandon, close is missing")
         expect(isinstance(sink.compares, bool), f"compares is {sink.compares!r}, not a bool")
 
     @in_loop

@@ -152,7 +152,7 @@ class MarkChecks(SinkHarness):
             except SinkUnavailable:
                 pass
             else:
-                expect(False, "a closed sink told its mark")
+                expect(False, "a closed sink returned its mark")
         await self.expect_values({}, "beside a mark")
 
     @in_loop
@@ -165,7 +165,7 @@ class MarkChecks(SinkHarness):
                 skip("lose() does not say how this store loses its documents")
             expect(await sink.read_mark(TUBE.get()) != mark, "the mark is there, and the documents are gone")
             again = await self._mark(sink, "second")
-            expect(again != mark, "what was emptied has the mark that it had before")
+            expect(again != mark, "the emptied store still has its old mark")
             await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
         await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
 

@@ -106,7 +106,7 @@ def _judge(suite: _Suite, check: str) -> tuple[Literal["ok", "failed", "not judg
     finally:
         TUBE.reset(token)
     if suite.unread is not None:
-        return "not judged", f"the answers were right; what was written was not looked at: {suite.unread}"
+        return "not judged", f"the answers were right; the written documents were not checked: {suite.unread}"
     return "ok", None
 
 
@@ -151,7 +151,7 @@ class _Suite(SinkContract):
         """All that the suite wrote, as the sink reads it."""
         held = await self._held(self._bodies.keys(), [])
         if held is None:
-            skip(f"what was written can't be looked at: {self.unread}")
+            skip(f"the written documents can't be checked: {self.unread}")
         return {key: stored.value for key, stored in held[0].items() if stored.exists}
 
     async def expect_values(self, expected: Mapping[Key, Any], when: str) -> None:

@@ -195,7 +195,7 @@ class Place:
             f"{self.table} is not attached: {root.name} has the {_shards(root.manner)} of tube {self.tube!r}"
             f"; if a column of {self.table} holds ids of {root.name}, name it: `{words} --shard "
             f"{root.manner.shard} --shards {root.manner.shards} --id-col COLUMN{force}`; else give "
-            f"{self.table} shards of its own: `{words} --shard {free}{shards}{force}`"
+            f"{self.table} separate shards: `{words} --shard {free}{shards}{force}`"
         )
 
     def _check_keys(self, was: Attached, manner: Manner) -> None:

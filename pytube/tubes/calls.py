@@ -45,7 +45,7 @@ def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, 
 
 def unknown_tube(tube: str) -> UnknownTube:
     """The error for a name that no tube has."""
-    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` lists all tubes")
 
 
 def in_pieces(work: Callable[[], int]) -> int:
@@ -90,6 +90,6 @@ def explained() -> Iterator[None]:
             "connect to the primary"
         ) from error
     except (errors.InvalidTextRepresentation, errors.NumericValueOutOfRange) as error:
-        raise UsageError(f"that is no id of this tube: {describe(error)}") from error
+        raise UsageError(f"not a valid id of this tube: {describe(error)}") from error
     except errors.InvalidParameterValue as error:
         raise UsageError(describe(error)) from error

@@ -113,10 +113,10 @@ def with_retries(
 
 def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -> LockBusy:
     _set_statement_timeout(connection, 0)
-    holders = _holders(connection, table) or "somebody who has just finished"
+    holders = _holders(connection, table) or "a session that has just ended"
     return LockBusy(
         f"{name} could not be locked within {limit:g} s, so nothing was changed; it is held by "
-        f"{holders}; end that, or wait longer with --lock-timeout"
+        f"{holders}; end that session, or wait longer with --lock-timeout"
     )
 
 

@@ -126,7 +126,7 @@ def parsed(keys: KeyType, text: str) -> Id:
         elif keys is KeyType.UUID:
             value = str(UUID(text))
     if not keys.has(value):
-        raise UsageError(f"{text!r} is no id of this tube, whose keys are {keys.value}")
+        raise UsageError(f"{text!r} is not a valid id of this tube, whose keys are {keys.value}")
     return value
 
 
@@ -135,7 +135,7 @@ def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | Non
         if table is not None:
             raise UsageError("give a shard or a table, not both")
         if not 0 <= shard < 2**31:
-            raise UsageError(f"{shard} is no shard; one is 0 or more")
+            raise UsageError(f"{shard} is not a valid shard; expected 0 or more")
         return shard
     found = chosen(roots, tube, [] if table is None else [table])
     if len(found) > 1:
@@ -145,7 +145,7 @@ def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | Non
     if root.key is not None and root.key.values(str(key)) is None:
         columns = ", ".join(f"{column.name} ({column.type})" for column in root.key.columns)
         raise UsageError(
-            f'{key!r} is no key of {root.name}; one is the JSON array of {columns}, written as `[7, "a"]`'
+            f'{key!r} is not a key of {root.name}; expected the JSON array of {columns}, as `[7, "a"]`'
         )
     return root.shard_of(key)
 

@@ -125,7 +125,7 @@ class Progress:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} can't be read: {error}; {_REMEDY}") from None
         if not isinstance(value, dict) or _MARK not in value:  # it may be anything, and would be replaced
-            raise ConfigError(f"{path} is no state of pytube verify, or one of an older version; {_REMEDY}")
+            raise ConfigError(f"{path} is not a state of pytube verify, or of an older version; {_REMEDY}")
         content: Any = value.get("content")
         version, is_other = value[_MARK], value[_MARK] != pytube.__version__
         # Another version may compare otherwise, and write and seal its states otherwise.
@@ -133,7 +133,7 @@ class Progress:
             raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
         of = _tube_of(content)
         if of is None:
-            raise ConfigError(f"{path} is of pytube {version}, and does not tell its tube; {_REMEDY}")
+            raise ConfigError(f"{path} is of pytube {version}, and does not name its tube; {_REMEDY}")
         if of != tube:
             raise ConfigError(f"{path} keeps where a run of tube {of!r} stopped; {_REMEDY}")
         if is_other:

@@ -158,7 +158,7 @@ async def verify(
         fingerprint = _fingerprint(config, tube, roots, choice, repair=repair)
         progress = None if state is None else Progress.load(state, tube, fingerprint, told)
         if progress is not None:
-            told(f"going on with an interrupted run: {progress.report}")
+            told(f"resuming an interrupted run: {progress.report}")
         run = _Run(
             source,
             held,
@@ -207,7 +207,7 @@ async def _check(source: Source, *, repair: bool) -> None:
     """Refuse what can't end well, before anything is done."""
     if await source.pool.value(_IS_STANDBY):
         raise UsageError(
-            "this server is a standby, which lags behind what was delivered; connect to the primary"
+            "this server is a standby, which lags behind the delivered changes; connect to the primary"
         )
     if not repair:
         return
@@ -538,7 +538,7 @@ class _Run:
         self.save()
         if self._state is not None:
             self._told(
-                f"stopped: {self.report}; started again with the same options, it goes on from {self._state}"
+                f"stopped: {self.report}; run it again with the same options to resume from {self._state}"
             )
 
     def forget(self) -> None:

@@ -37,7 +37,7 @@ _SESSIONS = 6
 _PARTITIONS = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
 _ROWS = """
     SELECT coalesce(
-        -- A partitioned table itself is not analyzed by itself.
+        -- Autovacuum does not analyze a partitioned table, only its partitions.
         (SELECT sum(greatest(l.reltuples, 0)) FROM pg_catalog.pg_partition_tree(c.oid) AS t
             JOIN pg_catalog.pg_class AS l ON l.oid = t.relid WHERE t.isleaf),
         greatest(c.reltuples, 0))::float8
@@ -198,7 +198,7 @@ def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:
         match = [root for root in found if name in (root.name, root.table)]
         if len(match) != 1:
             known = ", ".join(root.name for root in found)
-            raise UnknownTable(f"{name} is no root table of tube {tube!r}; these are: {known}")
+            raise UnknownTable(f"{name} is not a root table of tube {tube!r}; its root tables: {known}")
         named += match
     return named
 

@@ -44,7 +44,7 @@ class Wanted:
         """Read it from a link or a form; `UsageError` says what is wrong with it."""
         action = given.get("action", "")
         if action not in _TITLES:
-            raise UsageError(f"{action!r} is no action; there are: {', '.join(_TITLES)}")
+            raise UsageError(f"{action!r} is not a valid action; expected one of: {', '.join(_TITLES)}")
         shard, key = number(given, "shard"), given.get("key")
         if (shard is None) != (key is None):
             raise UsageError("a shard and a key belong together: give both, or neither")
@@ -82,10 +82,10 @@ class Wanted:
 
 _TITLES: Final = {"pause": "Pause", "resume": "Resume", "retry": "Retry", "drop": "Drop"}
 _MEANS: Final = {
-    "pause": "Its leaders finish what is in flight, then send nothing. Writers go on, and the tube fills. "
-    "The pause is kept in the database: workers that start later keep to it, too.",
-    "resume": "Its leaders go on where they were. A pause of the whole tube ends for all partitions, "
-    "and so is a stop by a worker (poison, too many parked documents).",
+    "pause": "Its leaders finish the documents in flight, then send nothing. Writers continue, and the tube "
+    "fills. The pause is kept in the database, so it also applies to workers that start later.",
+    "resume": "Its leaders continue where they stopped. A pause of the whole tube ends for all partitions, "
+    "and so does a stop by a worker (poison, too many parked documents).",
     "retry": "They are touched, so that workers deliver them, or park them again.",
     "drop": "They are forgotten. The sink stays as it is until they are touched again.",
 }
@@ -95,7 +95,7 @@ def text(given: Mapping[str, str], name: str) -> str:
     """A value that has to be there."""
     value = given.get(name)
     if not value:
-        raise UsageError(f"the address of this page lacks {name!r}; begin at the overview")
+        raise UsageError(f"{name!r} is missing in the address of this page; begin at the overview")
     return value
 
 
@@ -113,7 +113,7 @@ def _snapshot(given: Mapping[str, str]) -> str | None:
     """A snapshot of Postgres, as the page that asks wrote it into its form."""
     value = given.get("snapshot")
     if value is not None and not re.fullmatch(r"[0-9]{1,19}:[0-9]{1,19}:[0-9,]*", value):
-        raise UsageError("this form does not say what was seen; begin at the overview")
+        raise UsageError("the snapshot is missing in this form; begin at the overview")
     return value
 
 
@@ -161,7 +161,7 @@ def _pause_fields() -> list[Html]:
     return [
         tag(
             "label",
-            "For how long (90s, 10m, 2h, 1d); empty: until somebody resumes it",
+            "For how long (90s, 10m, 2h, 1d); empty: until it is resumed",
             tag("input", name="lasts", pattern=r"\s*([0-9]{1,6}\s*[smhd])?\s*", maxlength=12),
         ),
         tag("label", "Why, for other people", tag("input", name="reason", maxlength=300)),
@@ -250,4 +250,4 @@ async def form_of(request: Request) -> dict[str, str]:
             parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
         )
     except ValueError:  # of Unicode, too
-        raise UsageError("that is no form") from None
+        raise UsageError("the form can't be read") from None

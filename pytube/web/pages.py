@@ -92,7 +92,7 @@ def partition(site: Site, request: Request) -> Response:
         facts(
             {
                 "state": state(one.state),
-                "leader": one.leader or "nobody",
+                "leader": one.leader or "none",
                 "epoch": one.epoch,
                 "leads for": length(one.leads_for),
                 "renewed": ago(one.renewed_ago),
@@ -119,7 +119,7 @@ def _found(sample: FleetSample, host: str | None, name: str) -> Queue:
     if queue is None:
         if host in sample.down:
             raise DatabaseUnavailable(sample.down[host])
-        raise UnknownTube(f"there is no tube or outbox {name!r}; the overview has those that there are")
+        raise UnknownTube(f"there is no tube or outbox {name!r}; the overview lists all of them")
     return queue
 
 
@@ -220,7 +220,7 @@ def _partitions(queue: Queue) -> Html:
                 host=one.host,
             ),
             state(one.state),
-            one.leader or "nobody",
+            one.leader or "none",
             one.epoch,
             one.counted,
             one.backfill,
@@ -353,7 +353,7 @@ def _parked(
 
 def _audit(connection: psycopg.Connection, place: Place, queue: Queue) -> Iterator[Html]:
     rows = admin.audit(connection, place.schema, queue.name, _AUDIT)
-    yield tag("h2", "Done by hand")
+    yield tag("h2", "Operator actions")
     if not rows:
         yield tag("p", "Nothing.", class_="quiet")
         return

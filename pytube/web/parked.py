@@ -48,7 +48,7 @@ def parked(site: Site, request: Request) -> Response:
     tube, key, host = text(given, "tube"), text(given, "key"), given.get("host")
     shard = number(given, "shard")
     if shard is None:
-        raise UsageError("the address of this page lacks 'shard'; begin at the overview")
+        raise UsageError("'shard' is missing in the address of this page; begin at the overview")
     place = site.place(host)
     with place.connect() as connection:
         found = admin.list_parked(connection, Parking(tube, shard, key), place.schema, 1)
@@ -73,7 +73,7 @@ def _parking(row: Parked) -> Iterator[Html]:
             "attempts": row.attempts,
             "failed first": day_time(row.first_at),
             "parked": day_time(row.parked_at),
-            "retried by hand": retried,
+            "retried manually": retried,
         }
     )
 

@@ -50,8 +50,8 @@ class Choice:
             named = [repr(name) for name in tubes if config.tube(name).sink.type == given]
             if len(named) > 1:
                 raise ConfigError(
-                    f"tubes {' and '.join(named)} have the type of sink {given!r}, of which the worker was "
-                    "given an instance, for one tube; give each an instance, under a type of its own"
+                    f"tubes {' and '.join(named)} have the sink type {given!r}, for which the worker was "
+                    "given an instance, which serves one tube; give each its instance, under another type"
                 )
         return tubes, outboxes
 

@@ -237,7 +237,7 @@ _GAUGES: _Table = [
     ),
     (
         "settled_age_seconds",
-        "How long the settled seq has been behind what was drawn.",
+        "How long the settled seq has been behind the last seq drawn.",
         (),
         _settled(lambda settled: settled.age),
     ),
@@ -263,7 +263,7 @@ _GAUGES: _Table = [
     ("source_up", "Whether rows can be read.", _PARTITION, _led(lambda one: one.source_is_up)),
     (
         "table_locked",
-        "Whether what waits can't be read, as somebody has locked its table or records.",
+        "Whether another session's lock on the table or its records keeps the worker from reading it.",
         _PARTITION,
         _led(lambda one: one.waits_for_lock),
     ),

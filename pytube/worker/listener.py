@@ -138,7 +138,7 @@ class HttpResponder:
             return _encoded(Answer.text(status, f"a request has at most {LONGEST_REQUEST} bytes"))
         line = _REQUEST_LINE.match(request)
         if line is None:
-            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "that is no request of HTTP/1.1"))
+            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "not a valid HTTP/1.1 request"))
         make = self._paths.get(line[2].decode().partition("?")[0])
         if make is None:
             known = ", ".join(self._paths)

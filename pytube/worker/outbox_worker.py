@@ -189,7 +189,7 @@ class OutboxWorker(PartitionWorker[Record]):
             while self._active_term.goes_on() and not await self._source.purge_sent(sent):
                 waited = True
                 self._active_term.note_down(
-                    "sink", "somebody has locked records that an earlier term has sent"
+                    "sink", "another session has locked records that an earlier term has sent"
                 )
                 await asyncio.sleep(_OPEN_PAUSE)
         return waited

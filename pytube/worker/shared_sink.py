@@ -452,7 +452,7 @@ class SharedSink:
             requests=control.requests,
             setting=control.setting,
             remark="the worker sends less at a time, see pytube_sink_batch_limit and "
-            f"pytube_sink_requests_limit; set {control.setting} of the sink to what it settles at"
+            f"pytube_sink_requests_limit; set {control.setting} of the sink to the value it settles at"
             + ("" if control.slow == "pushback" else ", or raise request_timeout"),
         )
 

@@ -75,7 +75,7 @@ BEGIN
     END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
-    PERFORM tube_private_refuse_backfill(att, 'one that was begun at the same time');
+    PERFORM tube_private_refuse_backfill(att, 'a backfill that began at the same time');
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_create IS
@@ -135,7 +135,7 @@ BEGIN
     RETURN tube_private_end_collect(backfill_id, places, wrong);
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_backfill_collect IS 'Stores the ids of a backfill, in order, in a table of its own.';
+COMMENT ON FUNCTION :"schema".tube_backfill_collect IS 'Stores the ids of a backfill, in order, in a separate table.';
 
 -- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids); NULL
 -- when the backfill is paused, past that, or can't go on. tbl, table_name: of the table that the query names.
@@ -296,7 +296,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill_id, backfill.table_name),
-            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
+            HINT = 'Continue it with `pytube spark backfill`, or cancel it.';
     END IF;
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN

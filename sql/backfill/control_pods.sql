@@ -187,7 +187,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
-    'Tells whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
+    'Returns whether all backfill pods of a shard before its backfill_end are done, so that the sweep may start.';
 
 -- tube_sweep_touch: touches keys that a scan of the sink has found.
 --

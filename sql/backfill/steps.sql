@@ -50,7 +50,7 @@ BEGIN
                 FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
                     WITH ORDINALITY AS x (xid, holder, n)
                 GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
-            holders := coalesce(holders, 'one that could not be found');
+            holders := coalesce(holders, 'a transaction that could not be found');
             IF is_late THEN
                 RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                     MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
@@ -97,7 +97,7 @@ BEGIN
             coalesce(', open for ' || date_trunc('second', asked_at - a.xact_start), ''))
         WHEN p.gid IS NOT NULL THEN format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
             date_trunc('second', asked_at - p.prepared))
-        ELSE 'one that could not be found'
+        ELSE 'a transaction that could not be found'
     END
     FROM unnest(running) AS r (x)
     LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'

@@ -86,15 +86,15 @@ BEGIN
         IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or fail a cast.';
         END IF;
     END IF;
     IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
-                'they are others, attach it in a shard of its own.';
+            HINT = 'Its ids are taken for ids of that table. Name the column that holds them: id_col => COLUMN. If '
+                'they are other ids, attach it in a separate shard.';
     ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
@@ -173,7 +173,7 @@ DECLARE
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            MESSAGE = format('%s can''t be spread by %I, which is not part of its key', att.tbl, shard_by),
             HINT = 'Give one of key_cols.';
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
@@ -242,7 +242,7 @@ LANGUAGE sql STABLE AS $$
         WHEN c.relkind = 'v' THEN 'it is a view'
         WHEN c.relkind = 'm' THEN 'it is a materialized view'
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
-        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is not a table'
         WHEN c.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
         WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
@@ -316,10 +316,10 @@ BEGIN
     ORDER BY a.position LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s overlap with %s, which has %s to %s',
                 tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
-            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
-                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => the column that holds ids of '
+                '%1$s. To give it separate shards: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
                 (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;

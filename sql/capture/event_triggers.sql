@@ -116,8 +116,8 @@ BEGIN
         CONTINUE WHEN warned ? key;
         warned := warned || to_jsonb(key);
         RAISE WARNING USING
-            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
-            HINT = format('If documents have changed by it, backfill them afterwards: '
+            MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
+            HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);

@@ -48,7 +48,7 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
         WHEN c.is_primary THEN 'it is the primary key'
         WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
         WHEN c.is_unique THEN 'it is unique, but may be NULL'
-        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which distinguishes partitions; '
             'no index proves that it is unique in all of them', c.leads)
         ELSE 'no index proves that it is unique' END
     FROM candidate AS c
@@ -56,7 +56,7 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
     ORDER BY c.attname = 'id' AND k.is_key DESC, c.is_primary DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION :"schema".tube_id_column IS
-    'Tells by which column a table is to be attached, whether it names one row, and why.';
+    'Returns the column by which to attach a table, whether it identifies one row, and why.';
 
 -- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the one that is wanted; else
 -- "id" if there is such a column, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
@@ -80,12 +80,12 @@ BEGIN
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
             HINT = coalesce((
-                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
                     array_agg(a.attname ORDER BY k.place))
                 FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                 JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
                 WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
-                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
+                'Add a column with a primary key, or name a unique column: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',

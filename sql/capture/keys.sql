@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETU
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(CASE WHEN place BETWEEN 0 AND 7 THEN substring(key COLLATE "C" FROM
     '^\[(?:(?:"(?:[^"\\]|\\.)*"|[^",\]]+), ){' || place::text || '}("(?:[^"\\]|\\.)*"|[^",\]]+)') END, key);
-COMMENT ON FUNCTION :"schema".tube_key_part IS 'Returns what stands for a column in a key of several columns.';
+COMMENT ON FUNCTION :"schema".tube_key_part IS 'Returns the text of a column in a key of several columns.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(bigint, integer, integer) IS
     'Returns the shard of an id in a table that is spread over several.';
 COMMENT ON FUNCTION :"schema".tube_shard_of(uuid, integer, integer) IS
@@ -145,7 +145,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     LEFT JOIN pg_type AS t ON t.oid = a.atttypid
 $$;
 COMMENT ON FUNCTION :"schema".tube_key_types IS
-    'Tells what columns of a table are as parts of a key of several columns; NULL where one can''t be a part.';
+    'Returns the types of columns as parts of a key of several columns; NULL where a column can''t be a part.';
 
 -- tube_private_key_types: the built-in types of columns that can hold the keys of a tube, or such a part of a key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_types(key_type regtype) RETURNS oid[]

@@ -42,7 +42,7 @@ BEGIN
             'has a block comment or dollar quotes');
     -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
-        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that continues on another line');
     END IF;
 END
 $$;

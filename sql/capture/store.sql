@@ -80,7 +80,7 @@ BEGIN
                 tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
-            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and the rights of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
@@ -200,7 +200,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it does not have is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
                 'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);

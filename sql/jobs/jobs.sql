@@ -39,7 +39,7 @@ BEGIN
         PERFORM tube_private_require(one);
         key_type := coalesce(key_type, tube_private_key_type(one));
         IF tube_private_key_type(one) <> key_type THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+            RAISE EXCEPTION 'the keys of tube % are of type %, and the keys of % of type %',
                     quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
                 USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
         END IF;
@@ -105,7 +105,7 @@ BEGIN
     IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
-            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+            HINT = format('%I and members of %I may continue or forget it. Give your job another name.',
                 job.begun_by, tube_private_role('admin'));
     END IF;
 END
@@ -283,7 +283,7 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM tube_leader AS l WHERE l.tube = reg.tube AND l.leader_id IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU133',
-            MESSAGE = format('the tube %L has workers, which purge what they have delivered', tube),
+            MESSAGE = format('the tube %L has workers, which purge the pods that they deliver', tube),
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP

@@ -284,7 +284,7 @@ BEGIN
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, fault),
+            MESSAGE = format('backfill %s of %s can''t continue: %s', backfill.backfill_id, backfill.table_name, fault),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
     RETURN tube_private_attachment(backfill.tube, backfill.tbl);

@@ -309,7 +309,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
-    'Renews all terms of a process in one statement and returns those that still lead.';
+    'Renews all terms of a process in one statement and returns the terms that still lead.';
 
 -- tube_leader_release: ends a term in order. The next one need not wait.
 --
@@ -442,7 +442,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
-    'Raises the epochs of a tube above one that its sink has seen, after a restore from a backup.';
+    'Raises the epochs of a tube above an epoch that its sink has seen, after a restore from a backup.';
 
 -- tube_leaders: the present terms.
 --

@@ -18,7 +18,7 @@ BEGIN
         RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
     ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
-        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+        RAISE EXCEPTION 'the details are not a JSON object of at most 8192 bytes'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
     END IF;
     INSERT INTO tube_audit AS a (client, action, tube, details)
@@ -28,7 +28,7 @@ BEGIN
     RETURN number;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_audit_add IS 'Records in the audit what was done by hand.';
+COMMENT ON FUNCTION :"schema".tube_audit_add IS 'Records an operator''s action in the audit.';
 
 -- tube_audit_list: the audit, the latest first.
 --
@@ -52,7 +52,7 @@ BEGIN
     LIMIT in_limit;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_audit_list IS 'Lists what was done by hand, the latest first.';
+COMMENT ON FUNCTION :"schema".tube_audit_list IS 'Lists the operators'' actions, the latest first.';
 
 -- tube_private_masked: a text of people or of errors, without what looks like a secret, in one line of at most 500
 -- characters. The same as what workers do to the reasons that they report.

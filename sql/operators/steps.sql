@@ -39,7 +39,7 @@ BEGIN
     END IF;
     IF tube_private_pod_with(reg, seq, shard, key) IS NULL THEN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
-            USING ERRCODE = 'TU145', HINT = 'List the pods again: somebody else may have stepped over it.';
+            USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
     -- One that nobody took in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',

@@ -136,7 +136,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     ORDER BY 1, 2
 $$;
 COMMENT ON FUNCTION :"schema".tube_unverified_list IS
-    'Lists the tubes whose copies are to be verified, and outboxes whose consumers are to be told, with the reason.';
+    'Lists the tubes whose copies must be verified, and the outboxes whose consumers must be informed, with the reason.';
 
 -- tube_verified: a copy was verified, or somebody answers for it, or for an outbox: it is no longer listed by
 -- tube_unverified_list.
@@ -175,7 +175,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_verified IS
-    'Records that the copy of a tube was verified, or that somebody answers for it, or for an outbox.';
+    'Records that the copy of a tube was verified, or that an operator vouches for it, or for an outbox.';
 
 -- tube_private_verified_by_backfills: all root tables of a tube were backfilled since its copy was to be verified, from the
 -- start to the end: then it is as good as new.

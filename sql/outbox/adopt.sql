@@ -39,7 +39,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_adopt IS
-    'Makes an outbox over a table that is there, as goharvest makes it; its writers go on unchanged.';
+    'Makes an outbox over an existing table, as goharvest makes it; its writers continue unchanged.';
 
 -- tube_private_adoption_rights: the statements by which the owner of a table agrees to its adoption; worker: whom they let in.
 --

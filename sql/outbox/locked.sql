@@ -52,7 +52,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_mark_around IS
-    'Purges and marks records of a partition around those that others have locked.';
+    'Purges and marks records of a partition around records that others have locked.';
 
 -- tube_private_begin_around: the fence of outbox_records_mark_around, and the statements that it runs with the rights of its
 -- caller.

@@ -28,7 +28,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per record.';
     END IF;
     EXECUTE format('SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', r.id, ''topic'', r.kafka_topic, ''key'', %s,'
@@ -43,7 +43,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_records_park IS
-    'Sets failed records aside, each with its error, so that the partition can go on.';
+    'Sets failed records aside, each with its error, so that the partition can continue.';
 
 -- tube_private_lock_parked: the fence, and the lock under which keys of an outbox are held and freed.
 --
@@ -259,7 +259,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_parked_drop IS
-    'Deletes parked records, which are then never sent; what waited behind them is sent again.';
+    'Deletes parked records, which are then never sent; records held back behind them are sent again.';
 
 -- tube_private_drop_parked: what outbox_parked_drop does with our own tables; the ids that were parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_parked(outbox text, ids bigint[]) RETURNS bigint[]

@@ -209,8 +209,8 @@ BEGIN
     wrong := CASE
         WHEN missing THEN 'a topic, or all values, are NULL'
         WHEN wrong_topic IS NOT NULL
-            THEN format('%L is no name of a topic: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
-        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is no JSON array with an element for each message'
+            THEN format('%L is not a valid topic name: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
+        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is not a JSON array with an element for each message'
         WHEN (topics = bodies AND topics = coalesce(keys, topics) AND topics = coalesce(partition_keys, topics)
             AND topics = coalesce(jsonb_array_length(headers), topics)) IS NOT TRUE
             THEN format('the arrays have different lengths: topics %s, keys %s, values %s, headers %s, partition keys %s',

@@ -60,7 +60,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_ensure_exists IS
-    'Creates an outbox with a table of its own, or changes the number of partitions of an outbox.';
+    'Creates an outbox with its own table, or changes the number of partitions of an outbox.';
 
 -- tube_private_enter_outbox: makes the registry row of an outbox, with its leader rows and its flag, unless it is there.
 --
@@ -79,7 +79,7 @@ BEGIN
         RETURN tube_private_require_outbox(outbox);
     ELSIF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            MESSAGE = format('%s is not a valid outbox name: %s', quote_nullable(outbox), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
     END IF;
     INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
@@ -227,7 +227,7 @@ BEGIN
     BEGIN
         PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps objects that belong to its owner: %s', outbox, SQLERRM),
             HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
     END;
 END
@@ -290,7 +290,7 @@ BEGIN
             MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
                 CASE WHEN records = most THEN 'at least ' END, records,
                 CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
-            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard the parked records' END,
                 ', or throw the records away: force => true.');
     END IF;
 END

@@ -65,7 +65,7 @@ BEGIN
             LIMIT in_limit::bigint + 1) AS n)
     THEN
         RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU141', HINT = 'Mend what they have in common, retry or drop some, and resume the tube.';
+            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or drop some, and resume the tube.';
     END IF;
 
     DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);
@@ -79,14 +79,14 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_park IS
-    'Sets failed keys aside, each with its error, so that the partition can go on.';
+    'Sets failed keys aside, each with its error, so that the partition can continue.';
 
 -- tube_private_check_items: refuses items that are no JSON array.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_items(items jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
 END

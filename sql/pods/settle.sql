@@ -45,7 +45,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_done IS
-    'Tells whether every transaction below an xid has ended; the last step to a settled seq.';
+    'Returns whether every transaction below an xid has ended; the last step to a settled seq.';
 
 -- tube_settle_holders: the transactions of others that may yet commit pods into a tube.
 --
@@ -118,7 +118,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_left IS
-    'Tells whether all transactions that tube_settle_holders listed have ended.';
+    'Returns whether all transactions that tube_settle_holders listed have ended.';
 
 -- tube_seq_advance: has tube_seq go on beyond a number, and never back.
 --
@@ -155,7 +155,7 @@ BEGIN
     END IF;
     IF was < beyond THEN
         PERFORM setval('tube_seq', beyond);
-        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RAISE NOTICE 'tube_seq, which was at %, continues after %', was, beyond;
         RETURN beyond;
     END IF;
     RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;

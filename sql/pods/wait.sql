@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_delivered_channel(tube text) RETURNS t
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_done_' || md5(:'schema' || '.' || tube);
 COMMENT ON FUNCTION :"schema".tube_delivered_channel IS
-    'Returns the NOTIFY channel on which purges tell those who wait for deliveries of a tube.';
+    'Returns the NOTIFY channel on which purges notify sessions that wait for deliveries of a tube.';
 
 -- tube_delivered_watch: has purges of a tube notify, from now until the session ends.
 --
@@ -136,7 +136,7 @@ BEGIN
     USING up_to, shards, ids;
 END
 $$;
-COMMENT ON FUNCTION :"schema".tube_keys_waiting IS 'Lists those of some keys that wait in a tube.';
+COMMENT ON FUNCTION :"schema".tube_keys_waiting IS 'Lists which of the given keys are queued in a tube.';
 
 -- tube_pods_of: the pods that one key waits in, in the order of their delivery.
 --

@@ -39,7 +39,7 @@ DECLARE
 BEGIN
     IF reg.companion_of IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            MESSAGE = format('tube %L is a companion of tube %L: it is not a document, and has no companions', tube, reg.companion_of),
             HINT = format('Name the tube of the document: %L.', reg.companion_of);
     END IF;
 END
@@ -77,9 +77,9 @@ BEGIN
     there := tube_private_require(companion);
     IF there.companion_of IS DISTINCT FROM tube THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+            MESSAGE = format('tube %L exists, and is not a companion of tube %L%s', companion, tube,
                 coalesce(format(', but of tube %L', there.companion_of), '')),
-            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+            HINT = 'Choose another name, or drop that tube if it is not needed: tube_drop.';
     END IF;
     PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
 END
@@ -134,7 +134,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
-    'Counts what waits in the companions of a tube, which may change any of its documents.';
+    'Counts the queued pods and parked links of a tube''s companions, which may change any of its documents.';
 
 -- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
 --
@@ -152,7 +152,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
 $$;
 COMMENT ON FUNCTION :"schema".tube_documents() IS
-    'Lists the tubes with what they are declared as, whose companions they are, and the tables that they follow.';
+    'Lists the tubes with their declarations, whose companions they are, and the tables that they follow.';
 
 -- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
 -- those in the lowest shard.

@@ -157,7 +157,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            MESSAGE = format('%s is not a valid tube name: %s', quote_nullable(tube), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
 END
@@ -375,7 +375,7 @@ BEGIN
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
                 CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
-            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop everything: '
                 'force => true.';
     END IF;
 END

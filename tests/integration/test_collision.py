@@ -101,7 +101,7 @@ def test_theirs_uninstalled(site: Path) -> None:
     """Together with the files that both have. The program says it in one line."""
     install_theirs(site)
     uninstall_theirs(site)
-    assert python(site, COMMAND).stderr.startswith("pytube: the distribution pytube, which downloads videos")
+    assert python(site, COMMAND).stderr.startswith("pytube: the distribution pytube, a video downloader,")
     assert_refused(site, COMMAND, "from pytube.worker import Worker")
 
 

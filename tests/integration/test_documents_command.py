@@ -223,7 +223,7 @@ def test_changes_that_wait_in_what_goes_are_told_of(dsn: str, conn: Conn, file: 
     conn.execute("UPDATE shop.customers SET name = 'other'")
     file.write_text(TUBE + ORDERS + ITEMS)
     note = (
-        "where changes wait in orders_relations for what is taken away, a backfill of all documents is asked"
+        "if changes of removed relations are queued in orders_relations, apply requests a backfill of all doc"
     )
     assert note in run("plan", dsn=dsn, folder=file.parent).stdout
     done = run("apply", "--yes", dsn=dsn, folder=file.parent)
@@ -267,7 +267,7 @@ def test_prune(dsn: str, conn: Conn, file: Path) -> None:
     run("apply", dsn=dsn, folder=file.parent)
     file.write_text(sink + other)
     assert "document orders: no longer in the file" in run("plan", dsn=dsn, folder=file.parent).stdout
-    assert "orders: the file does not declare it any more" in run("apply", dsn=dsn, folder=file.parent).stdout
+    assert "orders: the file no longer declares it" in run("apply", dsn=dsn, folder=file.parent).stdout
     tubes = "SELECT DISTINCT tube FROM tube.tube_documents() ORDER BY tube"
     names = [name for (name,) in conn.execute(tubes)]
     assert names == ["orders", "orders_relations", "others", "others_relations"]
@@ -378,7 +378,7 @@ def test_show(dsn: str, file: Path) -> None:
     missing = run("document", "show", "orders", "--key", "99", dsn=dsn, folder=file.parent, code=2).stderr
     assert "shop.orders has no such row" in missing
     assert (
-        "no id of this tube"
+        "not a valid id of this tube"
         in run("document", "show", "orders", "--key", "x", dsn=dsn, folder=file.parent, code=2).stderr
     )
 

@@ -120,7 +120,7 @@ REFUSED = {
     ),
     "shard_by is no column of the key": (
         '[document.d]\ntable = "shop.wide"\nshard_by = "c"\nfields = ["*"]',
-        r"^document\.d\.shard_by: 'c' is no column of the primary key of shop\.wide.*write one of: a, b$",
+        r"^document\.d\.shard_by: 'c' is not a column of the primary key of shop\.wide.*write one of: a, b$",
     ),
     "shard_by of a key of one column": (
         '[document.d]\ntable = "shop.orders"\nshard_by = "id"\nfields = ["id"]',
@@ -280,7 +280,7 @@ REFUSED = {
     "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
     "UNION": (
         order_with("", '["1 AS e UNION ALL SELECT id"]'),
-        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is not an expression; remove",
     ),
     "UNION in where": (
         order_with('where = "true) AS e EXCEPT SELECT (true"'),

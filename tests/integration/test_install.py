@@ -137,7 +137,7 @@ class TestUninstall:
         assert conn.execute("SELECT count(*) FROM pg_proc WHERE proname ~ '_touch$'").fetchone() == (0,)
 
     def test_of_nothing(self, bare_dsn: str) -> None:
-        with pytest.raises(UsageError, match="nothing of ours in the schema 'tube'"):
+        with pytest.raises(UsageError, match="pytube is not installed in the schema 'tube'"):
             uninstall(bare_dsn)
 
 

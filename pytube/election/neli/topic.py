@@ -202,7 +202,7 @@ class LeaderTopic:
             needs=partitions,
             reason=problem or "the change was not seen in time",
             remedy=f"kafka-topics.sh {verb} --topic {self._name} --partitions {partitions}, "
-            "or let our principal create and alter it",
+            "or allow pytube's principal to create and alter it",
         )
 
 

@@ -114,7 +114,7 @@ class Lines:
             return Item(at, name, document, b'{"delete":{%b}}\n' % meta)
         body = document.body.strip()
         if body[:1] != b"{":
-            return Reject("its body is no JSON object, and only objects can be indexed")
+            return Reject("its body is not a JSON object, and only objects can be indexed")
         if b"\n" in body:
             # Within JSON a raw end of line is blank space; in a bulk request it ends the document.
             body = body.replace(b"\n", b" ")
@@ -284,7 +284,7 @@ class Delivery:
             came = OK if not answer.get("errors") else outcome(found)
             if is_misplaced and not isinstance(came, Blocked):
                 # The server does not see that a delete asks for an alias: it went to an index of that name.
-                came = Blocked(f"{self._index.name} is no alias any more")
+                came = Blocked(f"{self._index.name} is no longer an alias")
             if came is not OK:
                 moved = _OF_THE_ALIAS if self._index.is_alias else {_NO_INDEX}
                 self.may_have_moved |= bool(is_misplaced) or _error_type(found) in moved
@@ -324,7 +324,7 @@ class Delivery:
         for (item, reason), held in zip(conflicts, found, strict=True):
             token = held_token(held, self._options.stamp, item.document, reason)
             if token is None:
-                why = f"refused for another write, whose token can't be told: {reason}"
+                why = f"refused for another write, whose token is unknown: {reason}"
                 self._results[item.at] = Retry(RETRY_BUSY, why)
             elif token == int(item.document.token):
                 self._results[item.at] = OK  # this very write was done before

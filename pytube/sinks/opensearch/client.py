@@ -27,7 +27,7 @@ def seconds(text: str) -> float:
     """A time as the server writes it ("60s", "1h"); without a unit it is milliseconds."""
     found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if found is None or (found[2] and found[2] not in _UNITS):
-        raise ValueError(f"{text!r} is no time, e.g. 1h")
+        raise ValueError(f"{text!r} is not a valid time, such as 1h")
     return float(found[1]) * _UNITS[found[2] or "ms"]
 
 
@@ -232,7 +232,7 @@ class Client:
             found = orjson.loads(answer.body)
         except ValueError:
             if answer.status < 300:
-                raise SinkTimeout(f"{self.where} gave no whole answer: it is no JSON") from None
+                raise SinkTimeout(f"{self.where} gave an incomplete answer: it is not valid JSON") from None
             found = None
         if answer.status < 300:
             return found

@@ -220,10 +220,12 @@ def explained(client: Client, what: str, *, missing_ok: bool = False) -> Iterato
         where = f'sink "opensearch": {client.where} refused to {what}'
         if error.status == 401:
             raise ConfigError(
-                f"{where}: it does not know who we are; check user and password, or api_key"
+                f"{where}: it rejects the credentials; check user and password, or api_key"
             ) from error
         if error.status == 403:
-            raise SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})") from error
+            raise SinkUnavailable(
+                f"{where}: this user does not have the right; grant it ({error})"
+            ) from error
         if error.status == 400:
             raise ConfigError(f"{where}: {error}") from error
         if error.status != 404 or not missing_ok:
