@@ -1,6 +1,6 @@
 """Every error that a caller can meet, each a type that names the thing, the cause and the remedy.
 
-SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, here and nowhere else.
+SQLSTATEs of class TU are raised by pytube's SQL; `SQLSTATES` maps them to types, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ refuse_collision()
 
 
 def how_to_install(extra: str) -> str:
-    """What to run where a package is missing that an extra of ours brings."""
+    """The command to run if a package of one of pytube's extras is missing."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
 
 
@@ -23,7 +23,7 @@ class PytubeError(Exception):
 
 
 class ConfigError(PytubeError):
-    """The configuration is wrong: the message names file, key and what was expected."""
+    """The configuration is wrong: the message names file, key and the expected value."""
 
     exit_code = 2
 
@@ -41,20 +41,21 @@ class DatabaseUnavailable(PytubeError):
 
 
 class PooledSession(DatabaseUnavailable):
-    """A pooler between us and Postgres gives us no session of our own; nothing was changed in one.
+    """A pooler before Postgres gives no dedicated session; no session was changed.
 
-    A worker that runs retries as if Postgres were down. One that starts ends, since a retry changes nothing.
+    A worker that runs retries as if Postgres were down. A starting worker ends, since a retry changes
+    nothing.
     """
 
     exit_code = 2
 
 
 class SequenceWentBack(DatabaseUnavailable):
-    """`tube_seq` is behind what was drawn from it: the database was restored under an open session."""
+    """`tube_seq` is behind the seqs drawn from it: the database was restored under an open session."""
 
 
 class StatementFailed(PytubeError):
-    """Postgres refused a statement of ours for a reason of its own (a time-out, a full disk)."""
+    """Postgres refused a statement of pytube for an external reason (a time-out, a full disk)."""
 
     @property
     def is_lasting(self) -> bool:
@@ -70,11 +71,11 @@ class BrokerUnavailable(PytubeError):
 
 
 class Rebalancing(BrokerUnavailable):
-    """The broker answers, but the group's members are being counted again: nobody is confirmed yet."""
+    """The broker answers, but the group is counting its members again: none is confirmed yet."""
 
 
 class SchemaMismatch(PytubeError):
-    """The SQL that is installed is not the one that this version needs."""
+    """This version needs another version of the SQL than is installed."""
 
     exit_code = 4
 
@@ -173,7 +174,7 @@ class PodGone(UsageError):
 
 
 class NotDelivered(PytubeError):
-    """What was waited for is not at the sink."""
+    """The awaited changes are not at the sink."""
 
 
 class WaitTimeout(NotDelivered):
@@ -231,7 +232,7 @@ class WrongPartitions(NotLeader):
 
 
 class EpochMoved(NotLeader):
-    """Somebody acquired the partition after we read its epoch: read, prove and try again. TU003."""
+    """Another process acquired the partition after its epoch was read: read, prove and try again. TU003."""
 
 
 class LeaseHeld(NotLeader):
@@ -260,7 +261,7 @@ class EnrichTimeout(EnrichFailed):
 
 
 class EnrichDataError(PytubeError):
-    """The data of some row makes the enriching query fail; smaller batches tell which."""
+    """The data of some row makes the enriching query fail; smaller batches show which."""
 
 
 # --- sinks ------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ class SinkContract(SinkError):
 
 
 class FencedBySink(NotLeader):
-    """The sink holds a write with the token `newer`, of another term: ours is over."""
+    """The sink holds a write with the token `newer`, of another term: this term is over."""
 
     def __init__(self, newer: Token) -> None:
         super().__init__(f"the sink holds a write of epoch {newer.epoch}, which another term has made since")

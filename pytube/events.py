@@ -1,4 +1,4 @@
-"""What a worker tells of itself: values, given to a callback and to the log."""
+"""A worker's events: values, given to a callback and to the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PartitionEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """What is up is as it should be: the worker joins its elections. What is down was told before."""
+    """All servers that are up are in order: the worker joins its elections. Earlier events name the rest."""
 
     version: str
     tubes: tuple[str, ...]
@@ -41,7 +41,7 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigTakenUp(Event):
-    """The worker serves by another configuration now. Other tubes and outboxes than these go on as before."""
+    """The worker serves by another configuration now. Tubes and outboxes not named here continue."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -51,16 +51,16 @@ class ConfigTakenUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigRefused(Event):
-    """The file can't be taken up; all goes on as before. Told once for each reason."""
+    """The file can't be taken up; all continues as before. Emitted once for each reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRefused(Event):
-    """A declared document can't be made, or is not the one that was applied: all but its tube is served.
+    """A declared document can't be made, or differs from the applied one: all but its tube is served.
 
-    Of a worker that runs: a tube that was served before goes on by its old section.
+    In a running worker, a tube that was served before continues by its old section.
     """
 
     tube: str
@@ -133,8 +133,8 @@ class MeterRead(PartitionEvent):
     waiting: int
     in_flight: int
     lag: float
-    """Age in seconds of the oldest pod or record that is not delivered, those of backfills left out; 0 when
-    there is none."""
+    """Age in seconds of the oldest pod or record that is not delivered, without backfill pods; 0 when there
+    is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Parked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TubeStopped(PartitionEvent):
-    """The whole tube is stopped: it delivers nothing until somebody resumes it."""
+    """The whole tube is stopped: it delivers nothing until it is resumed."""
 
     why: str
     """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
@@ -159,7 +159,7 @@ class TubeStopped(PartitionEvent):
 class RecordParked(PartitionEvent):
     """Records of an outbox were set aside with their errors; `tube` is the name of the outbox.
 
-    One event tells of all that were set aside together for one topic and such a reason.
+    One event is for all that were set aside together for one topic and reason.
     """
 
     id: int
@@ -174,7 +174,7 @@ class RecordParked(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TopicDown(PartitionEvent):
-    """A topic takes no records of an outbox; others go on. Told once, not per attempt."""
+    """A topic takes no records of an outbox; others continue. Emitted once, not per attempt."""
 
     topic: str
     reason: str
@@ -215,7 +215,7 @@ class TopicParked(PartitionEvent):
 class TermsFail(PartitionEvent):
     """Terms of the partition end by the same failure, one after the other.
 
-    Told once: with the third, or with the first that ends by a fault of pytube.
+    Emitted once: with the third, or with the first that ends by a bug of pytube.
     """
 
     reason: str
@@ -225,7 +225,7 @@ class TermsFail(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent):
-    """The sink accepts no documents; the worker waits. Told once, not per attempt.
+    """The sink accepts no documents; the worker waits. Emitted once, not per attempt.
 
     `SinkUp` follows, also after a pause, unless the term ends before.
     """
@@ -235,10 +235,10 @@ class SinkDown(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkDelays(PartitionEvent):
-    """The sink puts documents off, which use up no attempt. Told once a minute while it lasts."""
+    """The sink defers documents, which uses up no attempt. Emitted once a minute while it lasts."""
 
     documents: int
-    """Of the batch that had such an answer last."""
+    """Of the last batch that was deferred."""
     reason: str
     """That it gave for one of them."""
 
@@ -252,7 +252,7 @@ class SinkUp(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SinkEmptied(Event):
-    """The sink of a tube has lost its documents, or was replaced. Told once, by the worker that found it."""
+    """The sink of a tube has lost its documents, or was replaced. Emitted by the worker that found it."""
 
     tube: str
     reason: str
@@ -267,7 +267,7 @@ class SinkRefilled(Event):
 
 @dataclass(frozen=True, slots=True)
 class SourceDown(PartitionEvent):
-    """Rows can't be read (a missing grant, a wrong query); the worker waits. Told once."""
+    """Rows can't be read (a missing grant, a wrong query); the worker waits. Emitted once."""
 
     reason: str
 
@@ -281,7 +281,7 @@ class SourceUp(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableLocked(PartitionEvent):
-    """Somebody has locked a table, or records of an outbox, that the partition waits for. Told once."""
+    """Another session has locked a table or outbox records that the partition waits for. Emitted once."""
 
     table: str
     seconds: float
@@ -305,7 +305,7 @@ class LoadShed(Event):
 
     tube: str
     partitions: tuple[int, ...]
-    """What it led."""
+    """The partitions it led."""
     reason: str
     seconds: float
     """For so long it leaves the tube to the others."""
@@ -320,7 +320,7 @@ class LoadResumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseDown(Event):
-    """Postgres can't be reached, so that no term can be renewed; the worker keeps trying. Told once."""
+    """Postgres can't be reached, so that no term can be renewed; the worker keeps trying. Emitted once."""
 
     reason: str
 
@@ -336,7 +336,7 @@ class DatabaseUp(Event):
 class SourceChanged(Event):
     """The database is on another timeline or server, or was restored: delivered commits may be gone.
 
-    Told by the first worker that finds it.
+    Emitted by the first worker that finds it.
     """
 
     reason: str
@@ -376,7 +376,7 @@ class SweepFinished(PartitionEvent):
     shard: int
     start_seq: int
     keys: int
-    """How many were touched; those that the source does not have are deleted, at their turn."""
+    """How many were touched; keys that the source does not have are deleted, at their turn."""
     seconds: float
     skipped: str | None = None
     """Why there was no sweep; None when there was one."""
@@ -384,7 +384,7 @@ class SweepFinished(PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SweepFailed(PartitionEvent):
-    """The sink could not be looked through; it is tried again. Told once."""
+    """The sink could not be scanned; it is tried again. Emitted once."""
 
     shard: int
     reason: str
@@ -399,4 +399,4 @@ class BackfillTaken(PartitionEvent):
 
 
 EventCallback = Callable[[Event], None]
-"""Called in the worker's event loop, in order. It must return at once; what it raises is logged."""
+"""Called in the worker's event loop, in order. It must return at once; its errors are logged."""

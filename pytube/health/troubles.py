@@ -258,8 +258,10 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
 def _after_rest(outbox: str, topic: RestingTopic) -> str:
     """The remedy for a topic that accepts no records. Kafka is up: an outage has its own line."""
     if topic.reason.startswith(NO_ANSWER):
-        return "check in Kafka that each partition of the topic has a leader; its records are then sent "
-        "automatically"
+        return (
+            "check in Kafka that each partition of the topic has a leader; its records are then sent "
+            "automatically"
+        )
     fix = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "fix the cause that the reason names"
     return (
         f"{fix}; its records are then sent automatically, in order. Only if it is to get none of them: "
