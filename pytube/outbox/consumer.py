@@ -93,12 +93,12 @@ class Deduplicator:
     ) -> None:
         """Nothing is remembered yet.
 
-        by: which scope has a separate memory of `size` records, for each outbox: each partition of a
-            topic, or each key. Repeats of a key are close together: by key, as many records as the
-            outbox's `window` are enough.
-            `window` are enough.
+        Args:
+            by: which scope has a separate memory of `size` records, for each outbox: each partition of a
+                topic, or each key. Repeats of a key are close together: by key, as many records as the
+                outbox's `window` are enough.
             size: records for each partition or key.
-            lanes: partitions or keys; beyond them the one that was quiet for longest is forgotten.
+            lanes: partitions or keys; beyond them the longest quiet one is forgotten.
             compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer
                 one had replaced, and then the newer one again: a record older than the last handled one of
                 its key counts as a repeat, or the old value would stay.

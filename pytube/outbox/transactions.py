@@ -294,7 +294,7 @@ class TransactionalProducer:
             consumer.close()
 
     def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
-        """The offsets of the group. For a consumer, librdkafka asks for offsets that no transaction can alter.
+        """The offsets of the group. For a consumer, librdkafka asks for ones that no transaction can alter.
 
         Not by `list_consumer_group_offsets`: where the coordinator has just moved or restarted, librdkafka
         2.16 takes the answer for that of a consumer, and ends the process (SIGSEGV in rd_kafka_cgrp_op).

@@ -18,10 +18,10 @@ def begins_with(sign: str, text: str) -> bool:
 
 
 def members(text: str) -> Iterator[tuple[str, Any, str]]:
-    """Each name of an object, its value, in which numbers are texts, and the value's own text.
+    """Each name of an object, its value, in which numbers are texts, and the value's text.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     rest = _Text(text)
     rest.expect("{")
