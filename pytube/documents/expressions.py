@@ -1,7 +1,7 @@
-"""Expressions of a declaration, parsed by Postgres, never by us: each as a view over its one table.
+"""Expressions of a declaration, parsed by Postgres, never by pytube: each as a view over its one table.
 
 So a name can't mean a column of another table, today or after DDL, and the columns that an expression reads
-are those that Postgres found. The view is taken back. It needs the right to create temporary objects, and
+are the ones that Postgres found. The view is rolled back. It needs the right to create temporary objects, and
 none to read the tables.
 """
 
@@ -59,7 +59,7 @@ _UNSTABLE = """
 """
 """The first function whose result may change without a row.
 
-Of Postgres' own stable ones those are meant that tell the time or look at the server. The others depend on
+Of Postgres' stable functions, the ones are meant that read the time or the server. The others depend on
 settings, as to_char and the text of a timestamp do, and so does JSON itself.
 """
 
@@ -104,7 +104,7 @@ _FAULTS = {
         "the time or the user, which change without a row; leave it out, or have a column hold it"
     ),
 }
-"""Signs in the tree, and what they are signs of."""
+"""Signs in the tree, and their meanings."""
 
 _MANY: Final = 30
 """Columns of a table, beyond which a message does not list them."""
@@ -115,7 +115,7 @@ class Expression:
     """What Postgres made of an expression."""
 
     sql: str
-    """In full: all names with what they belong to."""
+    """In full: all names are qualified."""
     columns: frozenset[str]
     """That it reads."""
     name: str
@@ -163,7 +163,7 @@ class Expressions:
         return found
 
     def order(self, table: Table, alias: str, texts: Sequence[str], where: str) -> Expression:
-        """What stands behind ORDER BY, over the one table."""
+        """The text after ORDER BY, over the one table."""
         text = ", ".join(texts)
         parts = ", ".join(quoted(one) if one in table.columns else one for one in texts)
         with self._taken_back(repr(text), where, table):
@@ -194,7 +194,7 @@ class Expressions:
 
     @contextmanager
     def _taken_back(self, what: str, where: str, table: Table | None = None) -> Iterator[list[str]]:
-        """A transaction that is rolled back; gives Postgres' notices, and turns its errors into ours."""
+        """A transaction that is rolled back; gives Postgres' notices, and turns its errors into pytube's."""
         notices: list[str] = []
 
         def note(diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -272,9 +272,9 @@ class Expressions:
         self.connection.execute("SET LOCAL search_path = ''")
 
     def _run_one(self, statement: str) -> None:
-        """Run what has text of the file in it; Postgres refuses several statements.
+        """Run a statement with text of the file in it; Postgres refuses several statements.
 
-        They would be run, and a COMMIT among them would keep what they did.
+        They would be run, and a COMMIT among them would keep their effects.
         """
         # With binary results psycopg uses the extended protocol, by which a text is one statement.
         self.connection.execute(statement.encode(), binary=True)

@@ -18,7 +18,7 @@ from pytube.model import KeyType
 _CASTS = {
     KeyType.BIGINT: "{}::pg_catalog.int8",
     KeyType.UUID: "{}::pg_catalog.uuid",
-    KeyType.TEXT: '{}::pg_catalog.text COLLATE "C"',  # texts are told apart byte by byte
+    KeyType.TEXT: '{}::pg_catalog.text COLLATE "C"',  # texts are compared byte by byte
 }
 
 SQL_TYPES = {
@@ -108,9 +108,9 @@ def is_same(column: Column, key: Column) -> bool:
 
 
 def are_parts(columns: Sequence[Column], key: Sequence[Column]) -> bool:
-    """Whether values of columns that equal those of a key of several columns make the text of that key.
+    """Whether values of columns equal to the columns of a key of several make the text of that key.
 
-    And a trigger has to see them: nobody computes the value of a virtual column for it.
+    And a trigger has to see them: for a virtual column it has no value.
     """
     return all(
         (here.part, here.enum) == (there.part, there.enum)

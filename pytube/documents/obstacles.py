@@ -1,4 +1,4 @@
-"""What keeps a document from being applied: what is there has other keys, or is somebody else's.
+"""Obstacles to applying a document: existing tubes have other keys, or serve another purpose.
 
 It asks no server.
 """
@@ -19,7 +19,7 @@ _LONGEST = 57
 
 
 def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mapping[str, str]) -> None:
-    """Refuse what is there where it can't become the document.
+    """Refuse existing tubes that can't become the document.
 
     Raises:
         KeysWouldChange: its documents would get other keys.
@@ -57,7 +57,7 @@ def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mappi
 
 
 def _refuse_other_tables(document: Document, tube: TubeState) -> None:
-    """Of a tube that was made by hand."""
+    """Of a tube that was created manually."""
     own = {(link.table, link.by) for link in document.own}
     for one in tube.tables:
         if (one.table, one.by) not in own:

@@ -1,7 +1,7 @@
 """Reads a schema of PGSync, and writes the documents of it as `[document.NAME]`.
 
-What is written is a beginning that people read and complete: what PGSync's schema can say and ours can't, or
-where the documents would differ, comes back as sentences.
+The output is a draft that people read and complete: features of PGSync's schema that pytube does not have,
+and differences between the documents, come back as sentences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pytube.errors import UsageError
 
 Section = dict[str, Any]
-"""A section of TOML; sections within it are those that have one or many."""
+"""A section of TOML; sections within it are dicts or lists of dicts."""
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -55,7 +55,7 @@ _NOT_OF_DOCUMENTS = {
     "routing": "the sink routes by the id, or by the shard",
     "pipeline": "have the index name it: index.default_pipeline in `settings` of the sink",
 }
-"""What a schema may have that is none of ours, and what to do."""
+"""Keys of a schema that pytube does not have, and what to do."""
 _OF_TRANSFORM = frozenset(("rename", "concat", "replace", "move", "mapping"))
 
 
@@ -66,7 +66,7 @@ def from_pgsync(text: str) -> tuple[str, list[str]]:
         text: the JSON of the schema file.
 
     Raises:
-        UsageError: it is no schema of PGSync.
+        UsageError: it is not a PGSync schema.
     """
     try:
         schemas = json.loads(text)
@@ -103,7 +103,7 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _differences(documents: Iterable[Section]) -> Iterator[str]:
-    """How documents differ from PGSync's, wherever they have such a part."""
+    """How documents differ from PGSync's, wherever a part is affected."""
     sections = [section for document in documents for section in _all_sections(document)]
     if any("many" in section for section in sections):
         yield "an array without rows is [] here; PGSync sends null"
@@ -167,7 +167,7 @@ class _Translation:
         return result
 
     def _complete(self, section: Section, node: Mapping[str, Any], path: str, properties: Section) -> Section:
-        """Add fields and children of a node; and to `properties` what it says of the index's mapping."""
+        """Add fields and children of a node; and to `properties` its part of the index's mapping."""
         self._unknown(node, _OF_NODE, path)
         transform = _object(node.get("transform"))
         self._unknown(transform, _OF_TRANSFORM, f"{path}: transform")
@@ -357,7 +357,7 @@ def _aliased(expression: str, name: str) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """The value, whose texts mean themselves: `${` is none of our variables, but in the URL that is ours."""
+    """The value, whose texts mean themselves: `${` is not a variable of pytube, except in the URL."""
     if isinstance(value, dict):
         return {key: one if key == "url" else _escaped(one) for key, one in value.items()}
     if isinstance(value, list):

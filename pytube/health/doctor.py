@@ -123,7 +123,7 @@ def _examine_targets(
     for name, tube in config.tubes.items():
         check, loss = check_sink(name, tube.sink), f"documents of {name}"
         if check.level is not Level.OK and loss in reported:
-            # An index that has taken the place of ours can be made to open; then it would stay.
+            # An index in the place of pytube's could be opened; then it would stay.
             check = replace(check, remedy=f"see above: {loss}; if this is still said then: {check.remedy}")
         yield check
         if tube.transforms:
@@ -136,7 +136,7 @@ def _examine_targets(
 
 
 def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> Iterator[Check]:
-    """What is of one host; `partitions` gets how many its tubes and outboxes have."""
+    """Check one host; `partitions` gets the numbers of its tubes and outboxes."""
     tubes: dict[str, int] | None = None
     dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
@@ -244,20 +244,20 @@ async def _open_and_close(config: SinkConfig) -> str | None:
         await sink.close()
 
 
-# --- Kafka: the broker of the elections, and those that outboxes are delivered to --------------------
+# --- Kafka: the broker of the elections, and the brokers of outboxes --------------------
 
 _DEAD = " does not answer: "
 """Between the servers of a cluster and the reason."""
 
 
 def check_brokers(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
-    """Whether the broker of the elections and those of the outboxes answer; each cluster is asked once.
+    """Whether the brokers of the elections and of the outboxes answer; each cluster is asked once.
 
     An outbox needs its broker whatever the election.
 
     Args:
         config: the configuration; under `neli` it has a section `[kafka]`.
-        partitions: of each host, how many partitions each tube and outbox that is there has.
+        partitions: of each host, how many partitions each existing tube and outbox has.
     """
     try:
         import confluent_kafka  # noqa: F401 # is it there?
@@ -369,7 +369,7 @@ def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | N
 
 
 def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
-    """Whether the broker takes our session timeout of so many seconds."""
+    """Whether the broker accepts the worker's session timeout, in seconds."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin._config import ConfigResource
 

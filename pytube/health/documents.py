@@ -23,7 +23,7 @@ _LOOK = "look at `pytube plan`, then run `pytube apply`"
 
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """Drift: from the file to what was applied, and from that to what is followed; missing indexes."""
+    """Drift between the file, the applied declaration, and the links; missing indexes."""
     for one in survey(config, connection, Documents(connection, schema)):
         subject = f"{DOCUMENT}{one.name}"
         if isinstance(one, Refused):
@@ -37,7 +37,7 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
 
 
 def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """Drift of tubes and outboxes: from the file to what was applied, and from that to what is there."""
+    """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
     for one in survey_declared(config, Declarations(connection, schema)):
         subject = f"declared {one.kind} {one.name}"
         if isinstance(one, RefusedSection):

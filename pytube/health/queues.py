@@ -59,7 +59,7 @@ def check_shards(config: Config) -> Iterator[Check]:
     """Whether hosts have shards of one tube in common."""
     shards: dict[str | None, Shards] = {}
     for host in config.hosts:
-        with suppress(PytubeError, psycopg.Error):  # told of where the host was looked at
+        with suppress(PytubeError, psycopg.Error):  # reported by the check of the host
             shards[host] = _read_shards(config.of_host(host))
     shared = list(shared_shards(shards))
     for one in shared:
@@ -92,7 +92,7 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
 
 
 def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether trigger functions have the rights of their tables' owners, and of nobody who was one."""
+    """Whether trigger functions have the rights of their tables' owners, and of no former owner."""
     try:
         rows = connection.execute(within(_UNCAPTURED, schema)).fetchall()
     except psycopg.errors.InsufficientPrivilege:
@@ -418,7 +418,7 @@ def _check(
         )
 
 
-# --- delivery: leaders, what is paused, down, parked or slow, and copies to be verified ------------------
+# --- delivery: leaders, pauses, outages, parked and slow ones, and copies to be verified ------------------
 
 _NOT_LOOKED_AT: Final = {
     "leaders": "were not looked at",
@@ -426,7 +426,7 @@ _NOT_LOOKED_AT: Final = {
     "parked": "documents were not looked at",
     "copies": "it was not looked at which are to be verified",
 }
-"""What a role that may not look is told, by subject."""
+"""The messages for a role without the right, by subject."""
 _LATE = 3
 """A sample is late when so many times the interval has passed, and `_PATIENCE`, since the last one."""
 _PATIENCE = 60.0
@@ -440,7 +440,7 @@ _ENDED: Final = """
 
 
 def check_delivery(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """What keeps documents and records from being delivered, and copies that are not what they should be.
+    """Reasons why documents and records are not delivered, and copies that are wrong.
 
     Workers with another configuration may serve tubes that this one does not name: they get warnings only.
     """
@@ -474,7 +474,7 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
 def _check_pace(
     connection: psycopg.Connection, schema: str, config: Config, found: HostSample
 ) -> Iterator[Check]:
-    """Whether what is behind catches up, which a second look tells."""
+    """Whether late queues catch up, which a second sample shows."""
     late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
     if not late:
         return
@@ -494,7 +494,7 @@ def _check_pace(
 def _waited(
     connection: psycopg.Connection, schema: str, rows: Sequence[Partition]
 ) -> dict[tuple[str, int], float]:
-    """For how many seconds something has waited in partitions while nobody led them."""
+    """For how many seconds something has waited in partitions without a leader."""
     free = [row for row in rows if row.leader is None and oldest(row) is not None]
     tubes = sorted({row.name for row in free})
     ended = connection.execute(within(_ENDED, schema), {"tubes": tubes}).fetchall() if tubes else ()

@@ -29,7 +29,7 @@ _RIGHTS_TO_INSTALL = """
         pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
 """
 
-# What this role lacks of what a worker needs; no row when nothing is installed.
+# The rights of a worker that this role does not have; no row when nothing is installed.
 _RIGHTS = r"""
     SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
         ARRAY(
@@ -92,7 +92,7 @@ _SEES_ALL = """
     SELECT pg_catalog.quote_ident(current_user), pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
 """
 
-# Everybody may read these. A slot that nobody uses holds back all WAL from now on; one that is used counts
+# All roles may read these. An unused slot holds back all WAL from now on; a used one counts
 # where it holds back more than max_wal_size.
 _SLOTS: Final = """
     SELECT slot_name::text, active, wal_status = 'lost',
@@ -106,8 +106,8 @@ _SLOTS: Final = """
     ORDER BY restart_lsn, slot_name
 """
 
-# Whose sessions have it off: of roles that may log in, by the setting that is theirs here; role 0: others.
-# What is no boolean counts as off (tube_wakes). No row where this session has it off: workers poll then.
+# The roles whose sessions have it off: roles that may log in, by their setting here; role 0: others. A value
+# that is not a boolean counts as off (tube_wakes). No row if this session has it off: workers poll then.
 _WAKE: Final = """
     WITH setting AS (
         SELECT DISTINCT ON (s.setrole) s.setrole, s.setdatabase,
@@ -146,7 +146,7 @@ def check_server(connection: psycopg.Connection) -> Iterator[Check]:
 
 
 def check_version(connection: psycopg.Connection, schema: str) -> Check:
-    """Whether our SQL is there in the version that is needed."""
+    """Whether pytube's SQL is installed in the needed version."""
     try:
         version.check(connection, schema)
     except SchemaMismatch as error:
@@ -251,7 +251,7 @@ def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
 
 
 def check_pooler(connection: psycopg.Connection) -> Check:
-    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
+    """The way of the session; if a pooler gives no dedicated one, there is no session to check."""
     (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
     if pid == connection.info.backend_pid:
         return ok("pooler", "none")

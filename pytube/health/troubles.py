@@ -1,4 +1,4 @@
-"""What is wrong in a sample of the fleet, for `status`, `doctor`, `top` and the pages. Pure."""
+"""The troubles in a sample of the fleet, for `status`, `doctor`, `top` and the pages. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytube.outbox.records import NO_ANSWER
 _PATIENCE: Final = 10.0
 """Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
 _SINGLE: Final = 10.0
-"""Below that, a number a second is told with a digit behind the point."""
+"""Below that, a number a second is printed with a digit behind the point."""
 _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
 _UNKNOWN_TOPIC: Final = "Unknown topic"
@@ -91,8 +91,8 @@ def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) ->
 def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
     """Whether a queue that is behind catches up.
 
-    Its lag does not tell: without writers, too, the oldest pod that waits gets older, for as long as it takes
-    longer to deliver than it took to write.
+    Its lag does not show it: without writers, too, the oldest pod that waits gets older, for as long as it
+    takes longer to deliver than it took to write.
 
     None: it is not behind, something else keeps it from delivering, or too little was seen.
     """
@@ -132,18 +132,18 @@ def down_lines(sample: FleetSample) -> list[str]:
 
 
 def kafka_lines(sample: FleetSample) -> list[str]:
-    """A line for each Kafka cluster that a worker can't reach, and what waits for it."""
+    """A line for each Kafka cluster that a worker can't reach, and the queues that wait for it."""
     return [printable(one.finding) for one in _of_kafka(sample.partitions, sample.kafka)]
 
 
 def troubles(
     hosts: Sequence[HostSample], waited: Mapping[tuple[str, int], float] | None = None
 ) -> list[Trouble]:
-    """What is wrong.
+    """The troubles of some hosts.
 
     Args:
-        hosts: what was read of each.
-        waited: for how many seconds something has waited in partitions while nobody led them, by name and
+        hosts: the sample of each.
+        waited: for how many seconds something has waited in partitions without a leader, by name and
             number; None: for as long as there has been something.
     """
     partitions = [one for host in hosts for one in host.partitions]
@@ -185,7 +185,7 @@ def troubles(
 
 
 class _Of(NamedTuple):
-    """What is wrong with one partition."""
+    """A trouble of one partition."""
 
     level: Level
     reason: str
@@ -211,12 +211,12 @@ def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iter
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
-    """What is wrong with one partition.
+    """The troubles of one partition.
 
     Args:
         row: the partition.
-        missed: what for its workers need Kafka, and can't reach it: another line tells of that.
-        locked: the lock that keeps its rows from being read: its own line tells of that.
+        missed: the uses for which its workers need Kafka, and can't reach it: another line reports that.
+        locked: the lock that keeps its rows from being read: its own line reports that.
     """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} renews its term no more"
@@ -271,9 +271,9 @@ def _after_rest(outbox: str, topic: RestingTopic) -> str:
 
 
 def _after_outage(what: str, row: Partition) -> str:
-    """What to do about a sink or a source that is down; the worker tries again by itself."""
+    """The remedy for a sink or a source that is down; the worker retries automatically."""
     if row.kind == "outbox":
-        return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
+        return "bring Kafka up, or fix the cause that the reason names; nothing has to be restarted"
     if what == "sink" and row.sink_emptied_for is not None:
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
@@ -290,7 +290,7 @@ def _after_outage(what: str, row: Partition) -> str:
 def _locked(host: HostSample) -> Iterator[tuple[Partition, Hindrance]]:
     """Partitions whose rows can't be read, each with the lock that is the reason.
 
-    A read is given up after `answer_timeout`, and names the lock that it waited for. Told as two troubles,
+    A read is given up after `answer_timeout`, and names the lock that it waited for. As two troubles,
     the second one would ask for a GRANT.
     """
     locks = {(one.tube, one.partition): one for one in host.hindered if one.what == "locked"}
@@ -363,7 +363,7 @@ def _parked(rows: Sequence[Partition]) -> str:
 
 
 def _mending(outbox: str, error: str) -> str:
-    """How to mend what a record of an outbox was parked for."""
+    """The repair of the error for which a record of an outbox was parked."""
     if "message.max.bytes" in error:
         return (
             f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
@@ -407,7 +407,7 @@ def _after_stop(pause: str, name: str) -> str:
 def _unled(
     rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None, back: Sequence[Back]
 ) -> Iterator[Trouble]:
-    """Partitions that nobody leads: those where something waits for long, and the others."""
+    """Partitions without a leader: the ones where something waits for long, and the others."""
 
     def is_late(row: Partition) -> bool:
         seconds = oldest(row) if waited is None else waited.get((row.name, row.partition))
@@ -471,7 +471,7 @@ def _await(back: Sequence[Back]) -> str:
 
 
 def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> Iterator[Trouble]:
-    """One for each cluster that a worker can't reach, with what waits for it. Kafka is not asked."""
+    """One for each unreachable cluster, with the queues that wait for it. Kafka is not asked."""
     unled = {(one.host, one.name) for one in partitions if not one.is_led}
     remedy = (
         "bring it up, or find out from the workers' machines why they can't reach it; they then continue "
@@ -495,7 +495,7 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
 
 
 def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
-    """Host and name of each tube and outbox that needs for `use` what can't be reached."""
+    """Host and name of each tube and outbox that needs an unreachable cluster for `use`."""
     return {(one.host, one.tube) for one in found if one.use == use}
 
 
@@ -558,7 +558,7 @@ def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
 def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
     if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
-        return  # of Kafka another line tells
+        return  # another line reports Kafka
     for one in queue.partitions:
         if not one.is_led:
             yield Disagreement(

@@ -169,7 +169,7 @@ class Stored:
 
     @property
     def value(self) -> Any:
-        """The document, decoded; None where there is none. `ValueError` if another writer stored invalid JSON."""
+        """The document, decoded; None without one. `ValueError` if another writer stored invalid JSON."""
         if self._value is None and self._body is not None:
             self._value = (decode(self._body),)
         return None if self._value is None else self._value[0]

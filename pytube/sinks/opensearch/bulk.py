@@ -85,7 +85,7 @@ class Lines:
         self._limit = options.bulk_bytes
 
     def chunks(self, batch: Batch, results: list[Result]) -> Iterator[list[Item]]:
-        """The items of each request, of at most `bulk_bytes`; documents that need none get their results at once.
+        """The items of each request, of at most `bulk_bytes`; other documents get their results at once.
 
         A larger document gets a separate request.
         """
