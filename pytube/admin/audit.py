@@ -1,4 +1,4 @@
-"""Who did what by hand."""
+"""The audit of operators' actions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Action:
 def audit(
     connection: psycopg.Connection, schema: str = "tube", tube: str | None = None, limit: int = 100
 ) -> list[Action]:
-    """What was done by hand, the latest first: with `tube`, or with any, also with one that is gone.
+    """Operators' actions, the latest first: on `tube`, or on any, also on dropped ones.
 
     Raises:
         UnknownTube: there is no tube or outbox `tube`, and the audit knows of none.

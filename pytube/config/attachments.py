@@ -43,14 +43,14 @@ def _checked_key(value: object) -> object:
 
 
 class DeclaringSection(Section):
-    """A section with keys of which the database has to be told."""
+    """A section with keys that are applied to the database."""
 
     DECLARING: ClassVar[tuple[str, ...]]
     """Their names."""
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """Those that say something; none: the tube or outbox is made by hand, and left alone."""
+        """The given ones; none: the tube or outbox is managed manually, and left alone."""
         return tuple(name for name in self.DECLARING if getattr(self, name) != self._default(name))
 
     def as_served(self) -> Self:
@@ -124,7 +124,7 @@ class Attachment:
     """Sorted; none: each UPDATE makes a touch."""
     replica: bool
     root: bool
-    """Whether its ids are those of the documents; else they are those of another table in the same shards."""
+    """Whether its ids are the documents' ids; else they are ids of another table in the same shards."""
     shard_by: str | None
     """The one column of a key of several that decides the shard; None: the whole key."""
 

@@ -56,7 +56,7 @@ def _host_name(value: str) -> str:
 class HostConfig(Section):
     """`[postgres.hosts.NAME]`: one of several hosts that carry the same tubes.
 
-    What is not given is as in `[postgres]`, whose fields these are.
+    Omitted keys are as in `[postgres]`, whose fields these are.
     """
 
     dsn: SecretStr
@@ -75,14 +75,14 @@ class PostgresConfig(Section):
     """Several hosts that carry the same tubes, by name."""
 
     schema_name: str = Field(default="tube", alias="schema", min_length=1, max_length=63)
-    """The schema that our SQL is installed in."""
+    """The schema that pytube's SQL is installed in."""
 
     answer_timeout: float = Field(default=15.0, gt=0)
     """Seconds after which a worker drops a session whose server does not answer a statement."""
 
     pool_size: int = Field(default=6, ge=1)
     """Sessions that a worker process opens at most for marks and reads, whatever the number of its tubes. It
-    has two more of its own, and one while it runs a backfill."""
+    has two dedicated ones, and one while it runs a backfill."""
 
     @property
     def only_dsn(self) -> SecretStr:
@@ -115,7 +115,7 @@ class KafkaConfig(Section):
 
     shared_partitions: int | None = Field(default=None, ge=1)
     """Partitions of one leader topic, with one consumer group, for all tubes of the installation. By default
-    each tube has a topic and a group of its own. All workers need the same number, which is the most
+    each tube has a separate topic and group. All workers need the same number, which is the most
     processes that can lead anything."""
 
 
@@ -123,7 +123,7 @@ class WorkerConfig(Section):
     """`[worker]`: what one process keeps to. All times are seconds."""
 
     installation: str = Field(default="default", min_length=1)
-    """Tells installations on one broker apart, in the names of topics and groups."""
+    """Distinguishes installations on one broker, in the names of topics and groups."""
 
     client_id: str = Field(default_factory=_default_client_id, min_length=1)
     election: Literal["auto", "neli", "lease"] = "auto"
@@ -134,7 +134,7 @@ class WorkerConfig(Section):
     """After so long without a sign of life the partition goes to another worker."""
 
     drain_limit: float = Field(default=30.0, ge=0)
-    """How long a stopping worker waits for what is in flight."""
+    """How long a stopping worker waits for documents and records in flight."""
 
     meter_interval: float = Field(default=5.0, gt=0)
     partitions: int | None = Field(default=None, ge=1)
@@ -191,13 +191,13 @@ class OutboxConfig(DeclaringSection):
     """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
 
     value_type: Literal["text", "bytea"] | None = None
-    """Of its values, for good; None: what it has, and text for a new one."""
+    """Of its values, for good; None: as it is, and text for a new one."""
 
     adopt: Table | None = None
-    """The table of goharvest's that it takes its records from; None: it has one of its own."""
+    """The table of goharvest's that it takes its records from; None: it has its own table."""
 
     wake: bool = False
-    """Whether writers of an adopted table wake sleeping workers, by a trigger; those of our own do."""
+    """Whether writers of an adopted table wake sleeping workers, by a trigger; other tables' writers do."""
 
     mode: Literal["windowed", "strict"] = "windowed"
     """`strict`: one record of a key is under way; `windowed`: up to `window`."""
@@ -221,7 +221,7 @@ class OutboxConfig(DeclaringSection):
     """Whether of the records of a key that wait only the newest is sent."""
 
     on_poison: Literal["skip", "hold"] = "skip"
-    """What becomes of a key after one of its records was parked: it goes on, or is parked behind it."""
+    """The fate of a key after one of its records was parked: it continues, or is parked behind it."""
 
     attempts: int = Field(default=3, ge=1)
     """How often the broker may refuse a record that is sent alone before it is parked."""
@@ -303,8 +303,8 @@ class Config(Section):
     def of_host(self, name: str | None) -> Self:
         """The configuration of one host; None: the only one.
 
-        At the broker each host is an installation of its own: its tubes share no leader topic, and no group,
-        with those of the same name on other hosts.
+        At the broker each host is a separate installation: its tubes share no leader topic, and no group,
+        with tubes of the same name on other hosts.
 
         Raises:
             ConfigError: there is no such host, or there are several and none is named.

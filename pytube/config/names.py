@@ -72,7 +72,7 @@ def _unescape(part: str) -> str:
 
 
 def table_name(text: str) -> tuple[str, str]:
-    """Schema and name of a table that is written as in SQL: what is not in quotes is in lower case.
+    """Schema and name of a table that is written as in SQL: unquoted parts are in lower case.
 
     Raises:
         ValueError: it is not `schema.table`.

@@ -62,8 +62,8 @@ class SinkConfig(Section):
     """Batches under way at a time at first, and after an outage of the sink; more as it answers fast."""
 
     parts: Annotated[list[str] | int | None, BeforeValidator(_checked_parts)] = None
-    """What each document is split into, by names or a number. Each part is a document of its own at the sink.
-    None: documents are sent as they are."""
+    """The parts of each document, by names or a number. Each part is a separate document at the sink. None:
+    documents are not split."""
 
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
 
@@ -116,10 +116,10 @@ _TABLES = "schema.table"
 
 
 class EnrichConfig(DocumentConfig):
-    """`[tube.NAME.enrich]`: how keys become documents where their root table has no section of its own."""
+    """`[tube.NAME.enrich]`: how keys become documents where their root table has no separate section."""
 
     tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
-    """Root tables with a section of their own, by name. In the file their sections stand within this one."""
+    """Root tables with a separate section, by name. In the file their sections stand within this one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -149,7 +149,7 @@ class EnrichConfig(DocumentConfig):
 
 
 class DeclaredEnrich(EnrichConfig):
-    """What has become of a declared document: a query that was made of it. No file has such a section."""
+    """A declared document as a worker uses it: a query that was made from it. No file has this section."""
 
     digest: str
     """Of the document; see `pytube.documents.model.Document.digest`."""
@@ -165,7 +165,7 @@ class BackfillConfig(Section):
     """Nothing is inserted while a replica is so many seconds behind, by its own account."""
 
     replica_behind: Annotated[int | None, *OR_OFF] = Field(default=256, ge=1)
-    """Nothing is inserted while a replica lacks so many megabytes of WAL."""
+    """Nothing is inserted while a replica is more than so many megabytes of WAL behind."""
 
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Rows a second at most."""
@@ -212,13 +212,13 @@ class TubeConfig(DeclaringSection):
     """How many workers can share it at most; None: as many as it has, and 1 for a new one."""
 
     key_type: Literal["bigint", "uuid", "text"] | None = None
-    """Of its ids, for good; None: what it has, and bigint for a new one."""
+    """Of its ids, for good; None: as it is, and bigint for a new one."""
 
     predicate: str | None = Field(default=None, min_length=1)
     """Which rows of its tables belong to it; None: all."""
 
     tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
-    """What it follows, by name, in the order in which they are attached."""
+    """The tables that it follows, by name, in the order in which they are attached."""
 
     sink: SinkConfig
     enrich: EnrichConfig = EnrichConfig()
@@ -243,8 +243,8 @@ class TubeConfig(DeclaringSection):
     """Failures after which a document is parked."""
 
     on_poison: Literal["park", "stop"] = "park"
-    """What becomes of a document that can't be delivered: it is parked and the rest goes on, or the whole
-    tube is stopped until somebody resumes it."""
+    """The fate of a document that can't be delivered: it is parked and the rest continues, or the whole tube
+    is stopped until it is resumed."""
 
     park_limit: Annotated[int | None, *OR_OFF] = Field(default=10_000, ge=0)
     """Parked keys of the tube, beyond which it is stopped."""

@@ -12,7 +12,7 @@ from pytube.tubes.attachments import changes
 
 
 def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
-    """Refuse what is there where it can't become what the file declares.
+    """Refuse a present tube that can't become the declared one.
 
     Raises:
         KeysWouldChange: its documents would get other keys.
@@ -138,7 +138,7 @@ def _refuse_heirs(tube: DeclaredTube, now: Tube) -> None:
 
 
 def refuse_outbox(outbox: DeclaredOutbox, now: Outbox | None) -> None:
-    """Refuse what is there where it can't become what the file declares.
+    """Refuse a present outbox that can't become the declared one.
 
     Raises:
         UsageError: the reason.

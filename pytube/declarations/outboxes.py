@@ -1,4 +1,4 @@
-"""What has to be done so that an outbox is as the file declares it. It asks no server."""
+"""The steps until an outbox is as the file declares it. It asks no server."""
 
 from __future__ import annotations
 

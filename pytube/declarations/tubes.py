@@ -1,4 +1,4 @@
-"""What has to be done so that a tube is as the file declares it. It asks no server."""
+"""The steps until a tube is as the file declares it. It asks no server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytube.tubes.attachments import Manner, changes
 
 
 def digest_of(section: TubeConfig) -> str:
-    """Changes whenever the file declares something else; what it leaves out is as if it were written."""
+    """Changes whenever the file declares something else; omitted keys count as written."""
     said = [section.partitions, section.key_type, (section.predicate or "").strip()]
     tables = [
         [one.schema, one.table, one.key, one.shard, one.shards, one.columns, one.replica, one.shard_by]
@@ -92,7 +92,7 @@ def _notes(tube: DeclaredTube, now: Tube | None) -> Iterator[str]:
 
 
 def steps_left(tube: DeclaredTube, now: Tube | None) -> Sequence[Step]:
-    """All that is left to do: what is made comes first, what is taken away last."""
+    """All steps that are left: additions come first, removals last."""
     steps = list(_made(tube, now))
     if now is None or now.applied != tube.digest:
         steps.append(Step(Kind.TUBE, Action.DECLARE, tube.name, "note that the file declares it so"))

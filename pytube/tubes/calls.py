@@ -1,4 +1,4 @@
-"""How a call of our SQL is sent, and what its failures mean to an operator."""
+"""Sends calls of pytube's SQL, and explains their failures to an operator."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ AT_ONCE = 10_000
 def rows_of(
     kind: type[T], connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object
 ) -> list[T]:
-    """The rows that a query of ours gives, as objects of a class.
+    """The rows that a query of pytube gives, as objects of a class.
 
-    What is rolled back by no fault of its own, such as a deadlock with a worker, is tried again, unless in a
-    transaction.
+    A query that was rolled back for an external reason, such as a deadlock with a worker, is tried again,
+    unless in a transaction.
     """
     return _run(connection, schema, query, arguments, class_row(kind))
 
 
 def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object) -> Any:
-    """The one value that a query of ours gives; else as `rows_of`."""
+    """The one value that a query of pytube gives; else as `rows_of`."""
     found = _run(connection, schema, query, arguments, lambda _: lambda row: row[0])
     return found[0]
 
@@ -49,7 +49,7 @@ def unknown_tube(tube: str) -> UnknownTube:
 
 
 def in_pieces(work: Callable[[], int]) -> int:
-    """Call `work`, a transaction each time, until nothing is left to do; the sum of what it did."""
+    """Call `work`, a transaction each time, until nothing is left to do; the sum of its results."""
     total = 0
     while done := work():
         total += done
@@ -76,7 +76,7 @@ def _run(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise what an operator can mend as `UsageError`: a missing role, a database that takes no writes."""
+    """Raise errors that an operator can fix as `UsageError`: a missing role, a read-only database."""
     try:
         yield
     except errors.InsufficientPrivilege as error:

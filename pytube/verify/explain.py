@@ -107,7 +107,7 @@ async def explain(
         where = _shard(roots, tube, id_, shard, table)
         partition = partition_of(where, await source.partitions())
         found = Explanation(tube, where, id_, partition)
-        # The queue is looked at in one session: opening more takes longer than what they are asked.
+        # The queue is looked at in one session: opening more takes longer than the queries.
         _, (body, stored) = await asyncio.gather(
             _look_at_queue(source.pool, found), _look_at_both(source, found, opening)
         )
@@ -201,7 +201,7 @@ async def _one(
 
 @asynccontextmanager
 async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[Reading | str]]:
-    """Open the sink while other things are asked; what is to be read, or why it can't be."""
+    """Open the sink during other queries; gives the sink to read, or why it can't be read."""
 
     async def open_it() -> Reading | str:
         why = why_no_read(sink)

@@ -1,4 +1,4 @@
-"""What is known of one key of a tube, and what it means, in words."""
+"""The state of one key of a tube, and its explanation in words."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What waits of one relation in a companion."""
+    """The pods of one relation in a companion."""
 
     name: str
     """As `schema.table.column`."""
     links: int
     """Its values that wait."""
     leading: int
-    """Those of them that lead to the key, as rows are now."""
+    """How many of them lead to the key, as rows are now."""
 
 
 @dataclass(slots=True)
 class Relations:
-    """What is in a companion of the tube: it may lead to the key."""
+    """The pods in a companion of the tube: they may lead to the key."""
 
     companion: str
     pods: int
-    """Those that wait; at most `MOST_RELATIONS`."""
+    """The waiting ones; at most `MOST_RELATIONS`."""
     links: int
     """The values in them."""
     waits: float | None
@@ -55,7 +55,7 @@ class Relations:
     parked: int
     """Values that are parked there; 1000 at most."""
     each: list[Relation] | None = None
-    """By relation what was counted; None: it is not known what leads to the key."""
+    """The counts by relation; None: it is unknown which lead to the key."""
     unknown: str | None = None
     """Why it is not, if it was tried to find that out."""
 
@@ -99,7 +99,7 @@ class Pause:
 
     reason: str
     until: datetime | None
-    """None: until somebody resumes it."""
+    """None: until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Explanation:
     source: Side = field(default_factory=Side)
     sink: Side = field(default_factory=Side)
     held: Any = None
-    """The source's document in the sink's form, which is what is compared; None where there is none."""
+    """The source's document in the sink's form, as it is compared; None without one."""
     token: str | None = None
     epoch: int | None = None
     counter: int | None = None
@@ -166,7 +166,7 @@ class Explanation:
 
     @property
     def sentences(self) -> list[str]:
-        """What it means, and what to do, in plain words."""
+        """The meaning, and the remedy, in plain words."""
         return [
             *self._of_waiting(),
             *self._of_relations(),

@@ -1,4 +1,4 @@
-"""What operators do from a page: asked for on a page of its own, done by a POST, with a row in the audit."""
+"""Operators' actions from a page: confirmed on a separate page, done by a POST, with a row in the audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_FORM: Final = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be done, and to what."""
+    """An action, and its target."""
 
     action: str
     tube: str
@@ -37,11 +37,11 @@ class Wanted:
     shard: int | None = None
     key: str | None = None
     snapshot: str | None = None
-    """That of the page that asked, so that what was parked since is left alone."""
+    """The snapshot of the requesting page, so that keys parked since are left alone."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Wanted:
-        """Read it from a link or a form; `UsageError` says what is wrong with it."""
+        """Read it from a link or a form; `UsageError` says why it is invalid."""
         action = given.get("action", "")
         if action not in _TITLES:
             raise UsageError(f"{action!r} is not a valid action; expected one of: {', '.join(_TITLES)}")
@@ -69,7 +69,7 @@ class Wanted:
 
     @property
     def seen(self) -> Seen | None:
-        """What was seen of them when it was asked; None: nobody asked."""
+        """The snapshot of the requesting page; None: there was none."""
         return None if self.snapshot is None else Seen(0, self.snapshot, None)
 
     @property
@@ -192,7 +192,7 @@ async def act(site: Site, request: Request) -> Response:
 
 
 def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | None) -> str:
-    """Do it; what has been done, in words."""
+    """Do it; returns a report in words."""
     with place.connect() as connection:
         match wanted.action:
             case "pause":
@@ -231,7 +231,7 @@ def acting(request: Request) -> Session:
 
 
 def checked(request: Request, session: Session, form: Mapping[str, str]) -> None:
-    """`Refused` unless the form comes from a page of ours."""
+    """`Refused` unless the form comes from one of these pages."""
     if not (is_from_here(request) and is_genuine(session, form.get("csrf", ""))):
         raise Refused(
             "this form was not sent from a page of this server, or the session is over; log in again"
