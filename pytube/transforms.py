@@ -84,7 +84,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Transformed:
-    """What came of documents. Each of their keys is in exactly one of these places."""
+    """The results for documents. Each of their keys is in exactly one of these places."""
 
     documents: Documents
     """To be sent."""
@@ -110,9 +110,9 @@ class Transforms:
     ) -> None:
         """Args:
         functions: in order, each with the name that errors give it.
-        log: where slow calls are told.
-        faults: logs what the functions raise.
-        splits: whether the sink splits what they return into parts, so that a list may be one.
+        log: gets slow calls.
+        faults: logs the functions' errors.
+        splits: whether the sink splits their results into parts, so that a list may be one.
         """
         self._functions = functions
         self._splits = splits

@@ -66,7 +66,7 @@ def do_all(
 
     Args:
         connection: autocommit.
-        subject: what they are of, for errors: `document.orders`.
+        subject: the object that they concern, for errors: `document.orders`.
         lock: the name of the lock by which others wait.
         upcoming: looks at the present state, and returns the step to do first; None: none is left.
         do: does it, within the transaction that looked.

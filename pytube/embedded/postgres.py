@@ -1,4 +1,4 @@
-"""A Postgres server for demos and tests, in a folder of its own."""
+"""A Postgres server for demos and tests, in a separate folder."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def reachable(path: Path) -> bool:
 def for_everyone(folder: Path) -> Path:
     """`folder`, or a copy of its installation that users other than root can reach.
 
-    Root's virtual environment often lies where nobody else may go; opening those folders is not
-    ours to do.
+    Root's virtual environment often lies where no other user may go; opening those folders is not this
+    function's business.
     """
     if reachable(folder):
         return folder
