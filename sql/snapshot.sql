@@ -245,7 +245,7 @@ BEGIN
     WHILE room > 0 LOOP
         EXECUTE format('SELECT max(r.id) FROM %s AS r', own.tbl) INTO most;
         EXECUTE own.free INTO free USING leader_id, outbox, room, barred_topics, barred_keys;
-        -- Always from the first record on, by a later snapshot: what was committed before one of free is in it.
+        -- Always from the first record on, by a later snapshot: it has every row committed before one of free.
         EXECUTE own.choose INTO chosen
         USING leader_id, outbox, CASE WHEN cardinality(free) < room THEN most ELSE free[room] END, free;
         RETURN QUERY EXECUTE own.mark USING leader_id, NULL::bigint, outbox, chosen.ids;
@@ -253,7 +253,7 @@ BEGIN
         first_locked := least(first_locked, chosen.first_locked);
         EXIT WHEN cardinality(free) < room OR cardinality(chosen.ids) = room;
         room := room - marked;
-        barred_topics := chosen.topics; -- at least one more: of what was free and not chosen
+        barred_topics := chosen.topics; -- at least one more: of the free and not chosen ones
         barred_keys := chosen.keys;
     END LOOP;
     RETURN QUERY EXECUTE own.locked USING ARRAY[first_locked];
@@ -1226,7 +1226,7 @@ BEGIN
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
-    -- By the catalogue: our owner may not look into the schemas of others.
+    -- By the catalog: pytube's owner may not look into the schemas of others.
     BEGIN
         SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
@@ -1727,7 +1727,7 @@ BEGIN
             fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
                 ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
         EXCEPTION WHEN OTHERS THEN
-            -- One tube's trouble is no other's.
+            -- One tube's trouble must not stop the others.
             RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
         END;
     END LOOP;
@@ -2324,7 +2324,7 @@ BEGIN
         CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
-        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- Only for a pause that this answer names: a worker that learns of none marks at once. And only where no row is
         -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
@@ -2951,7 +2951,7 @@ BEGIN
     INTO pods
     FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
         generate_series(0, 1) AS c (class);
-    -- One pass that keeps nothing but the places of what it finds: a hundred thousand pods may hold 160 MB of ids.
+    -- One pass that keeps only the places of its finds: a hundred thousand pods may hold 160 MB of ids.
     RETURN QUERY EXECUTE format($sql$
         SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.looked_at
         FROM (
@@ -3277,7 +3277,7 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
             WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
             ORDER BY w.place LIMIT 1)
         END, (
-            -- A record without a topic would be in no partition, and one without a time could not be told of.
+            -- A record without a topic would be in no partition, and one without a time could not be reported.
             SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
             WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
             ORDER BY a.attname LIMIT 1
@@ -3441,7 +3441,7 @@ BEGIN
                 MESSAGE = format('the key %s of %s may be NULL', tube_private_key_label(new), tbl),
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
-        -- As far as its text tells: it divides or casts.
+        -- As far as its text shows: it divides or casts.
         IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
@@ -3521,7 +3521,7 @@ BEGIN
         SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
         WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
-        att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
+        att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
     END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
@@ -4043,7 +4043,7 @@ BEGIN
                 IF missing.part IS NULL THEN
                     RAISE;
                 END IF;
-                -- Somebody else may own it, have taken the names that triggers need, or hold its lock.
+                -- Another role may own it, have taken the names that triggers need, or hold its lock.
                 refused := refused || missing.part;
                 RAISE WARNING 'the part % of % is not followed by tube %: %', missing.part, att.tbl, quote_literal(att.tube), SQLERRM;
             END;
@@ -4077,7 +4077,7 @@ BEGIN<one_id>
         IF NOT cap_fits THEN -- by an old snapshot, maybe, and since then in the plan
             cap_fits := <fits_elsewhere>;
         END IF;
-    ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
+    ELSE -- restored from a dump, or the trigger is on a table that is not part of this one
         cap_fits := <fits_elsewhere>;
     END IF;
     IF cap_fits IS NOT TRUE THEN
@@ -5217,7 +5217,7 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
 DECLARE
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
-        -- Those that have their triggers now, and had not.
+        -- Tables that have their triggers now, and did not before.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted GROUP BY t.rel, c.relkind
         HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
@@ -5243,7 +5243,7 @@ BEGIN
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
         WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    -- Were one of these dropped before it gets its triggers, nothing else would show that rows of it are at the sink.
     att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
         WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
@@ -5301,7 +5301,7 @@ DECLARE
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
-        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: nobody puts more
+        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -5409,7 +5409,7 @@ BEGIN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
-    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    -- A function of another owner is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
         RETURN NEXT definition;
     END IF;
@@ -5435,7 +5435,7 @@ DECLARE
     query text;
     rest text;
 BEGIN
-    -- Of an enum of somebody's, its name, and that it is one.
+    -- Of a user's enum, its name, and that it is one.
     SELECT array_agg(CASE WHEN t.typtype = 'e' THEN
             format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND enum_larger(r.%1$I, r.%1$I) IS NULL', a.attname, tube_private_type_sql(t.oid))
         WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
@@ -6318,7 +6318,7 @@ BEGIN
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN insufficient_privilege THEN
-        -- What is missing is said below.
+        -- Missing rights are reported below.
     END;
     IF NOT has_schema_privilege(worker, schema::oid, 'USAGE') THEN
         RAISE WARNING USING MESSAGE = format('%I may not look into the schema %s yet', worker, schema),
@@ -6369,7 +6369,7 @@ BEGIN
     IF view.oid IS NULL THEN
         RETURN NEXT format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
             door, tube_private_qualify(att.tube),
-            -- So ids[1] is no NULL, and the only one.
+            -- So ids[1] is not NULL, and the only one.
             CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
                 ELSE tube_private_shard_expression('ids[1]', att) END);
     END IF;
@@ -6387,7 +6387,7 @@ BEGIN
         ('SELECT', 'SEQUENCE ' || flag, (SELECT c.relacl FROM pg_class AS c WHERE c.oid = flag::regclass))
     ) AS g (privilege, object, acl)
     WHERE NOT EXISTS (SELECT FROM aclexplode(g.acl) AS a WHERE a.grantee = owner AND a.privilege_type = g.privilege)
-    -- Everybody has these, until somebody takes them away; then this owner's table is written to as before.
+    -- All roles have these, unless they were revoked; then this owner's table is written to as before.
     UNION ALL
     SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
     WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
@@ -6515,12 +6515,12 @@ CREATE FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT v
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    -- One statement: each message that is stashed by itself pays for it.
+    -- One statement: each message that is stashed alone pays for it.
     SELECT format('%I.%I', n.nspname, c.relname), o.value_type::text, o.adopted INTO tbl, value_type, adopted
     FROM tube_outbox AS o JOIN pg_class AS c ON c.oid = o.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE o.outbox = tube_private_outbox_target.outbox;
     IF NOT FOUND THEN
-        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- says what is wrong
+        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- raises the error
     END IF;
     locks := (hashtextextended(tube_private_schema() || ' orders ' || outbox, 0) >> 10) << 10;
 END
@@ -6661,7 +6661,7 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'...' is no word.
+    -- The longest match counts, so that E'...' is not a word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
@@ -6897,7 +6897,7 @@ BEGIN
                 AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
         WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
-    FOR look IN 1..2 LOOP -- default privileges may give what is new to others
+    FOR look IN 1..2 LOOP -- default privileges may give new objects to others
         statements := ARRAY(SELECT tube_private_our_ddl(att));
         EXIT WHEN statements = '{}';
         -- Two grants at once on one schema or sequence would fail each other.
@@ -7217,7 +7217,7 @@ DECLARE
     parked bigint[] := '{}';
     more bigint[];
 BEGIN
-    -- First those that hold their keys, then those that wait behind them.
+    -- First the ones that hold their keys, then the ones that wait behind them.
     FOR step IN 0..1 LOOP
         WITH item AS (
             SELECT DISTINCT ON (i.id) i.id, r.topic, r.key, r.slot, i.error, i.attempts
@@ -7356,7 +7356,7 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boo
         CASE WHEN parks THEN format('(SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.topic = r.kafka_topic'
             ' AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind LIMIT 1) IS NOT NULL',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
-            -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
+            -- A key may be freed between the look for retried records and the mark: its earlier records come next.
             || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
                 tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
             ELSE 'false' END)
@@ -7785,7 +7785,7 @@ DECLARE
     statements text[];
     come oid[];
 BEGIN
-    -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
+    -- Of a new table just its parent can be attached; looking up the new object costs more than seeing that no table is.
     IF tag <> 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
     THEN
@@ -7816,8 +7816,8 @@ BEGIN
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
             WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
-            -- Of those that have had their triggers since they were made, and never a row, nothing can have been missed. Where
-            -- the triggers can't be made, this is taken back, too.
+            -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
+            -- the triggers can't be made, this is rolled back, too.
             UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)
             WHERE a.tube = att.tube AND a.tbl = att.tbl AND come IS NOT NULL;
         END IF;
@@ -7836,7 +7836,7 @@ DECLARE
     att tube_attachment;
     key text;
 BEGIN
-    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
+    -- 2 and 4: a default that is not a constant, and another type; else the rows stay as they were.
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
@@ -7914,7 +7914,7 @@ BEGIN
     IF partition IS NULL OR tube_private_index_of(tube, partitions) IS NOT NULL THEN -- nearly always
         RETURN;
     END IF;
-    PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
+    PERFORM tube_private_require(tube); -- an outbox never has this index, and no pods
     SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
@@ -8234,7 +8234,7 @@ BEGIN
     END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
-    -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
+    -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
     is_complete := coalesce(missing.elsewhere, true);
@@ -8380,7 +8380,7 @@ DECLARE
 BEGIN
     SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-    -- By the catalogue: our owner may not look into the schema.
+    -- By the catalog: pytube's owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
@@ -8394,7 +8394,7 @@ BEGIN
     IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
-        -- Only when it is run: what stands in the way of one table must not keep others from being looked at.
+        -- Only when it is run: an obstacle for one table must not keep others from being looked at.
         RETURN NEXT format('SELECT %I.tube_private_refuse_touch(%L, %s)', tube_private_schema(), att.tbl, there.oid);
         RETURN;
     END IF;
@@ -8941,7 +8941,7 @@ BEGIN
     SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube FOR UPDATE;
     before := known;
     IF known.mark IS NULL THEN
-        -- New, or emptied: then nothing is made before somebody has it filled again.
+        -- New, or emptied: then nothing is made before an operator has it filled again.
         IF known.emptied_at IS NULL OR tube_private_refilled(reg.tube, known.emptied_at, false) THEN
             known.seen := held IS NOT NULL;
             known.mark := coalesce(held, (SELECT format('%s %s epoch %s', i.installation, reg.tube, reg.last_epoch)
@@ -8955,7 +8955,7 @@ BEGIN
         known.emptied_at := clock_timestamp();
         is_new := true;
     ELSIF held IS NOT NULL THEN
-        known.mark := held; -- the server's own name for what was made, or the mark of another database's workers
+        known.mark := held; -- the server's name for the new object, or the mark of another database's workers
         known.seen := true;
     END IF;
     IF known.seen AND tube_private_refilled(reg.tube, known.emptied_at, true) THEN
@@ -9007,7 +9007,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
-        PERFORM set_config('synchronous_commit', 'on', true); -- what is noted once is not noted again
+        PERFORM set_config('synchronous_commit', 'on', true); -- a change is recorded only once
     END IF;
     INSERT INTO tube_source AS s (one) VALUES (true) ON CONFLICT DO NOTHING;
     PERFORM FROM tube_source FOR NO KEY UPDATE;
@@ -9024,7 +9024,7 @@ BEGIN
     ON CONFLICT (tube, cause) DO UPDATE
     SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
         detail = right(concat_ws('; ', nullif(u.detail, excluded.detail), excluded.detail), 500);
-    -- Last: it is not rolled back, and then nobody would find that it was behind. Tried once, since a worker calls this
+    -- Last: it is not rolled back, and then the lag would not be found again. Tried once, since a worker calls this
     -- between its renewals. Workers are trusted with no greater step: none is taken back.
     IF seen_seq > last_seq AND seen_seq - last_seq <= 1000000000 THEN
         BEGIN
@@ -9048,7 +9048,7 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
-    AS $$ -- to plan what is asked of each partition costs more than to run it
+    AS $$ -- planning the query of each partition costs more than running it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
@@ -9125,7 +9125,7 @@ BEGIN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
             USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
-    -- One that nobody took in time, or whose term is over, is over.
+    -- A step that was not taken in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
         error = CASE WHEN s.leader_id IS NULL THEN 'no worker took it in time' ELSE 'its term is over' END
     WHERE s.tube = reg.tube AND s.partition = of_partition AND s.ended_at IS NULL
@@ -9347,7 +9347,7 @@ BEGIN
             END IF;
             done := done + 1;
         EXCEPTION WHEN OTHERS THEN
-            -- One table's trouble is no other's.
+            -- One table's trouble must not stop the others.
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
         END;

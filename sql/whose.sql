@@ -1,12 +1,12 @@
--- Refuses a schema that somebody else has prepared, before anything in it is read or called: a view, a
--- rule, an overloaded function there would run with the rights of the one who installs, and a function of
--- theirs would end up with those of tube_owner.
+-- Refuses a schema that another role has prepared, before anything in it is read or called: a view, a
+-- rule, an overloaded function there would run with the installer's rights, and a function of
+-- theirs would end up with tube_owner's.
 --
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
 -- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a
--- pinned search path. Names that no schema of ours can have are refused, too. Nothing was changed then.
+-- pinned search path. Names that no pytube schema can have are refused, too. Nothing was changed then.
 --
--- Of tube_owner, a superuser is told who could act as it: functions of its run with the rights of superusers, of event
+-- A superuser learns who could act as tube_owner: functions of its run with the rights of superusers, of event
 -- triggers even unasked.
 DO $$
 DECLARE

@@ -8,7 +8,7 @@
 --
 -- Arguments: tube; seq, shard, key: the pod and the id; lasts: when no term has taken it by then, none will.
 -- Result: the number of the step, for tube_step_state.
--- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or nobody leads it;
+-- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or it has no leader;
 --   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_ask(
@@ -41,7 +41,7 @@ BEGIN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
             USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
-    -- One that nobody took in time, or whose term is over, is over.
+    -- A step that was not taken in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
         error = CASE WHEN s.leader_id IS NULL THEN 'no worker took it in time' ELSE 'its term is over' END
     WHERE s.tube = reg.tube AND s.partition = of_partition AND s.ended_at IS NULL
@@ -67,7 +67,7 @@ COMMENT ON FUNCTION :"schema".tube_step_ask IS 'Asks the leader of a paused part
 --
 -- Result: a row: outcome: delivered; skipped: a transform wants nothing to be sent; failed: error says why, and the key stays;
 --   unsent: nothing was sent, for error; NULL while it is under way. taken: whether a term has taken it. over: whether it
---   will have no outcome any more: nobody took it in time, or its term is over, and then it may or may not have been
+--   will have no outcome any more: it was not taken in time, or its term is over, and then it may or may not have been
 --   delivered, and the key stays. No row for an unknown step.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_state(in_step bigint) RETURNS TABLE (
     outcome text, error text, taken boolean, over boolean
@@ -97,7 +97,7 @@ COMMENT ON FUNCTION :"schema".tube_step_cancel IS 'Takes a step back that no ter
 -- Arguments: the term; in_step.
 -- Result: a row with the pod's seq, its ts, the shard and the key; none when the step is taken, over or not the term's,
 --   the partition is not paused any more, or the pod is gone: then the step ends here.
--- Errors: those of a call under a term. Locks: the fence, the step and the pod, until the transaction ends.
+-- Errors: as of a call under a term. Locks: the fence, the step and the pod, until the transaction ends.
 -- A lost answer: the term has to end; the key stays in its pod.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_take(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint
@@ -134,7 +134,7 @@ COMMENT ON FUNCTION :"schema".tube_step_take IS 'Takes a step for a term, and ma
 -- tube_step_end: says what became of a step, and gives the pod back: without the key, when that is done.
 --
 -- Arguments: the term; in_step; outcome: delivered, skipped, failed or unsent; error: why, or NULL.
--- Errors: those of a call under a term; 23514 another outcome. Locks: as tube_step_take.
+-- Errors: as of a call under a term; 23514 another outcome. Locks: as tube_step_take.
 -- A lost answer: the term has to end.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_end(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text

@@ -11,13 +11,13 @@
 --   value           text or bytea, NULL for a tombstone; converted by UTF-8 where the outbox has values of the other type
 --   headers         an object {"name": "value"}, or an array of pairs [["name", "value"], ...], which may repeat a name
 --   partition_key   orders the message and chooses its partition in place of the key
---   in_order        commits of this key wait for each other, so that the order of the ids is that of the commits. A
---                   transaction that stashes so more than once may meet another one that does: 40P01
+--   in_order        commits of this key wait for each other, so that the order of the ids is the order of the commits. A
+--                   transaction that stashes so more than once may deadlock with another one: 40P01
 -- Result: the id of the record.
 -- Errors: TU102 unknown outbox, TU111 it is a tube; 22023 the topic or headers are none, or a partition key for an adopted
 --   table, which has no place for it; 22021 a bytea that is not UTF-8 for an outbox of texts; 42501 the caller may not
 --   INSERT into the table.
--- Locks: with in_order, those of outbox_stash_many, until the transaction ends.
+-- Locks: with in_order, as outbox_stash_many, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash(
     outbox text, topic text, key text, value text, headers jsonb = '{}', partition_key text = NULL, in_order boolean = false
 ) RETURNS bigint
@@ -44,9 +44,9 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
 -- Arguments: as of outbox_stash, an array for each, of one length. headers: one JSON array, with an element for each
 --   message: an object, an array of pairs, or null. keys, headers and partition_keys may be NULL: no message has any.
 -- Result: the ids, in the order of the messages.
--- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then.
+-- Errors: as of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then.
 -- Locks: with in_order, advisory ones until the transaction ends: 1024 for an outbox, so a key shares one with others.
---   Those of one call are taken in one order for all, so that two calls can't block each other for ever.
+--   All calls take them in one order, so that two calls can't block each other for ever.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many(
     outbox text, topics text[], keys text[], bodies text[], headers jsonb = NULL, partition_keys text[] = NULL,
     in_order boolean = false
@@ -59,8 +59,8 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_stash_many IS
     'Puts many messages into an outbox in one statement, in the transaction of the caller.';
 
--- outbox_stash_many_bytea: outbox_stash_many for binary values. A name of its own: Postgres could not tell which one a call
--- with a literal means.
+-- outbox_stash_many_bytea: outbox_stash_many for binary values. A separate name: Postgres could not resolve a call
+-- with a literal.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many_bytea(
     outbox text, topics text[], keys text[], bodies bytea[], headers jsonb = NULL, partition_keys text[] = NULL,
     in_order boolean = false
@@ -167,12 +167,12 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_target(
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    -- One statement: each message that is stashed by itself pays for it.
+    -- One statement: each message that is stashed alone pays for it.
     SELECT format('%I.%I', n.nspname, c.relname), o.value_type::text, o.adopted INTO tbl, value_type, adopted
     FROM tube_outbox AS o JOIN pg_class AS c ON c.oid = o.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE o.outbox = tube_private_outbox_target.outbox;
     IF NOT FOUND THEN
-        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- says what is wrong
+        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- raises the error
     END IF;
     locks := (hashtextextended(tube_private_schema() || ' orders ' || outbox, 0) >> 10) << 10;
 END
@@ -195,7 +195,7 @@ $$;
 
 -- tube_private_check_messages: refuses messages that can't be stashed: 22023.
 --
--- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: one that is none;
+-- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: an invalid one;
 -- missing: a topic, or all of them or all bodies, are NULL; homeless: there are partition keys, and the table has no place
 -- for them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_messages(
