@@ -341,7 +341,7 @@ def _state(partition: int, leader: tuple[Any, ...] | None, pause: str | None) ->
         return f"partition {partition} has no leader (start a worker)"
     client, is_lost, sink_down, source_down = leader
     if is_lost:
-        return f"partition {partition}'s leader {client} renews its term no more"
+        return f"partition {partition}'s leader {client} no longer renews its term"
     if sink_down or source_down:
         what = "sink" if sink_down else "source"
         return f"partition {partition}, led by {client}: the {what} is down: {sink_down or source_down}"

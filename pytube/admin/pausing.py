@@ -40,7 +40,7 @@ class Pause:
     """When its leader came to rest; None while it has not, or without a leader."""
     leader: str | None
     lost: bool | None
-    """Whether the leader renews its term no more."""
+    """Whether the leader has stopped renewing its term."""
 
     @property
     def is_at_rest(self) -> bool:

@@ -42,7 +42,7 @@ def farewell(now: Outbox, *, stays: bool) -> Plan:
         action = Action.DROP
         left = f"; its table {now.table} stays" if now.adopted else ""
         text = f"drop outbox {now.name}{left}"
-        note = "the file does not declare it any more; --prune drops it" + (
+        note = "the file no longer declares it; --prune drops it" + (
             "" if now.adopted else ", once no records are in it"
         )
     step = Step(Kind.OUTBOX, action, now.name, text)

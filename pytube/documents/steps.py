@@ -137,7 +137,7 @@ def oid_of(connection: psycopg.Connection, table: TableName) -> int:
     """The oid of a table; `UsageError` where it is gone."""
     row = connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
     if row is None:
-        raise UsageError(f"there is no table {table} any more; look at `pytube plan` again")
+        raise UsageError(f"the table {table} no longer exists; run `pytube plan` again")
     return int(row[0])
 
 

@@ -19,7 +19,7 @@ from pytube.health.findings import Check, fail, ok, warn
 
 DOCUMENT = "document "
 """The subject of a finding begins with it, and ends with the name."""
-_LOOK = "look at `pytube plan`, then run `pytube apply`"
+_LOOK = "run `pytube plan`, then `pytube apply`"
 
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
@@ -57,18 +57,18 @@ def _state(subject: str, plan: Plan | Declared, applied: str, *, drift: str, loo
         case State.APPLIED:
             return ok(subject, applied)
         case State.NEW:
-            return fail(subject, "the file declares it, and it was not applied", look)
+            return fail(subject, "the file declares it, but it was not applied", look)
         case State.CHANGED:
-            finding = "the file declares it otherwise than it was applied"
-            return fail(subject, finding, f"{look}; or take the file that was applied")
+            finding = "the file's declaration differs from the applied one"
+            return fail(subject, finding, f"{look}; or use the file that was applied")
         case State.DRIFTED:
             steps = "; ".join(step.text for step in plan.steps)
-            missed = ", which has workers send all documents, as changes were missed"
+            missed = ", which makes workers resend all documents, as changes were missed"
             return fail(
                 subject,
                 f"{drift} was changed since it was applied; missing: {steps}",
                 f"{_LOOK}{missed if plan.missed_changes else ''}",
             )
         case State.GONE:
-            finding = "it was applied, and the file does not declare it any more"
+            finding = "it was applied, but the file no longer declares it"
             return warn(subject, finding, "run `pytube apply --prune`, if no other file declares it")

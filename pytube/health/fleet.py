@@ -354,7 +354,7 @@ class Unverified:
     def finding(self) -> str:
         """The finding, in a sentence."""
         if self.cause == "sample":
-            return f"a sample has found at {self.since} that the copy differs ({self.detail})"
+            return f"a sample at {self.since} found that the copy differs ({self.detail})"
         kind = "lost commits" if self.is_certain else "was replaced or restored"
         may = "are" if self.is_certain else "may be"
         whose = "the copy has" if self.kind == "tube" else "messages were sent for"

@@ -217,7 +217,7 @@ METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
     ("partition_led", "Whether a worker leads the partition.", _PARTITION, _each(lambda one: one.is_led)),
     (
         "partition_lost",
-        "Whether the leader renews its term no more.",
+        "Whether the leader has stopped renewing its term.",
         _PARTITION,
         _each(lambda one: one.state == "lost"),
     ),

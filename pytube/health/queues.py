@@ -126,8 +126,8 @@ def check_reach(connection: psycopg.Connection, schema: str, config: Config) -> 
         fit = partitions - len(missing)
         check = warn(
             f"partitions of {tube}",
-            f"no shard of its tables is in {name_partitions(missing)} of {partitions}, so nothing comes "
-            "there, and who leads that has nothing to do",
+            f"no shard of its tables maps to {name_partitions(missing)} of {partitions}, so no pods "
+            "arrive there, and the leader is idle",
             f"have fewer partitions: pytube tube create {tube} --partitions {fit}; or spread a table over "
             f"more shards: pytube tube attach {tube} TABLE --shards {partitions} --force, then backfill it",
         )
@@ -144,7 +144,7 @@ def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
     try:
         reports = asyncio.run(_read_reports(config, tubes))
     except psycopg.errors.InsufficientPrivilege:
-        yield warn("enriching", "was not looked at: the registry can't be read", "see above: rights")
+        yield warn("enriching", "not checked: the registry can't be read", "see above: rights")
         return
     except (PytubeError, psycopg.Error) as error:
         text = describe(error) if isinstance(error, psycopg.Error) else str(error)
@@ -393,10 +393,10 @@ def _check(
     if lacking:
         yield fail(
             subject,
-            f"this role may not do what a worker does with {table}",
+            f"this role does not have a worker's rights on {table}",
             f"as its owner, grant the worker's role: {', '.join(lacking)}"
             if adopted
-            else "grant this role tube_worker, or the role of this installation that stands for it",
+            else "grant this role tube_worker, or this installation's role in place of it",
         )
     if row_security:
         yield fail(
@@ -424,7 +424,7 @@ _NOT_LOOKED_AT: Final = {
     "leaders": "were not looked at",
     "emptied sinks": "were not looked for",
     "parked": "documents were not looked at",
-    "copies": "it was not looked at which are to be verified",
+    "copies": "unverified ones were not looked for",
 }
 """The messages for a role without the right, by subject."""
 _LATE = 3
@@ -516,7 +516,7 @@ def _well(rows: Sequence[Partition]) -> str:
 
 def _check_copies(found: HostSample, config: Config) -> Iterator[Check]:
     if not found.unverified:
-        yield ok("copies", "nothing is known that asks for a verification")
+        yield ok("copies", "no copy has to be verified")
     samples = {one.tube: one for one in found.samples}
     for name, tube in config.tubes.items():
         if tube.verify is not None:

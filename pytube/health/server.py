@@ -142,7 +142,7 @@ def check_server(connection: psycopg.Connection) -> Iterator[Check]:
     else:
         yield ok("server", f"Postgres {name}")
     if standby:
-        yield fail("server", "it is a standby, which takes no writes", "connect to the primary")
+        yield fail("server", "it is a standby, so it is read-only", "connect to the primary")
 
 
 def check_version(connection: psycopg.Connection, schema: str) -> Check:
@@ -181,11 +181,11 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
     if grants:
         return fail(
             "rights",
-            f"{role} may not do what a worker does",
+            f"{role} does not have a worker's rights",
             "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
             + "; ".join(grants),
         )
-    return ok("rights", f"{role} may do what a worker does")
+    return ok("rights", f"{role} has a worker's rights")
 
 
 def _qualified(schema: str, names: list[str]) -> str:
@@ -271,7 +271,7 @@ def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
         drop = f"SELECT pg_drop_replication_slot({sql.Literal(name).as_string()})"
         subject = f"replication slot {name}"
         if is_lost:
-            finding = "lost WAL that its consumer had not read, which has to start anew"
+            finding = "it lost WAL that its consumer had not read; the consumer has to start anew"
             yield warn(subject, finding, f"set that consumer up again, and drop the slot: {drop}")
             continue
         until = "until the disk is full" if limit == "-1" else f"up to max_slot_wal_keep_size ({limit})"

@@ -219,8 +219,8 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
         locked: the lock that keeps its rows from being read: its own line reports that.
     """
     if row.state == "lost" and "election" not in missed:
-        reason = f"its leader {row.leader} renews its term no more"
-        remedy = f"{_start([row])}; if it is there and hangs, kill it with SIGKILL: nothing is lost by that"
+        reason = f"its leader {row.leader} no longer renews its term"
+        remedy = f"{_start([row])}; if the lost one hangs, kill it with SIGKILL: no change is lost"
         yield _Of(Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed and row.sink_down is not None:
         remedy = _after_outage("sink", row)
@@ -329,9 +329,8 @@ def _of_queue(
             Level.FAIL,
             f"documents of {name}",
             f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
-            f"pytube backfill start {name} fills it again (with --supersede where a backfill is under "
-            "way that began before); if it may be complete all the same: "
-            f"pytube verify {name}",
+            f"pytube backfill start {name} fills it again (with --supersede if an older backfill is "
+            f"running); if it may be complete anyway: pytube verify {name}",
             host,
             name,
         )
@@ -441,7 +440,7 @@ def _waits_there(rows: Sequence[Partition]) -> str:
     documents = Count.total(row.documents for row in rows)
     if documents is not None and documents.number != waiting:
         number += f" with {documents} documents"
-    return f"{noun} that wait there: {number}, the oldest for {for_people(age)}"
+    return f"{noun} queued there: {number}, the oldest for {for_people(age)}"
 
 
 def oldest(row: Partition) -> float | None:

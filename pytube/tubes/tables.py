@@ -113,10 +113,13 @@ def with_retries(
 
 def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -> LockBusy:
     _set_statement_timeout(connection, 0)
-    holders = _holders(connection, table) or "a session that has just ended"
+    holders = _holders(connection, table)
+    remedy = (
+        f"it is held by {holders}; end that session" if holders else "its holder has just ended; try again"
+    )
     return LockBusy(
-        f"{name} could not be locked within {limit:g} s, so nothing was changed; it is held by "
-        f"{holders}; end that session, or wait longer with --lock-timeout"
+        f"{name} could not be locked within {limit:g} s, so nothing was changed; {remedy}, or wait longer "
+        "with --lock-timeout"
     )
 
 

@@ -239,7 +239,7 @@ def test_a_replica_that_is_behind_slows_it(
         assert [text for text in warned if "replicas" in text] == []
         items.execute("SELECT tube_backfill_command(max(backfill_id), 'cancel') FROM tube_backfill")
         client = clients(*START, "--replica-behind", "2")
-        until(items, "it waits", note="MB of WAL (limit 2 MB)")
+        until(items, "it waits", note="MB of WAL behind (limit 2 MB)")
         assert row(items)["rows_done"] == 0
         replica.send_signal(signal.SIGCONT)
         client.end()

@@ -369,7 +369,7 @@ def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
         checks = run_json("doctor", dsn=dsn, folder=file.parent, code=1)
         return [one["finding"] for one in checks if one["subject"].startswith(word)]
 
-    assert said("declared tube stock") == ["the file declares it, and it was not applied"]
+    assert said("declared tube stock") == ["the file declares it, but it was not applied"]
     apply(dsn, FILE)
     assert said("declared tube stock") == ["applied"]
     assert said("declared outbox events") == ["applied"]
@@ -377,7 +377,7 @@ def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
     (finding,) = said("declared outbox events")
     assert "give outbox events partitions 2, not 7" in finding
     file.write_text(BASE + DOCUMENT)
-    assert "does not declare it any more" in said("declared tube stock")[0]
+    assert "the file no longer declares it" in said("declared tube stock")[0]
 
 
 # --- refusals --------------------------------------------------------------------------------------

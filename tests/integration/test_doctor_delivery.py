@@ -62,9 +62,7 @@ class TestLeaders:
         touched(conn, "3 minutes")
         touched(conn, "1 minute", shard=2)
         late = one(dsn, "leaders of queue", Level.FAIL)
-        assert (
-            late.finding == "no worker leads partitions 0, 2; pods that wait there: 2, the oldest for 3 min"
-        )
+        assert late.finding == "no worker leads partitions 0, 2; pods queued there: 2, the oldest for 3 min"
         assert late.remedy == "start a worker: pytube worker --tube queue; if one runs, see its log"
         idle = one(dsn, "leaders of queue", Level.WARN)
         assert idle.finding == "no worker leads partition 1; nothing is queued there"
@@ -97,9 +95,7 @@ class TestLeaders:
         outbox_sql.stash(conn)
         conn.execute("UPDATE tube.orders SET create_time = create_time - interval '1 hour'")
         late = one(dsn, "leaders of orders", Level.FAIL, more)
-        assert (
-            late.finding == "no worker leads partition 0; records that wait there: 1, the oldest for 60 min"
-        )
+        assert late.finding == "no worker leads partition 0; records queued there: 1, the oldest for 60 min"
         assert "pytube worker --outbox orders" in str(late.remedy)
 
 

@@ -163,7 +163,7 @@ class TestPartitions:
             for dsn in (any_dsn, as_role(any_dsn, "looker")):
                 check = one(dsn, "partitions of t", Level.WARN)
                 assert check.finding.startswith(
-                    "no shard of its tables is in partition 1 of 2, so nothing comes there"
+                    "no shard of its tables maps to partition 1 of 2, so no pods arrive there"
                 )
         check = one(any_dsn, "partitions of t", Level.WARN)
         assert "pytube tube create t --partitions 1;" in str(check.remedy)

@@ -233,7 +233,7 @@ def test_which_table(conn: Conn, config: Config) -> None:
     [
         ({"key": "x"}, "is not a valid id of this tube, whose keys are bigint"),
         ({"key": str(2**63)}, "is not a valid id of this tube"),
-        ({"key": "1", "shard": -1}, "is no shard"),
+        ({"key": "1", "shard": -1}, "is not a valid shard"),
         ({"key": "1", "shard": 1, "table": "public.goods"}, "not both"),
         ({"key": "1", "table": "public.none"}, "not a root table"),
     ],

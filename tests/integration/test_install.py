@@ -145,7 +145,7 @@ class TestVersion:
     def test_missing(self, bare_dsn: str) -> None:
         with (
             connect_sync(bare_dsn) as connection,
-            pytest.raises(SchemaMismatch, match="not in the schema 'tube'; run `pytube install`"),
+            pytest.raises(SchemaMismatch, match="not installed in the schema 'tube'; run `pytube install`"),
         ):
             version.check(connection, "tube")
 

@@ -503,7 +503,7 @@ def test_a_sink_that_can_not_be_scanned(copy: Copy, tmp_path: Path) -> None:
 def test_what_can_not_be_verified(copy: Copy) -> None:
     with pytest.raises(ConfigError, match="not configured"):
         asyncio.run(verify(copy.config, "none"))
-    with pytest.raises(UnknownTable, match="these are: public.goods"):
+    with pytest.raises(UnknownTable, match="its root tables: public.goods"):
         asyncio.run(check(copy, tables=["public.none"]))
     copy.conn.execute("SELECT tube_ensure_absent('t')")
     with pytest.raises(UnknownTube):

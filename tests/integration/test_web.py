@@ -223,7 +223,7 @@ def test_what_this_role_may_not_see_is_told(web: Web) -> None:
 
 
 BAD_ADDRESSES = [
-    ("/tube", 400, "lacks 'name'"),
+    ("/tube", 400, "'name' is missing"),
     ("/tube?name=none", 404, "no tube or outbox 'none'"),
     ("/tube?name=t&host=none", 400, "no host 'none'"),
     ("/partition?tube=t&partition=2", 404, "no partition 2"),

@@ -187,7 +187,7 @@ def test_a_declaration_is_seen_by_its_version(db: Conn) -> None:
         ("none", "there is no tube 'none'"),
         (None, "there is no tube NULL"),
         ("box", "is an outbox"),
-        (COMPANION, "is a companion of tube 'orders': it is no document"),
+        (COMPANION, "is a companion of tube 'orders': it is not a document"),
     ],
 )
 def test_what_can_be_no_document(db: Conn, tube: str | None, says: str) -> None:

@@ -123,7 +123,7 @@ def test_what_waits_is_told_before_it_is_late() -> None:
     free = replace(TUBE, state="free", leader=None)
     late = replace(free, waiting=Count(4000, is_estimate=True), documents=Count(1_000_000), lag=9.2)
     (line,) = said(late)
-    assert "; pods that wait there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
+    assert "; pods queued there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
     (line,) = said(free)
     assert "t: no worker leads partition 0; nothing is queued there: start a worker" in line
 
@@ -163,7 +163,7 @@ def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
     (line,) = said(replace(TUBE, state="lost", renewed_ago=20.0))
     assert "lost for 20.0 s" in line
     assert "start a worker: pytube worker --tube t" in line
-    assert "if it is there and hangs, kill it" in line
+    assert "if the lost one hangs, kill it" in line
 
 
 def test_what_is_parked_is_mended_before_it_is_retried() -> None:
