@@ -271,7 +271,7 @@ def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
         drop = f"SELECT pg_drop_replication_slot({sql.Literal(name).as_string()})"
         subject = f"replication slot {name}"
         if is_lost:
-            finding = "it lost WAL that its consumer had not read; the consumer has to start anew"
+            finding = "lost WAL that its consumer had not read, so the consumer has to start anew"
             yield warn(subject, finding, f"set that consumer up again, and drop the slot: {drop}")
             continue
         until = "until the disk is full" if limit == "-1" else f"up to max_slot_wal_keep_size ({limit})"
