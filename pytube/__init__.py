@@ -28,7 +28,7 @@ _HOMES = {
 }
 """What the package offers, imported when it is first used: it takes longer to load than the rest."""
 
-# Hidden from type checkers, which would take any name for one of ours.
+# Hidden from type checkers, which would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -49,5 +49,5 @@ def length_of(text: str) -> timedelta:
     """The length of time that people write as `90s`, `10m`, `2h` or `1d`; else `ValueError`."""
     found = re.fullmatch(r"([0-9]{1,6})\s*(s|min|m|h|d)", text.strip())
     if found is None or int(found[1]) == 0:
-        raise ValueError(f"{text!r} is no length of time; write 90s, 10m, 2h or 1d")
+        raise ValueError(f"{text!r} is not a valid duration; write 90s, 10m, 2h or 1d")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -1,10 +1,10 @@
-"""How a source and a sink are compared: when two documents are equal, and what checksums of buckets tell.
+"""How a source and a sink are compared: when two documents are equal, and what checksums of buckets say.
 
 Spark's `reconcile` and `pytube verify` follow the same rules. Each key has a bucket. Two sides hold the same
 in a bucket if the number of its entries and the sum of their 64-bit hashes are the same; only in buckets that
 differ are keys compared one by one. Spark compares documents so, because it moves rows from one machine to
 another. `verify` has both documents of a key in its hands anyway, compares them at once, and needs buckets
-only to tell whether the sink has keys that the source does not.
+only to see whether the sink has keys that the source does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def decode(body: bytes) -> Any:
     them. So `1.50` equals `1.5`, and `1e300` equals the 301 digits that jsonb makes of it.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not valid JSON.
     """
     try:
         return orjson.loads(body)

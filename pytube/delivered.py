@@ -1,10 +1,10 @@
-"""Waits until what was committed is at the sinks: "read your writes" for those who read the copy.
+"""Waits until committed changes are at the sinks: "read your writes" for readers of the copy.
 
-How the tube tells, and why nothing is missed, stands in sql/pods/wait.sql.
+sql/pods/wait.sql says how the tube reports it, and why nothing is missed.
 
-A change may wait in a companion of the tube (sql/tubes/documents.sql), until a worker has touched in the tube
-what it leads to. These touches have later numbers. So the companions are waited for first, and the tube up to
-a number that is read then.
+A change may wait in a companion of the tube (sql/tubes/documents.sql), until a worker has touched the
+documents that it leads to in the tube. These touches have later numbers. So the companions are waited for
+first, and the tube up to a number that is read then.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ PAUSES: LiteralString = "SELECT partition, reason FROM tube_pause_list(%(tube)s)
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What was waited for."""
+    """The result of a wait."""
 
     tubes: tuple[str, ...]
     seq: int
-    """All touches up to it have left the tubes and their companions, and so have those that they led to."""
+    """All touches up to it have left the tubes and their companions, with the touches that they led to."""
     parked: int
     """Keys that are parked in these tubes or their companions, so that documents are not at the sink; at most
     1000 of each."""
@@ -103,7 +103,7 @@ async def wait_async(
     ignore_parked: bool = False,
     schema: str = "tube",
 ) -> Delivered:
-    """Wait until everything that was committed before this call is at the sinks of these tubes.
+    """Wait until every change committed before this call is at the sinks of these tubes.
 
     It takes one session of the database for as long as it waits.
 
@@ -114,10 +114,10 @@ async def wait_async(
         lsn: wait for all transactions whose commits lie before this position of the WAL instead.
         timeout: seconds to wait at most; None: for ever.
         ignore_parked: return also while keys are parked, whose documents are not at the sink.
-        schema: where our SQL is.
+        schema: where pytube's SQL is.
 
     Raises:
-        WaitTimeout: after `timeout`; the message says which partitions are behind, and what is known of why.
+        WaitTimeout: after `timeout`; the message says which partitions are behind, and why, if that is known.
         KeysParked: the touches have left the tubes, but keys are parked.
         UnknownTube: there is no such tube.
         UsageError: the database is a standby; seq and lsn are both given, or were not reached yet.
@@ -129,7 +129,9 @@ async def wait_async(
     if seq is not None and lsn is not None:
         raise UsageError("wait for a seq or for an LSN, not for both")
     if lsn is not None and not _LSN.fullmatch(lsn):
-        raise UsageError(f"{lsn!r} is no LSN; it looks like 16/B374D848, as pg_current_wal_lsn() gives it")
+        raise UsageError(
+            f"{lsn!r} is not a valid LSN; expected one as pg_current_wal_lsn() returns: 16/B374D848"
+        )
     began = time.monotonic()
     connection = await connect_async(
         dsn, schema, "pytube wait", lock_timeout=_LOCK_TIMEOUT, prepare_threshold=None
@@ -153,7 +155,7 @@ async def wait_async(
 
 @dataclass(slots=True)
 class _Behind:
-    """What is left of one tube."""
+    """The work that is left of one tube."""
 
     up_to: int
     """The seq that is waited for."""
@@ -166,7 +168,7 @@ class Waiter:
     """Waits in one session, which is its own; for one task at a time."""
 
     def __init__(self, connection: psycopg.AsyncConnection, tubes: Sequence[str]) -> None:
-        """`connection` has our schema in its search path."""
+        """`connection` has pytube's schema in its search path."""
         self._connection = connection
         self._tubes = tubes
         self._companions: dict[str, str] = {}
@@ -198,7 +200,7 @@ class Waiter:
         return drawn if seq is None else seq
 
     async def wait_for(self, seq: int, ends: float) -> None:
-        """Return when no touch up to `seq` is left, nor one that it led to; `begin` was called before.
+        """Return when no touch up to `seq` is left, nor a touch that it led to; `begin` was called before.
 
         Raises:
             WaitTimeout: at `ends`, of `time.monotonic()`.
@@ -206,7 +208,7 @@ class Waiter:
         targets = dict.fromkeys(self._tubes, seq)
         if self._companions:
             await self._drained(dict.fromkeys(self._companions, seq), ends)
-            # What was purged there had committed its touches before.
+            # Purges there had committed their touches before.
             targets |= dict.fromkeys(self._companions.values(), int(await self._value(DRAWN)))
         await self._drained(targets, ends)
 
@@ -243,7 +245,8 @@ class Waiter:
                 if time.monotonic() >= ends:
                     raise WaitTimeout(
                         f"{say_count(len(holders), 'transaction')} that wrote to tube {tube!r} "
-                        f"{is_or_are(len(holders))} still open; end them, or wait for what is committed now"
+                        f"{is_or_are(len(holders))} still open; end them, or wait only for changes "
+                        "committed by now"
                     )
                 await asyncio.sleep(_SETTLE_PAUSE)
 
@@ -338,7 +341,7 @@ def _state(partition: int, leader: tuple[Any, ...] | None, pause: str | None) ->
         return f"partition {partition} has no leader (start a worker)"
     client, is_lost, sink_down, source_down = leader
     if is_lost:
-        return f"partition {partition}'s leader {client} renews its term no more"
+        return f"partition {partition}'s leader {client} no longer renews its term"
     if sink_down or source_down:
         what = "sink" if sink_down else "source"
         return f"partition {partition}, led by {client}: the {what} is down: {sink_down or source_down}"

@@ -1,6 +1,6 @@
 """Every error that a caller can meet, each a type that names the thing, the cause and the remedy.
 
-SQLSTATEs of class TU are raised by our SQL; `SQLSTATES` maps them to types, here and nowhere else.
+SQLSTATEs of class TU are raised by pytube's SQL; `SQLSTATES` maps them to types, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ refuse_collision()
 
 
 def how_to_install(extra: str) -> str:
-    """What to run where a package is missing that an extra of ours brings."""
+    """The command to run if a package of one of pytube's extras is missing."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
 
 

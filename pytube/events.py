@@ -1,4 +1,4 @@
-"""What a worker tells of itself: values, given to a callback and to the log."""
+"""A worker's events: values, given to a callback and to the log."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class MeterRead(PartitionEvent):
     waiting: int
     in_flight: int
     lag: float
-    """Age in seconds of the oldest pod or record that is not delivered, those of backfills left out; 0 when
-    there is none."""
+    """Age in seconds of the oldest pod or record that is not delivered, without backfill pods; 0 when there
+    is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class SinkDelays(PartitionEvent):
     """
 
     documents: int
-    """Of the batch that had such an answer last."""
+    """Of the last batch that was deferred."""
     reason: str
     """That it gave for one of them."""
 
@@ -353,7 +353,7 @@ class LoadShed(Event):
 
     tube: str
     partitions: tuple[int, ...]
-    """What it led."""
+    """The partitions it led."""
     reason: str
     seconds: float
     """For so long it leaves the tube to the others."""
@@ -433,7 +433,7 @@ class SweepFinished(PartitionEvent):
     shard: int
     start_seq: int
     keys: int
-    """How many were touched; those that the source does not have are deleted, at their turn."""
+    """How many were touched; keys that the source does not have are deleted, at their turn."""
     seconds: float
     skipped: str | None = None
     """Why there was no sweep; None when there was one."""
@@ -459,4 +459,4 @@ class BackfillTaken(PartitionEvent):
 
 
 EventCallback = Callable[[Event], None]
-"""Called in the worker's event loop, in order. It must return at once; what it raises is logged."""
+"""Called in the worker's event loop, in order. It must return at once; its errors are logged."""

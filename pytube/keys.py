@@ -24,7 +24,7 @@ Part: TypeAlias = int | str | bool
 
 
 class PartType(enum.StrEnum):
-    """What a column of a key holds, as `tube_key_types` names it; domains are what they are made of."""
+    """The type of a column of a key, as `tube_key_types` names it; domains count as their base types."""
 
     BIGINT = "bigint"
     """Also smaller integers."""
@@ -64,7 +64,7 @@ class CompositeKey:
 
     columns: tuple[KeyColumn, ...]
     shard_place: int | None = None
-    """Which column alone, counted from 0, tells a key's shard; None: all of them."""
+    """The column, counted from 0, that alone determines a key's shard; None: all of them."""
 
     def text(self, values: Sequence[Part]) -> str:
         """The key of a row with these values."""
@@ -95,7 +95,7 @@ class CompositeKey:
         return None if self.values(text) is None else text
 
     def columns_of(self, texts: Sequence[str]) -> tuple[Sequence[str], Sequence[Sequence[Part]]]:
-        """Those of the texts that a row can have, and the values of each column in their order."""
+        """The texts that a row can have, and the values of each column in their order."""
         columns = self._all_columns_of(texts)
         if columns is not None:
             return texts, columns
@@ -105,7 +105,7 @@ class CompositeKey:
     def _all_columns_of(self, texts: Sequence[str]) -> Sequence[Sequence[Part]] | None:
         """As `columns_of`, in a third of the time, if a row can have each text, as is the rule; else None.
 
-        They are read as one array of arrays. No string in it goes on beyond a line; so where all begin and
+        They are read as one array of arrays. No string in it continues beyond a line; so where all begin and
         end with brackets, and there are as many arrays without others in them, each is one of the texts.
         """
         if not all(text[:1] == "[" and text[-1:] == "]" for text in texts):

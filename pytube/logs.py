@@ -56,11 +56,11 @@ _NOT_USERS = frozenset(
         *("redis", "urllib3", "yarl"),
     }
 )
-"""Packages that run user code, or that our own sinks call: a stack with frames of these alone has none."""
+"""Packages that run user code, or that pytube's sinks call: a stack with frames of these alone has none."""
 _COLORS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 
 
-# --- what is logged -----------------------------------------------------------------------------
+# --- logging -----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -89,13 +89,13 @@ def heard(name: str) -> Iterator[list[tuple[str, Mapping[str, object]]]]:
 class Logger:
     """Logs events: a stable identifier, and fields.
 
-    The message of a record is both as text; its attributes `event` and `fields` have each by itself.
+    The message of a record is both as text; its attributes `event` and `fields` have them separately.
     """
 
     def __init__(self, name: str, **fields: object) -> None:
         """Args:
         name: the logger of the standard library.
-        fields: those of all events.
+        fields: the fields of all events.
         """
         self._logger = logging.getLogger(name)
         self._fields = fields
@@ -109,7 +109,7 @@ class Logger:
         self.write(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """Log what is in order."""
+        """Log a normal event."""
         self.write(logging.INFO, event, fields)
 
     def warning(self, event: str, *, exc_info: BaseException | None = None, **fields: object) -> None:
@@ -138,7 +138,7 @@ class Logger:
 
 
 def host_fields(host: str | None) -> dict[str, object]:
-    """The fields of a logger that tells of one Postgres host; none for the only one, which has no name."""
+    """The fields of a logger for one Postgres host; none for the only one, which has no name."""
     return {} if host is None else {"host": host}
 
 
@@ -169,9 +169,9 @@ def is_news(told: dict[object, str], subject: object, message: str) -> bool:
     """Whether `message` is another one than the last about `subject`, so that trouble is logged once.
 
     Args:
-        told: the last message about each subject that is not well.
+        told: the last message about each troubled subject.
         subject: what the message is about.
-        message: is put there.
+        message: is stored there.
     """
     if told.get(subject) == message:
         return False
@@ -191,7 +191,7 @@ class UserFaults:
 
         Args:
             call: the function that user code provides, such as `send`.
-            error: what it raised.
+            error: the error that it raised.
             fields: where, such as the partition.
         """
         cause = _first_of_user(error) or error
@@ -204,16 +204,17 @@ class UserFaults:
             self._log.warning("user_code_raised", **fields, call=call, reason=reason, exc_info=error)
 
     def log_sink(self, call: str, error: Exception, **fields: object) -> None:
-        """Log `error`, unless it is one of ours without a cause in user code: such an error says it all.
+        """Log `error`, unless it is one of pytube's without a cause in user code: it says it all.
 
-        So does the word for an outage, whatever its cause. Who raises it means it, and `sink_down` tells why.
+        The same goes for outages, whatever the cause: they are raised on purpose, and `sink_down` has the
+        reason.
         """
         if not isinstance(error, OUTAGES) and _first_of_user(error) is not None:
             self.log(call, error, **fields)
 
 
 def _first_of_user(error: BaseException | None) -> BaseException | None:
-    """The first of an error and its causes that is not ours; None where all are, or user code ran in none."""
+    """The first of an error and its causes that is not pytube's; None without one, or without user code."""
     first = error
     while isinstance(error, PytubeError):
         error = error.__cause__
@@ -231,7 +232,7 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     """Set up the logging of the process.
 
     Args:
-        level: debug, info, warning or error; what is below it is dropped.
+        level: debug, info, warning or error; lower levels are dropped.
         log_format: `auto` is `human` on a terminal and `json` elsewhere.
         stream: where to; stderr by default.
     """
@@ -244,12 +245,12 @@ def configure(level: str = "info", log_format: Format = "auto", stream: TextIO |
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Alembic tells of its context at every start; only what goes wrong is of interest.
+    # Alembic logs its context at every start; only warnings are of interest.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # Spark's bridge to its JVM tells of every connection that it closes.
+    # Spark's bridge to its JVM logs every connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if level != "debug":
-        # It tells of every try to connect; events tell of an outage once.
+        # It logs every try to connect; events report an outage once.
         logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
@@ -269,7 +270,7 @@ class _Json(_Formatter):
     """One object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record; those of other libraries have their message as the event."""
+        """The line of a record; records of other libraries have their message as the event."""
         ours = record.name.startswith("pytube.")
         line: dict[str, object] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),

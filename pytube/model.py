@@ -36,7 +36,7 @@ class KeyType(enum.StrEnum):
     TEXT = "text"
 
     def has(self, value: object) -> bool:
-        """Whether `value` can be the id of a row of such a tube, as a worker writes it."""
+        """Whether `value` can be the id of a row of a tube with these keys, as a worker writes it."""
         match self:
             case KeyType.BIGINT:
                 return type(value) is int and -_GREATEST - 1 <= value <= _GREATEST
@@ -73,9 +73,9 @@ def _parts(place: int) -> re.Pattern[str]:
 
 
 def part_of(key: str, place: int | None) -> str:
-    """What stands for a column in a key of several, as JSON: `7` or `"acme"`; `place` counts from 0.
+    """The text of a column in a key of several, as JSON: `7` or `"acme"`; `place` counts from 0.
 
-    The whole key where there is no such part, as in one that somebody has touched by hand, or `place` is
+    The whole key where there is no such part, as in a key touched manually, or `place` is
     None.
     """
     found = None if place is None else _parts(place).match(key)
@@ -83,9 +83,9 @@ def part_of(key: str, place: int | None) -> str:
 
 
 def ids_in(number: int, ids: Sequence[Id], shard: int, shards: int, place: int | None = None) -> Sequence[Id]:
-    """Those of `ids`, all of one kind, whose `shard_of` is `number`.
+    """The ones of `ids`, all of one kind, whose `shard_of` is `number`.
 
-    Where there is one shard, it is that of all ids, and they are returned as they are.
+    Where there is one shard, all ids are in it, and they are returned unchanged.
     """
     if shards == 1:
         return ids if number == shard else ()
@@ -194,10 +194,10 @@ class Document:
 
 
 class Documents(Sequence[Document]):
-    """Documents with one token and stamp, held as columns; an object is made of each that is looked at.
+    """Documents with one token and stamp, held as columns; an object is made for each that is read.
 
-    Objects for all would take a worker longer than all else that it does for them. What is done to
-    such an object changes nothing here.
+    Objects for all would take a worker longer than all else that it does for them. Changes of an object
+    have no effect here.
     """
 
     __slots__ = ("_bodies", "_ids", "_shards", "seq", "token")
@@ -336,9 +336,9 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The sink holds a write with the token `newer`, which is ours or higher.
+    """The sink holds a write with the token `newer`, which is equal or higher.
 
-    With our own token the write is done; with a higher one our term is over.
+    With an equal token this write is done already; with a higher one this term is over.
     """
 
     newer: int

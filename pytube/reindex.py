@@ -1,11 +1,11 @@
 """The steps of a reindex of one tube: start, look, compare, switch, finish, abandon.
 
-Each can be interrupted anywhere and run again. What is known of a reindex is at the sink (see
+Each can be interrupted anywhere and run again. The state of a reindex is at the sink (see
 `pytube.sinks.base`), and of its backfills in Postgres; nothing is kept here.
 
-The order of the start is what makes the new copy complete. First every write goes to both copies; what went
-to the old one alone was read before that. Then the backfill begins: it collects the ids of all rows, and each
-is read and written again, to both. So a change is among what the backfill reads, or was written to both.
+The order of the start is what makes the new copy complete. First every write goes to both copies; writes to
+the old one alone were read before that. Then the backfill begins: it collects the ids of all rows, and each
+is read and written again, to both. So a change is read by the backfill, or was written to both.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """What can be told of a reindex while the sink, which keeps its state, does not answer."""
+    """The known state of a reindex while the sink, which keeps its state, does not answer."""
 
     reason: str
     """Why the state at the sink is missing."""
@@ -84,8 +84,8 @@ class Reindex:
         """Args:
         tube: its name.
         reindexer: of its sink.
-        connection: autocommit, with our schema in its path.
-        schema: ours.
+        connection: autocommit, with pytube's schema in its path.
+        schema: pytube's.
         """
         self._tube = tube
         self._reindexer = reindexer
@@ -94,7 +94,7 @@ class Reindex:
         self._name = f"{schema} {tube}"
 
     async def status(self) -> Status | None:
-        """What is under way; None when nothing is."""
+        """The reindex under way; None without one."""
         state = await self._reindexer.look()
         if state is None:
             return None
@@ -117,7 +117,7 @@ class Reindex:
         return Unanswered(reason, list({row["tbl"]: row for row in newest_last}.values()))
 
     async def start(self) -> Status:
-        """Begin, or go on with what was interrupted: write to both copies, then fill the new one.
+        """Begin, or continue an interrupted start: write to both copies, then fill the new one.
 
         Raises:
             UsageError: it can't begin as things are; nothing was changed.
@@ -135,7 +135,7 @@ class Reindex:
             state = await self._reindexer.begin(self._tube)
             status = await self._existing()
             if status.phase == "stopped":
-                # One that was begun by an interrupted start, and is not known, is superseded.
+                # An unknown one, begun by an interrupted start, is superseded.
                 numbers = [
                     self._backfills.create(self._tube, one.oid, None, supersede=True, by_worker=True)
                     for one in tables

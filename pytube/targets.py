@@ -12,11 +12,11 @@ from typing import Any
 from pytube.errors import ConfigError
 
 TARGET = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$"
-"""What such a name looks like."""
+"""The form of a target."""
 
 
 def import_object(target: str, key: str) -> Any:
-    """What is behind `module:attribute.path`.
+    """The object behind `module:attribute.path`.
 
     Args:
         target: its name.

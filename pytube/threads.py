@@ -1,9 +1,9 @@
 """Calls that block, in threads that nothing else waits for.
 
 `asyncio.to_thread` and `loop.getaddrinfo` share the default executor of the event loop, a handful of threads,
-with all code of the process: with the resolver, with drivers of sinks, with what users call. A few calls that
+with all code of the process: with the resolver, with drivers of sinks, with user code. A few calls that
 hang there, and every other one waits behind them: a tube whose sink hangs would keep all others from a new
-connection to Postgres. Here each call has a daemon thread of its own, which does not hold up the exit either.
+connection to Postgres. Here each call has a separate daemon thread, which does not hold up the exit either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function returns; raises what it raises. Cancelled, it is left to itself."""
+    """The function's result; raises its error. If cancelled, the call is left running."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -83,7 +83,7 @@ class Resolver:
     def _forget(self, host: str, lookup: asyncio.Future[list[str]]) -> None:
         del self._under_way[host]
         if not lookup.cancelled():
-            lookup.exception()  # nobody may wait for it any more
+            lookup.exception()  # it may have no waiter any more
 
 
 def is_address(host: str) -> bool:

@@ -84,7 +84,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Transformed:
-    """What came of documents. Each of their keys is in exactly one of these places."""
+    """The results for documents. Each of their keys is in exactly one of these places."""
 
     documents: Documents
     """To be sent."""
@@ -110,9 +110,9 @@ class Transforms:
     ) -> None:
         """Args:
         functions: in order, each with the name that errors give it.
-        log: where slow calls are told.
-        faults: logs what the functions raise.
-        splits: whether the sink splits what they return into parts, so that a list may be one.
+        log: gets slow calls.
+        faults: logs the functions' errors.
+        splits: whether the sink splits their results into parts, so that a list may be one.
         """
         self._functions = functions
         self._splits = splits
@@ -192,8 +192,8 @@ def _import(target: str, key: str) -> Callable[[Change], Any]:
     function = import_target(target, key)
     if is_async(function):
         raise ConfigError(
-            f'{key} = "{target}": it is a coroutine function; define it with def, and leave what waits for '
-            "others to the query or the sink"
+            f'{key} = "{target}": it is a coroutine function; define it with def, and leave I/O to the query '
+            "or the sink"
         )
     return function
 
@@ -229,4 +229,4 @@ def _encode(name: str, answer: object, *, splits: bool) -> bytes:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
     except Exception as error:  # the items of a dict may be the user's code, too
-        raise _Refused(f"transform {name} returned what is no JSON: {error}") from error
+        raise _Refused(f"transform {name} returned a value that is not valid JSON: {error}") from error

@@ -1,4 +1,4 @@
--- The end of an installation. Every migration up to this version was run. (Alembic records those that it runs.)
+-- The end of an installation. Every migration up to this version was run. (Alembic records the ones it runs.)
 DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
@@ -38,7 +38,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- Brings what is generated for tubes and attached tables up to date, and says in pytube.install_report what there is.
+-- Brings the generated objects of tubes and attached tables up to date, and reports in pytube.install_report.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -59,7 +59,7 @@ BEGIN
                 EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
                     ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
             EXCEPTION WHEN OTHERS THEN
-                -- What the table's owner does, such as to take a name that ours are to get, is no other table's trouble.
+                -- An owner's action, such as taking a name that pytube needs, must not affect other tables.
                 IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN
                     RAISE;
                 END IF;

@@ -1,7 +1,7 @@
--- Rights. tube_owner owns all, and has no line here. PUBLIC may call nothing but what the functions of owners of attached
--- tables call. What is not named is for nobody.
+-- Rights. tube_owner owns all, and has no line here. PUBLIC may call only the functions that functions of owners of
+-- attached tables call. Unlisted objects are for no role.
 --
--- A schema made elsewhere, or default privileges, may have given somebody more; so new functions are called by nobody
+-- A schema made elsewhere, or default privileges, may have granted more; so new functions can't be called
 -- until here, which is in the same transaction.
 
 REVOKE ALL ON SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
@@ -9,7 +9,7 @@ REVOKE ALL ON SCHEMA :"capture" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 REVOKE ALL ON ALL ROUTINES IN SCHEMA :"schema" FROM PUBLIC, :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
--- Who may create in the schema could put functions between ours; who may call those that are private is one of us.
+-- A role that may create in the schema could put functions between pytube's; only members may call private ones.
 DO $$
 DECLARE
     ours CONSTANT oid := to_regnamespace(quote_ident(current_setting('pytube.install_schema')));
@@ -29,10 +29,10 @@ BEGIN
 END
 $$;
 
--- What is in them is for those only who are granted it. An owner who got a table from another one writes on without any
--- right of ours, so that all have this one.
+-- Their content is only for roles with grants. An owner who got a table from another one continues to write without any
+-- right of pytube, so that all have this one.
 GRANT USAGE ON SCHEMA :"schema", :"capture" TO PUBLIC;
--- Each command of ours asks which version is installed.
+-- Each command of pytube asks which version is installed.
 GRANT SELECT ON :"schema".tube_version TO :"role_admin", :"role_worker", :"role_writer", :"role_monitor";
 
 -- Owners of attached tables: what their functions call. It computes with built-in types, or reads names of columns.
@@ -55,7 +55,7 @@ TO PUBLIC;
 GRANT EXECUTE ON FUNCTION :"schema".tube_private_see_ddl TO PUBLIC;
 
 -- tube_admin: makes and drops tubes, attaches tables that its members own, begins and ends backfills; and all that the
--- others may. What it calls with its own rights calls the private functions below, which trust no argument.
+-- others may. Functions that it calls with its own rights call the private functions below, which trust no argument.
 GRANT SELECT ON ALL TABLES IN SCHEMA :"schema" TO :"role_admin";
 GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_admin";
 DO $$
@@ -82,7 +82,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_drop_parked, :"schema".tube_private_open_schema, :"schema".tube_private_outbox_wake
 TO :"role_admin";
 
--- Backfills read tables with the rights of the caller, who tells these what was read: a worker is trusted with that, as
+-- Backfills read tables with the rights of the caller, who passes the rows to these: a worker is trusted with that, as
 -- it is at the sink.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_private_begin_collect, :"schema".tube_private_begin_range, :"schema".tube_private_begin_split,
@@ -159,7 +159,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_settle_left, :"schema".tube_settle_seq, :"schema".tube_undelivered
 TO :"role_worker", :"role_writer", :"role_monitor";
 
--- tube_writer: touches, also what a query of theirs gives, and by jobs of their own, which COPY into the
+-- tube_writer: touches, also by the writer's queries and jobs, which COPY into the
 -- tubes. The right to insert stands with each tube; its seq comes from here.
 GRANT EXECUTE ON FUNCTION
     :"schema".tube_job_begin, :"schema".tube_job_done, :"schema".tube_job_finish, :"schema".tube_job_forget,
@@ -184,14 +184,14 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tube_pods_put
 TO :"role_worker", :"role_writer";
 
--- Every role that may touch records what is done by hand.
+-- Every role that may touch records operators' actions.
 GRANT EXECUTE ON FUNCTION :"schema".tube_audit_add TO :"role_worker", :"role_writer";
 
--- Who goes on with a job, or with the ranges of a backfill, has to know what is in.
+-- A role that continues a job, or the ranges of a backfill, has to know the finished units.
 GRANT EXECUTE ON FUNCTION :"schema".tube_job_units TO :"role_worker", :"role_writer";
 
--- Tubes: workers may read their pods, writers may add some, and touch. What is generated for attached tables is granted
--- at the end, when it is brought in line.
+-- Tubes: workers may read their pods, writers may add some, and touch. Objects generated for attached tables are granted
+-- at the end, when they are brought up to date.
 DO $$
 DECLARE
     ours CONSTANT name := current_setting('pytube.install_schema');

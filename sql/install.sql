@@ -4,7 +4,7 @@
 --   psql -v schema=NAME -f sql/install.sql DATABASE        (default: tube)
 --   psql -v roles=NAME -f sql/install.sql DATABASE         (NAME_admin, ...; default: the schema, or as before)
 --
--- One transaction of its own, or part of the caller's when there is one already. Stops at the first error.
+-- A separate transaction, or part of the caller's when there is one already. Stops at the first error.
 -- Tables come from migrations/, each run once and recorded in tube_version, where Alembic finds it too;
 -- functions are always made again.
 --
@@ -15,7 +15,7 @@
 \ir psql/start.sql
 \ir names.sql
 
--- Refused if it is somebody else's. -------------------------------------------------------------------
+-- Refused if it belongs to another role. ----------------------------------------------------------------
 \ir whose.sql
 \ir psql/begin.sql
 
@@ -87,7 +87,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir jobs/jobs.sql
 \ir jobs/ranges.sql
 
--- Operators: what people do by hand. ------------------------------------------------------------------------
+-- Operators: manual actions. ---------------------------------------------------------------------------------
 \ir operators/audit.sql
 \ir operators/pauses.sql
 \ir operators/parked.sql

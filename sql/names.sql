@@ -1,5 +1,5 @@
--- Where pytube.install_roles is empty, it becomes what the names of our roles begin with: as they are in this
--- installation, which the owner of its functions tells, or else the name of the schema. pytube.install_capture becomes
+-- An empty pytube.install_roles becomes the prefix of the roles' names: as in this installation, by the owner of its
+-- functions, or else the name of the schema. pytube.install_capture becomes
 -- the name of the schema of the functions that belong to owners of attached tables.
 DO $$
 DECLARE

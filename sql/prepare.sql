@@ -1,4 +1,4 @@
--- What comes before tables and functions: the roles, and the schemas with their owner, who makes all that follows up
+-- The preparation of tables and functions: the roles, and the schemas with their owner, who makes all that follows up
 -- to finish.sql. When it refuses, nothing was changed.
 SET LOCAL pytube.install_version = :'version';
 -- A function may call one of a later file.
@@ -37,7 +37,7 @@ BEGIN
         END IF;
         IF before IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'duplicate_schema',
-                MESSAGE = format('%I.tube_version is no table of pytube''s, or says no version', ours),
+                MESSAGE = format('%I.tube_version is not a table of pytube, or has no version', ours),
                 HINT = 'Give another schema: psql -v schema=NAME.';
         ELSIF before > version THEN
             RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -51,16 +51,16 @@ BEGIN
 END
 $$;
 
--- The roles, where they are missing; and the installing role becomes a member of the one that owns all.
+-- The roles, where they are missing; and the installing role becomes a member of the owning one.
 --
--- tube_owner owns the schemas and everything of ours in them. It has no members, but for the installing role where that
--- is no superuser, and no right on anybody's tables. tube_admin makes and drops tubes, and attaches its members'
+-- tube_owner owns the schemas and everything of pytube in them. It has no members, except the installing role if that is
+-- not a superuser, and no right on users' tables. tube_admin makes and drops tubes, and attaches its members'
 -- tables; tube_worker serves them; tube_writer calls touch functions; tube_monitor looks on. None may log in. They are
 -- named after the schema, or after psql's variable "roles". They belong to the whole server, so that two databases share
 -- them unless they are given other names.
 --
 -- Needs no superuser: CREATEROLE will do, or roles made beforehand, with the installing role in tube_owner.
--- What is missing is in the hint.
+-- The hint names missing rights.
 DO $$
 DECLARE
     prefix CONSTANT text := current_setting('pytube.install_roles');
@@ -88,7 +88,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('there is no role %s, and %I may not create any',
                 (SELECT string_agg(quote_ident(m), ', ') FROM unnest(missing) AS m), current_user),
-            HINT = 'Somebody who may has to run: '
+            HINT = 'An administrator has to run: '
                 || (SELECT string_agg(format('CREATE ROLE %I NOLOGIN;', m), ' ') FROM unnest(missing) AS m)
                 || format(' GRANT %I', owner) || to_me;
     END IF;
@@ -100,28 +100,28 @@ BEGIN
         END;
     END LOOP;
 
-    -- Nobody else can make objects that the roles own, nor change them later.
+    -- No other role can make objects that the roles own, nor change them later.
     IF NOT (pg_has_role(current_user, owner, CASE WHEN modern THEN 'SET' ELSE 'MEMBER' END) AND pg_has_role(current_user, owner, 'USAGE')) THEN
         BEGIN
             EXECUTE format('GRANT %I', owner) || to_me;
         EXCEPTION WHEN insufficient_privilege THEN
-            -- What is missing is said below.
+            -- Missing rights are reported below.
         END;
     END IF;
     IF NOT pg_has_role(current_user, owner, 'USAGE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%I has not the rights of %I', current_user, owner),
-            HINT = format('Somebody who may has to run: GRANT %I', owner) || to_me
+            MESSAGE = format('%I does not have the rights of %I', current_user, owner),
+            HINT = format('An administrator has to run: GRANT %I', owner) || to_me
                 || CASE WHEN modern THEN '' ELSE format(' ALTER ROLE %I INHERIT;', current_user) END;
     END IF;
 END
 $$;
 
--- The schemas: ours, and that of the functions that belong to owners of attached tables. Where they are there, what is
--- ours in them is given to tube_owner: after a restore that left owners out. Ours is what has a name that begins with tube_ or
--- outbox_, the tables of tubes, and what was generated; anything else stays whose it is.
+-- The schemas: pytube's, and the one for functions of owners of attached tables. If they exist, pytube's objects in them
+-- are given to tube_owner: after a restore that left owners out. pytube's are names that begin with tube_ or outbox_, the
+-- tables of tubes, and generated objects; anything else keeps its owner.
 --
--- Errors: Postgres' own, when the installing role does not own what has to change hands.
+-- Errors: Postgres' own, when the installing role does not own an object that has to change hands.
 -- Locks: ACCESS EXCLUSIVE on each table that changes hands, until the transaction ends; had within attempts of 100 ms.
 DO $$
 DECLARE

@@ -1,5 +1,6 @@
--- Takes away what uninstall.sql says. Refuses while tables are attached, tubes hold pods, documents are parked, or tables of our
--- own hold records of outboxes (TU109), and where somebody else's objects are in the schema or depend on it. Nothing was changed then.
+-- Removes everything that uninstall.sql names. Refuses while tables are attached, tubes hold pods, documents are parked, or
+-- pytube's own tables hold records of outboxes (TU109), and if other roles' objects are in the schema or depend on it.
+-- Nothing was changed then.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -26,7 +27,7 @@ BEGIN
     EXECUTE format('SELECT array_agg(o.outbox), array_agg(o.outbox) FILTER (WHERE o.adopted) FROM %I.tube_outbox AS o', ours)
     INTO outboxes, adopted;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
-        CONTINUE WHEN tube = ANY (adopted); -- such a table stays, with its records
+        CONTINUE WHEN tube = ANY (adopted); -- an adopted table stays, with its records
         EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', ours, tube) INTO holds;
         IF holds AND tube = ANY (outboxes) THEN
             boxes := boxes || quote_literal(tube);
@@ -47,8 +48,8 @@ BEGIN
                 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
                 'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), ''),
                 'there are parked documents of the tubes ' || parked),
-            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop what is parked; '
-                'or throw all away with psql -v force=1.';
+            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop the parked documents; '
+                'or drop everything with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP
         EXECUTE format('SELECT %1$I.outbox_ensure_absent(o.outbox) FROM %1$I.tube_outbox AS o WHERE o.outbox = $1', ours) USING tube;
@@ -65,7 +66,7 @@ DROP TRIGGER IF EXISTS tube_backfill_gone_trigger ON :"schema".tube_backfill;
 DELETE FROM :"schema".tube_job;
 DROP TRIGGER IF EXISTS tube_job_gone_trigger ON :"schema".tube_job;
 
--- Our own objects go by their names, so that nobody else's go with them.
+-- pytube's objects are dropped by name, so that no other role's go with them.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');

@@ -41,7 +41,7 @@ BEGIN
     BEGIN
         PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps objects that belong to its owner: %s', outbox, SQLERRM),
             HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
     END;
 END
@@ -245,7 +245,7 @@ BEGIN
     WHILE room > 0 LOOP
         EXECUTE format('SELECT max(r.id) FROM %s AS r', own.tbl) INTO most;
         EXECUTE own.free INTO free USING leader_id, outbox, room, barred_topics, barred_keys;
-        -- Always from the first record on, by a later snapshot: what was committed before one of free is in it.
+        -- Always from the first record on, by a later snapshot: it has every row committed before one of free.
         EXECUTE own.choose INTO chosen
         USING leader_id, outbox, CASE WHEN cardinality(free) < room THEN most ELSE free[room] END, free;
         RETURN QUERY EXECUTE own.mark USING leader_id, NULL::bigint, outbox, chosen.ids;
@@ -253,7 +253,7 @@ BEGIN
         first_locked := least(first_locked, chosen.first_locked);
         EXIT WHEN cardinality(free) < room OR cardinality(chosen.ids) = room;
         room := room - marked;
-        barred_topics := chosen.topics; -- at least one more: of what was free and not chosen
+        barred_topics := chosen.topics; -- at least one more: of the free and not chosen ones
         barred_keys := chosen.keys;
     END LOOP;
     RETURN QUERY EXECUTE own.locked USING ARRAY[first_locked];
@@ -275,7 +275,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per record.';
     END IF;
     EXECUTE format('SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', r.id, ''topic'', r.kafka_topic, ''key'', %s,'
@@ -639,7 +639,7 @@ BEGIN
         RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
     ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
-        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+        RAISE EXCEPTION 'the details are not a JSON object of at most 8192 bytes'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
     END IF;
     INSERT INTO tube_audit AS a (client, action, tube, details)
@@ -722,7 +722,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill_id, backfill.table_name),
-            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
+            HINT = 'Continue it with `pytube spark backfill`, or cancel it.';
     END IF;
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
@@ -888,7 +888,7 @@ BEGIN
     END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
-    PERFORM tube_private_refuse_backfill(att, 'one that was begun at the same time');
+    PERFORM tube_private_refuse_backfill(att, 'a backfill that began at the same time');
 END
 $_$;
 
@@ -914,7 +914,7 @@ BEGIN
             coalesce(', open for ' || date_trunc('second', asked_at - a.xact_start), ''))
         WHEN p.gid IS NOT NULL THEN format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
             date_trunc('second', asked_at - p.prepared))
-        ELSE 'one that could not be found'
+        ELSE 'a transaction that could not be found'
     END
     FROM unnest(running) AS r (x)
     LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'
@@ -1171,7 +1171,7 @@ BEGIN
                 FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
                     WITH ORDINALITY AS x (xid, holder, n)
                 GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
-            holders := coalesce(holders, 'one that could not be found');
+            holders := coalesce(holders, 'a transaction that could not be found');
             IF is_late THEN
                 RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                     MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
@@ -1226,7 +1226,7 @@ BEGIN
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
-    -- By the catalogue: our owner may not look into the schemas of others.
+    -- By the catalog: pytube's owner may not look into the schemas of others.
     BEGIN
         SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
@@ -1382,9 +1382,9 @@ BEGIN
     there := tube_private_require(companion);
     IF there.companion_of IS DISTINCT FROM tube THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+            MESSAGE = format('tube %L exists, and is not a companion of tube %L%s', companion, tube,
                 coalesce(format(', but of tube %L', there.companion_of), '')),
-            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+            HINT = 'Choose another name, or drop that tube if it is not needed: tube_drop.';
     END IF;
     PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
 END
@@ -1658,7 +1658,7 @@ CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name
         WHEN c.is_primary THEN 'it is the primary key'
         WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
         WHEN c.is_unique THEN 'it is unique, but may be NULL'
-        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which distinguishes partitions; '
             'no index proves that it is unique in all of them', c.leads)
         ELSE 'no index proves that it is unique' END
     FROM candidate AS c
@@ -1727,7 +1727,7 @@ BEGIN
             fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
                 ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
         EXCEPTION WHEN OTHERS THEN
-            -- One tube's trouble is no other's.
+            -- One tube's trouble must not stop the others.
             RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
         END;
     END LOOP;
@@ -1793,7 +1793,7 @@ BEGIN
         PERFORM tube_private_require(one);
         key_type := coalesce(key_type, tube_private_key_type(one));
         IF tube_private_key_type(one) <> key_type THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+            RAISE EXCEPTION 'the keys of tube % are of type %, and the keys of % of type %',
                     quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
                 USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
         END IF;
@@ -2324,7 +2324,7 @@ BEGIN
         CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
-        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- Only for a pause that this answer names: a worker that learns of none marks at once. And only where no row is
         -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
@@ -2951,7 +2951,7 @@ BEGIN
     INTO pods
     FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
         generate_series(0, 1) AS c (class);
-    -- One pass that keeps nothing but the places of what it finds: a hundred thousand pods may hold 160 MB of ids.
+    -- One pass that keeps only the places of its finds: a hundred thousand pods may hold 160 MB of ids.
     RETURN QUERY EXECUTE format($sql$
         SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.looked_at
         FROM (
@@ -3016,7 +3016,7 @@ BEGIN
             LIMIT in_limit::bigint + 1) AS n)
     THEN
         RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU141', HINT = 'Mend what they have in common, retry or drop some, and resume the tube.';
+            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or drop some, and resume the tube.';
     END IF;
 
     DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);
@@ -3277,7 +3277,7 @@ CREATE FUNCTION tube.tube_private_adoption_fault(tbl regclass) RETURNS text
             WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
             ORDER BY w.place LIMIT 1)
         END, (
-            -- A record without a topic would be in no partition, and one without a time could not be told of.
+            -- A record without a topic would be in no partition, and one without a time could not be reported.
             SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
             WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
             ORDER BY a.attname LIMIT 1
@@ -3396,7 +3396,7 @@ BEGIN
                 tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
-            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and the rights of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
@@ -3441,19 +3441,19 @@ BEGIN
                 MESSAGE = format('the key %s of %s may be NULL', tube_private_key_label(new), tbl),
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
-        -- As far as its text tells: it divides or casts.
+        -- As far as its text shows: it divides or casts.
         IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or fail a cast.';
         END IF;
     END IF;
     IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
-                'they are others, attach it in a shard of its own.';
+            HINT = 'Its ids are taken for ids of that table. Name the column that holds them: id_col => COLUMN. If '
+                'they are other ids, attach it in a separate shard.';
     ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
@@ -3521,7 +3521,7 @@ BEGIN
         SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
         WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
-        att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
+        att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
     END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
@@ -4043,7 +4043,7 @@ BEGIN
                 IF missing.part IS NULL THEN
                     RAISE;
                 END IF;
-                -- Somebody else may own it, have taken the names that triggers need, or hold its lock.
+                -- Another role may own it, have taken the names that triggers need, or hold its lock.
                 refused := refused || missing.part;
                 RAISE WARNING 'the part % of % is not followed by tube %: %', missing.part, att.tbl, quote_literal(att.tube), SQLERRM;
             END;
@@ -4077,7 +4077,7 @@ BEGIN<one_id>
         IF NOT cap_fits THEN -- by an old snapshot, maybe, and since then in the plan
             cap_fits := <fits_elsewhere>;
         END IF;
-    ELSE -- restored from a dump, or the trigger is on a table that is no part of this one
+    ELSE -- restored from a dump, or the trigger is on a table that is not part of this one
         cap_fits := <fits_elsewhere>;
     END IF;
     IF cap_fits IS NOT TRUE THEN
@@ -4261,7 +4261,7 @@ CREATE FUNCTION tube.tube_private_check_items(items jsonb) RETURNS void
     AS $$
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
 END
@@ -4324,8 +4324,8 @@ BEGIN
     wrong := CASE
         WHEN missing THEN 'a topic, or all values, are NULL'
         WHEN wrong_topic IS NOT NULL
-            THEN format('%L is no name of a topic: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
-        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is no JSON array with an element for each message'
+            THEN format('%L is not a valid topic name: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
+        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is not a JSON array with an element for each message'
         WHEN (topics = bodies AND topics = coalesce(keys, topics) AND topics = coalesce(partition_keys, topics)
             AND topics = coalesce(jsonb_array_length(headers), topics)) IS NOT TRUE
             THEN format('the arrays have different lengths: topics %s, keys %s, values %s, headers %s, partition keys %s',
@@ -4412,7 +4412,7 @@ DECLARE
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            MESSAGE = format('%s can''t be spread by %I, which is not part of its key', att.tbl, shard_by),
             HINT = 'Give one of key_cols.';
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
@@ -4528,7 +4528,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            MESSAGE = format('%s is not a valid tube name: %s', quote_nullable(tube), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
 END
@@ -5050,7 +5050,7 @@ BEGIN
         RETURN tube_private_require_outbox(outbox);
     ELSIF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            MESSAGE = format('%s is not a valid outbox name: %s', quote_nullable(outbox), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
     END IF;
     INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
@@ -5217,7 +5217,7 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
 DECLARE
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
-        -- Those that have their triggers now, and had not.
+        -- Tables that have their triggers now, and did not before.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted GROUP BY t.rel, c.relkind
         HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
@@ -5243,7 +5243,7 @@ BEGIN
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
         WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    -- Were one of these dropped before it gets its triggers, nothing else would show that rows of it are at the sink.
     att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
         WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
@@ -5264,7 +5264,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it does not have is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
                 'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);
@@ -5301,7 +5301,7 @@ DECLARE
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
-        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: nobody puts more
+        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -5409,7 +5409,7 @@ BEGIN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
-    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    -- A function of another owner is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
         RETURN NEXT definition;
     END IF;
@@ -5435,7 +5435,7 @@ DECLARE
     query text;
     rest text;
 BEGIN
-    -- Of an enum of somebody's, its name, and that it is one.
+    -- Of a user's enum, its name, and that it is one.
     SELECT array_agg(CASE WHEN t.typtype = 'e' THEN
             format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND enum_larger(r.%1$I, r.%1$I) IS NULL', a.attname, tube_private_type_sql(t.oid))
         WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
@@ -5661,7 +5661,7 @@ BEGIN
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, fault),
+            MESSAGE = format('backfill %s of %s can''t continue: %s', backfill.backfill_id, backfill.table_name, fault),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
     RETURN tube_private_attachment(backfill.tube, backfill.tbl);
@@ -5738,12 +5738,12 @@ BEGIN
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
             HINT = coalesce((
-                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
                     array_agg(a.attname ORDER BY k.place))
                 FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                 JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
                 WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
-                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
+                'Add a column with a primary key, or name a unique column: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
@@ -6318,7 +6318,7 @@ BEGIN
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN insufficient_privilege THEN
-        -- What is missing is said below.
+        -- Missing rights are reported below.
     END;
     IF NOT has_schema_privilege(worker, schema::oid, 'USAGE') THEN
         RAISE WARNING USING MESSAGE = format('%I may not look into the schema %s yet', worker, schema),
@@ -6369,7 +6369,7 @@ BEGIN
     IF view.oid IS NULL THEN
         RETURN NEXT format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
             door, tube_private_qualify(att.tube),
-            -- So ids[1] is no NULL, and the only one.
+            -- So ids[1] is not NULL, and the only one.
             CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
                 ELSE tube_private_shard_expression('ids[1]', att) END);
     END IF;
@@ -6387,7 +6387,7 @@ BEGIN
         ('SELECT', 'SEQUENCE ' || flag, (SELECT c.relacl FROM pg_class AS c WHERE c.oid = flag::regclass))
     ) AS g (privilege, object, acl)
     WHERE NOT EXISTS (SELECT FROM aclexplode(g.acl) AS a WHERE a.grantee = owner AND a.privilege_type = g.privilege)
-    -- Everybody has these, until somebody takes them away; then this owner's table is written to as before.
+    -- All roles have these, unless they were revoked; then this owner's table is written to as before.
     UNION ALL
     SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
     WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
@@ -6515,12 +6515,12 @@ CREATE FUNCTION tube.tube_private_outbox_target(outbox text, OUT tbl text, OUT v
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    -- One statement: each message that is stashed by itself pays for it.
+    -- One statement: each message that is stashed alone pays for it.
     SELECT format('%I.%I', n.nspname, c.relname), o.value_type::text, o.adopted INTO tbl, value_type, adopted
     FROM tube_outbox AS o JOIN pg_class AS c ON c.oid = o.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE o.outbox = tube_private_outbox_target.outbox;
     IF NOT FOUND THEN
-        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- says what is wrong
+        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- raises the error
     END IF;
     locks := (hashtextextended(tube_private_schema() || ' orders ' || outbox, 0) >> 10) << 10;
 END
@@ -6661,7 +6661,7 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'...' is no word.
+    -- The longest match counts, so that E'...' is not a word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
@@ -6670,7 +6670,7 @@ BEGIN
             'has a block comment or dollar quotes');
     -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
-        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that continues on another line');
     END IF;
 END
 $_$;
@@ -6897,7 +6897,7 @@ BEGIN
                 AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
         WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
-    FOR look IN 1..2 LOOP -- default privileges may give what is new to others
+    FOR look IN 1..2 LOOP -- default privileges may give new objects to others
         statements := ARRAY(SELECT tube_private_our_ddl(att));
         EXIT WHEN statements = '{}';
         -- Two grants at once on one schema or sequence would fail each other.
@@ -7217,7 +7217,7 @@ DECLARE
     parked bigint[] := '{}';
     more bigint[];
 BEGIN
-    -- First those that hold their keys, then those that wait behind them.
+    -- First the ones that hold their keys, then the ones that wait behind them.
     FOR step IN 0..1 LOOP
         WITH item AS (
             SELECT DISTINCT ON (i.id) i.id, r.topic, r.key, r.slot, i.error, i.attempts
@@ -7308,10 +7308,10 @@ BEGIN
     ORDER BY a.position LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s overlap with %s, which has %s to %s',
                 tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
-            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
-                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => the column that holds ids of '
+                '%1$s. To give it separate shards: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
                 (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;
@@ -7356,7 +7356,7 @@ CREATE FUNCTION tube.tube_private_record_columns(box tube.tube_outbox, parks boo
         CASE WHEN parks THEN format('(SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.topic = r.kafka_topic'
             ' AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind LIMIT 1) IS NOT NULL',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
-            -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
+            -- A key may be freed between the look for retried records and the mark: its earlier records come next.
             || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
                 tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
             ELSE 'false' END)
@@ -7393,7 +7393,7 @@ BEGIN
     IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
-            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+            HINT = format('%I and members of %I may continue or forget it. Give your job another name.',
                 job.begun_by, tube_private_role('admin'));
     END IF;
 END
@@ -7422,7 +7422,7 @@ BEGIN
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
                 CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
-            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop everything: '
                 'force => true.';
     END IF;
 END
@@ -7457,7 +7457,7 @@ BEGIN
             MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
                 CASE WHEN records = most THEN 'at least ' END, records,
                 CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
-            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard the parked records' END,
                 ', or throw the records away: force => true.');
     END IF;
 END
@@ -7602,7 +7602,7 @@ DECLARE
 BEGIN
     IF reg.companion_of IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            MESSAGE = format('tube %L is a companion of tube %L: it is not a document, and has no companions', tube, reg.companion_of),
             HINT = format('Name the tube of the document: %L.', reg.companion_of);
     END IF;
 END
@@ -7785,7 +7785,7 @@ DECLARE
     statements text[];
     come oid[];
 BEGIN
-    -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
+    -- Of a new table just its parent can be attached; looking up the new object costs more than seeing that no table is.
     IF tag <> 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
     THEN
@@ -7816,8 +7816,8 @@ BEGIN
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
             WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
-            -- Of those that have had their triggers since they were made, and never a row, nothing can have been missed. Where
-            -- the triggers can't be made, this is taken back, too.
+            -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
+            -- the triggers can't be made, this is rolled back, too.
             UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)
             WHERE a.tube = att.tube AND a.tbl = att.tbl AND come IS NOT NULL;
         END IF;
@@ -7836,7 +7836,7 @@ DECLARE
     att tube_attachment;
     key text;
 BEGIN
-    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
+    -- 2 and 4: a default that is not a constant, and another type; else the rows stay as they were.
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
@@ -7846,8 +7846,8 @@ BEGIN
         CONTINUE WHEN warned ? key;
         warned := warned || to_jsonb(key);
         RAISE WARNING USING
-            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
-            HINT = format('If documents have changed by it, backfill them afterwards: '
+            MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
+            HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);
@@ -7914,7 +7914,7 @@ BEGIN
     IF partition IS NULL OR tube_private_index_of(tube, partitions) IS NOT NULL THEN -- nearly always
         RETURN;
     END IF;
-    PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
+    PERFORM tube_private_require(tube); -- an outbox never has this index, and no pods
     SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;
@@ -8234,7 +8234,7 @@ BEGIN
     END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
-    -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
+    -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
     is_complete := coalesce(missing.elsewhere, true);
@@ -8290,7 +8290,7 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
         WHEN c.relkind = 'v' THEN 'it is a view'
         WHEN c.relkind = 'm' THEN 'it is a materialized view'
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
-        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is not a table'
         WHEN c.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
         WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
@@ -8380,7 +8380,7 @@ DECLARE
 BEGIN
     SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-    -- By the catalogue: our owner may not look into the schema.
+    -- By the catalog: pytube's owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
@@ -8394,7 +8394,7 @@ BEGIN
     IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
-        -- Only when it is run: what stands in the way of one table must not keep others from being looked at.
+        -- Only when it is run: an obstacle for one table must not keep others from being looked at.
         RETURN NEXT format('SELECT %I.tube_private_refuse_touch(%L, %s)', tube_private_schema(), att.tbl, there.oid);
         RETURN;
     END IF;
@@ -8802,7 +8802,7 @@ BEGIN
     END IF;
     IF was < beyond THEN
         PERFORM setval('tube_seq', beyond);
-        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RAISE NOTICE 'tube_seq, which was at %, continues after %', was, beyond;
         RETURN beyond;
     END IF;
     RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;
@@ -8941,7 +8941,7 @@ BEGIN
     SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube FOR UPDATE;
     before := known;
     IF known.mark IS NULL THEN
-        -- New, or emptied: then nothing is made before somebody has it filled again.
+        -- New, or emptied: then nothing is made before an operator has it filled again.
         IF known.emptied_at IS NULL OR tube_private_refilled(reg.tube, known.emptied_at, false) THEN
             known.seen := held IS NOT NULL;
             known.mark := coalesce(held, (SELECT format('%s %s epoch %s', i.installation, reg.tube, reg.last_epoch)
@@ -8955,7 +8955,7 @@ BEGIN
         known.emptied_at := clock_timestamp();
         is_new := true;
     ELSIF held IS NOT NULL THEN
-        known.mark := held; -- the server's own name for what was made, or the mark of another database's workers
+        known.mark := held; -- the server's name for the new object, or the mark of another database's workers
         known.seen := true;
     END IF;
     IF known.seen AND tube_private_refilled(reg.tube, known.emptied_at, true) THEN
@@ -9007,7 +9007,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
-        PERFORM set_config('synchronous_commit', 'on', true); -- what is noted once is not noted again
+        PERFORM set_config('synchronous_commit', 'on', true); -- a change is recorded only once
     END IF;
     INSERT INTO tube_source AS s (one) VALUES (true) ON CONFLICT DO NOTHING;
     PERFORM FROM tube_source FOR NO KEY UPDATE;
@@ -9024,7 +9024,7 @@ BEGIN
     ON CONFLICT (tube, cause) DO UPDATE
     SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
         detail = right(concat_ws('; ', nullif(u.detail, excluded.detail), excluded.detail), 500);
-    -- Last: it is not rolled back, and then nobody would find that it was behind. Tried once, since a worker calls this
+    -- Last: it is not rolled back, and then the lag would not be found again. Tried once, since a worker calls this
     -- between its renewals. Workers are trusted with no greater step: none is taken back.
     IF seen_seq > last_seq AND seen_seq - last_seq <= 1000000000 THEN
         BEGIN
@@ -9048,7 +9048,7 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
     SET enable_indexscan TO 'on'
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
-    AS $$ -- to plan what is asked of each partition costs more than to run it
+    AS $$ -- planning the query of each partition costs more than running it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
@@ -9123,9 +9123,9 @@ BEGIN
     END IF;
     IF tube_private_pod_with(reg, seq, shard, key) IS NULL THEN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
-            USING ERRCODE = 'TU145', HINT = 'List the pods again: somebody else may have stepped over it.';
+            USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
-    -- One that nobody took in time, or whose term is over, is over.
+    -- A step that was not taken in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
         error = CASE WHEN s.leader_id IS NULL THEN 'no worker took it in time' ELSE 'its term is over' END
     WHERE s.tube = reg.tube AND s.partition = of_partition AND s.ended_at IS NULL
@@ -9251,7 +9251,7 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM tube_leader AS l WHERE l.tube = reg.tube AND l.leader_id IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU133',
-            MESSAGE = format('the tube %L has workers, which purge what they have delivered', tube),
+            MESSAGE = format('the tube %L has workers, which purge the pods that they deliver', tube),
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP
@@ -9347,7 +9347,7 @@ BEGIN
             END IF;
             done := done + 1;
         EXCEPTION WHEN OTHERS THEN
-            -- One table's trouble is no other's.
+            -- One table's trouble must not stop the others.
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
         END;

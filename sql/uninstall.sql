@@ -4,7 +4,7 @@
 --   psql -v force=1 -f sql/uninstall.sql DATABASE            even while tables are attached, or tubes hold pods
 --                                                               or parked documents, or outboxes records
 --
--- One transaction of its own, or part of the caller's. A page of files, like install.sql.
+-- A separate transaction, or part of the caller's. A page of files, like install.sql.
 \ir psql/start.sql
 \ir names.sql
 \ir whose.sql

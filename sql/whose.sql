@@ -1,12 +1,12 @@
--- Refuses a schema that somebody else has prepared, before anything in it is read or called: a view, a
--- rule, an overloaded function there would run with the rights of the one who installs, and a function of
--- theirs would end up with those of tube_owner.
+-- Refuses a schema that another role has prepared, before anything in it is read or called: a view, a
+-- rule, an overloaded function there would run with the installer's rights, and a function of
+-- theirs would end up with tube_owner's.
 --
 -- The schema and all that is directly in it have to belong to the installing role, to a superuser, or to
 -- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a
--- pinned search path. Names that no schema of ours can have are refused, too. Nothing was changed then.
+-- pinned search path. Names that no pytube schema can have are refused, too. Nothing was changed then.
 --
--- Of tube_owner, a superuser is told who could act as it: functions of its run with the rights of superusers, of event
+-- A superuser learns who could act as tube_owner: functions of its run with the rights of superusers, of event
 -- triggers even unasked.
 DO $$
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
     IF ours = '' OR ours IN ('public', 'information_schema') OR starts_with(ours, 'pg_') OR octet_length(ours) > 63 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),
-            HINT = 'Give a schema of its own: psql -v schema=NAME, NAME of 1 to 63 bytes.';
+            HINT = 'Give another schema: psql -v schema=NAME, NAME of 1 to 63 bytes.';
     END IF;
     SELECT string_agg(quote_ident(m.rolname), ', ' ORDER BY m.rolname) AS roles INTO wrong
     FROM pg_catalog.pg_auth_members AS a
@@ -52,8 +52,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('%s belongs to %I, who is neither %I, who installs, nor %I, nor a superuser',
                 wrong.what, wrong.rolname, current_user, owner),
-            HINT = format('Its owner could run code with your rights, or with those of %I. Drop it, or take '
-                'it over (ALTER ... OWNER TO) once you know what it is; or give another schema: psql -v schema=NAME. '
+            HINT = format('Its owner could run code with your rights, or with the rights of %I. Drop it, or take '
+                'it over (ALTER ... OWNER TO) once you know its purpose; or give another schema: psql -v schema=NAME. '
                 'Where the roles have other names, give them: psql -v roles=NAME.', owner);
     END IF;
 END

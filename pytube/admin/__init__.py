@@ -1,7 +1,8 @@
-"""What operators do by hand, over one session: each act stands in the audit, by the transaction that does it.
+"""Operators' actions, over one session: each act stands in the audit, by the transaction that does it.
 
-The functions take an autocommit connection and the schema of our SQL, and raise `UsageError` for what makes
-no sense or is not allowed, with nothing changed, and `DatabaseUnavailable` when the session is lost.
+The functions take an autocommit connection and the schema of pytube's SQL, and raise `UsageError` for calls
+that make no sense or are not allowed, with nothing changed, and `DatabaseUnavailable` when the session is
+lost.
 """
 
 from pytube.admin.audit import Action, audit

@@ -1,4 +1,4 @@
-"""Who did what by hand."""
+"""The audit of operators' actions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Action:
 def audit(
     connection: psycopg.Connection, schema: str = "tube", tube: str | None = None, limit: int = 100
 ) -> list[Action]:
-    """What was done by hand, the latest first: with `tube`, or with any, also with one that is gone.
+    """Operators' actions, the latest first: on `tube`, or on any, also on dropped ones.
 
     Raises:
         UnknownTube: there is no tube or outbox `tube`, and the audit knows of none.
@@ -45,7 +45,7 @@ def audit(
     rows = rows_of(Action, connection, schema, _LIST, tube=tube, limit=limit)
     if tube is not None and not rows and not value_of(connection, schema, _EXISTS, tube=tube):
         raise UnknownTube(
-            f"there is no tube or outbox {tube!r}, and nothing was done with one of that name; "
-            "`pytube tube list` and `pytube outbox list` name those that there are"
+            f"there is no tube or outbox {tube!r}, and the audit has no entries for it; "
+            "`pytube tube list` and `pytube outbox list` list the names"
         )
     return rows

@@ -35,7 +35,7 @@ _TUBE = "SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s
 
 @dataclass(frozen=True, slots=True)
 class Parking:
-    """Which parked keys are meant; what is None does not matter."""
+    """Which parked keys are meant; None does not filter."""
 
     tube: str | None = None
     shard: int | None = None
@@ -78,7 +78,7 @@ class Parked:
     first_at: datetime
     """When it failed first since it was delivered."""
     retried_at: datetime | None
-    """When an operator had it tried again; None when nobody has since it was parked."""
+    """When an operator had it tried again; None: not since it was parked."""
 
 
 def list_parked(
@@ -101,7 +101,7 @@ def see_parked(connection: psycopg.Connection, parking: Parking, schema: str = "
 
 
 def parked_document(connection: psycopg.Connection, park_id: int, schema: str = "tube") -> bytes | None:
-    """What was sent for a parked key, where the tube's `park_documents` asks to keep it. Needs tube_admin."""
+    """The document sent for a parked key, if the tube's `park_documents` keeps it. Needs tube_admin."""
     found: bytes | None = value_of(connection, schema, _DOCUMENT, park_id=park_id)
     return found
 
@@ -111,15 +111,15 @@ def retry_parked(
 ) -> int:
     """Touch parked keys, so that they are delivered, or parked again.
 
-    Those that were retried and have not failed since are left alone, unless a key is given. Interrupted, some
+    Keys that were retried and have not failed since are left alone, unless a key is given. Interrupted, some
     are done and the others untouched.
 
     Args:
         connection: an autocommit one.
         parking: which keys.
-        schema: ours.
+        schema: of pytube's SQL.
         seen: what `see_parked` gave for them: a key that has been parked, retried or dropped since is left
-            alone. None: those that are parked now.
+            alone. None: the keys parked now.
 
     Returns:
         How many were touched.

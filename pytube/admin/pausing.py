@@ -35,12 +35,12 @@ class Pause:
     """`operator`, or why a worker has stopped the tube: `poison` or `park_limit`."""
     reason: str
     until: datetime | None
-    """None: until somebody resumes it."""
+    """None: until it is resumed."""
     halted_since: datetime | None
-    """When its leader came to rest; None while it has not, or nobody leads."""
+    """When its leader came to rest; None while it has not, or without a leader."""
     leader: str | None
     lost: bool | None
-    """Whether the leader renews its term no more."""
+    """Whether the leader has stopped renewing its term."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -62,8 +62,8 @@ def pause(
     Args:
         connection: autocommit.
         tube: its name.
-        schema: of our SQL.
-        partition: None: all, and those of its companions.
+        schema: of pytube's SQL.
+        partition: None: all, with its companions' partitions.
         lasts: None: until it is resumed.
         reason: for people; `pytube status` shows it.
     """
@@ -104,7 +104,7 @@ def wait_until_halted(
     partition: int | None = None,
     timeout: float = 30.0,
 ) -> list[Pause]:
-    """Wait until nothing of what is paused is in flight any more.
+    """Wait until nothing of the paused partitions is in flight any more.
 
     Returns:
         The pauses whose leader has not come to rest by then; none as a rule.
@@ -157,7 +157,7 @@ def step(
     *,
     timeout: float = 60.0,
 ) -> Stepped:
-    """Have the leader of a paused partition deliver one key of one pod, and wait for what comes of it.
+    """Have the leader of a paused partition deliver one key of one pod, and wait for the outcome.
 
     The leader does it, under its own term: a term for the command would have to take the partition from an
     entitled worker, or would be fenced by it. Interrupted before a worker has taken the step, nothing is
@@ -169,7 +169,7 @@ def step(
         seq: of the pod.
         shard: of the key.
         key: the id, as text.
-        schema: of our SQL.
+        schema: of pytube's SQL.
         timeout: seconds to wait for the worker.
 
     Raises:
@@ -193,6 +193,6 @@ def step(
                 )
             time.sleep(_POLL_INTERVAL)
     except BaseException:
-        with suppress(PytubeError, psycopg.Error):  # it runs out by itself
+        with suppress(PytubeError, psycopg.Error):  # it runs out on its own
             value_of(connection, schema, _CANCEL, step=number)
         raise

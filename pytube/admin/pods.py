@@ -1,4 +1,4 @@
-"""What waits in a tube: counted, listed, shown with its documents, put back, taken away."""
+"""The queued pods of a tube: count, list, show with documents, retry, remove."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EVERY = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Which pods of a tube are meant; what is None does not matter."""
+    """Which pods of a tube are meant; None does not filter."""
 
     tube: str
     partition: int | None = None
@@ -127,7 +127,7 @@ def ack_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube")
 
 
 def _in_pieces(connection: psycopg.Connection, chosen: Pods, schema: str, query: LiteralString) -> int:
-    """Act on the pods that are there now, and not on those that are made meanwhile; how many there were."""
+    """Act on the present pods, not on ones made meanwhile; returns their number."""
     newest = count_pods(connection, chosen, schema).newest
     if newest is None:
         return 0
@@ -167,7 +167,7 @@ class Shown:
 
     pods: Sequence[WaitingPod]
     documents: Sequence[Explanation]
-    """Of the key, or of the pod's first ones: the document on both sides, and what differs."""
+    """Of the key, or of the pod's first ones: the document on both sides, and the differences."""
 
 
 def show(connection: psycopg.Connection, config: Config, chosen: Pods) -> Shown:
@@ -176,14 +176,14 @@ def show(connection: psycopg.Connection, config: Config, chosen: Pods) -> Shown:
     Args:
         connection: autocommit.
         config: the worker's, of the same database: documents are read as it says.
-        chosen: the pods: those of a key, or a single one by its seq.
+        chosen: the pods of a key, or a single one by its seq.
 
     Raises:
         PodGone: no such pod waits.
     """
     rows = list_pods(connection, chosen, config.postgres.schema_name)
     if not rows:
-        raise PodGone(f"no such pods wait in tube {chosen.tube!r}; `pytube pods list` shows those that do")
+        raise PodGone(f"tube {chosen.tube!r} has no such pods; `pytube pods list` lists the queued pods")
     first = rows[0]
     keys = [chosen.key] if chosen.key is not None else list(first.keys[:_MOST])
     return Shown(rows, [document(config, chosen.tube, first.shard, key) for key in keys])

@@ -1,4 +1,4 @@
-"""Touches by hand, of ids of a table or of what a query names; and a sink that counts as complete by hand."""
+"""Manual touches of ids of a table or of a query; and manual acceptance of an emptied sink."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class _Attached:
 def touch(
     connection: psycopg.Connection, tube: str, table: str, ids: Sequence[str], schema: str = "tube"
 ) -> int:
-    """Touch documents by their ids; one without a row is deleted at the sink.
+    """Touch documents by their ids; an id without a row is deleted at the sink.
 
     Args:
         connection: autocommit.
         tube: its name.
         table: `schema.table`, attached to the tube; of a related one, ids of its root table are meant.
-        ids: as texts. One that stands twice is touched once.
-        schema: of our SQL.
+        ids: as texts. Repeated ids are touched once.
+        schema: of pytube's SQL.
 
     Returns:
         How many were touched.
@@ -64,7 +64,7 @@ def touch_query(
 ) -> None:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
 
-    The audit holds a digest of the query in place of its text, which may name what is nobody's business.
+    The audit holds a digest of the query in place of its text, which may contain confidential data.
     """
     attached = _attached(connection, tube, table, schema)
     body = query.strip().rstrip(";")
@@ -98,11 +98,11 @@ _ACCEPT = "SELECT {s}.tube_sink_accept(%(tube)s, NULL)"
 
 
 def accept_sink(connection: psycopg.Connection, tube: str, schema: str = "tube") -> bool:
-    """Count what the sink of a tube holds now as complete; False: it was not found emptied.
+    """Count the present documents at the sink of a tube as complete; False: it was not found emptied.
 
     Args:
         connection: autocommit.
         tube: its name.
-        schema: of our SQL.
+        schema: of pytube's SQL.
     """
     return bool(value_of(connection, schema, _ACCEPT, tube=tube))

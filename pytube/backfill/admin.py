@@ -32,7 +32,7 @@ class Backfills:
     """The backfills of one installation. Errors as for `Tubes`."""
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit, with our schema in its path. Raises `SchemaMismatch`."""
+        """`connection` is autocommit, with pytube's schema in its path. Raises `SchemaMismatch`."""
         check(connection, schema)
         self._connection = connection
         self._schema = schema
@@ -103,7 +103,7 @@ class Backfills:
         return [_plain(row) for row in rows if oid in (None, row["oid"])]
 
     def active(self, tube: str, table: str | None = None) -> list[dict[str, Any]]:
-        """Those that are under way, the oldest first."""
+        """The running ones, the oldest first."""
         return [row for row in reversed(self.all(tube, table)) if row["state"] in ACTIVE]
 
     def _check_tube(self, tube: str, rows: Sequence[object]) -> None:

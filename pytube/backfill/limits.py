@@ -25,11 +25,11 @@ class Replica(NamedTuple):
     lag: float | None
     """Seconds, by its own account."""
     behind: int | None
-    """Bytes of WAL that it lacks."""
+    """Bytes of WAL that it is behind."""
 
 
 def reason_to_wait(limits: BackfillConfig, waiting: int, replicas: Sequence[Replica]) -> str | None:
-    """Why nothing is to be inserted now, while so many pods wait; None when it may go on."""
+    """Why nothing is to be inserted now, while so many pods wait; None when it may continue."""
     if waiting >= limits.backlog:
         return f"{waiting} backfill pods or more wait in the tube (limit {limits.backlog})"
     lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
@@ -37,7 +37,7 @@ def reason_to_wait(limits: BackfillConfig, waiting: int, replicas: Sequence[Repl
         return f"the replica {name} is {lag:.1f} s behind (limit {limits.replica_lag:g} s)"
     behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
     if limits.replica_behind is not None and behind > limits.replica_behind * _MB:
-        return f"the replica {name} lacks {behind // _MB} MB of WAL (limit {limits.replica_behind} MB)"
+        return f"the replica {name} is {behind // _MB} MB of WAL behind (limit {limits.replica_behind} MB)"
     return None
 
 

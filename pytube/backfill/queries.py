@@ -1,4 +1,4 @@
-"""The statements of backfills. Sessions have our schema first in their search path."""
+"""The statements of backfills. Sessions have pytube's schema first in their search path."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ PRESSURE: Final = """
 """
 
 OF_WORKERS: Final = (UNTAKEN, TIDY, LOCK, UNLOCK, HOLDERS, COLLECT, NOTE, CHUNK, STATE, PRESSURE)
-"""What is sent by those who work on a backfill."""
+"""The statements that run a backfill."""

@@ -21,14 +21,14 @@ from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, Pytu
 from pytube.faults import Point, fault
 
 _POLL_INTERVAL = 0.2
-"""Seconds between checks of what is waited for."""
+"""Seconds between checks while waiting."""
 _PRESSURE_INTERVAL = 0.25
 _PATIENCE = 10.0
 """Seconds for which a run waits for a tube or a replica that has enough to do, before it gives way."""
 
 
 class BackfillRun:
-    """One backfill, over a session of its own."""
+    """One backfill, over a dedicated session."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class BackfillRun:
         """Nothing is asked yet.
 
         Args:
-            session: of its own; the right to work on the backfill is this session's.
+            session: a dedicated one; the right to work on the backfill is this session's.
             backfill: its number.
-            limits: what slows it.
+            limits: the limits that slow it.
             on_progress: receives the progress now and then, and at the end.
             leaves_when_paused: a run ends when the backfill is paused; else it waits.
             gives_way: whether a run that has nothing to insert for a while ends, since others need its place.
@@ -68,17 +68,17 @@ class BackfillRun:
         self._held_up_since: float | None = None
 
     async def run(self) -> Progress:
-        """Go on until all pods are inserted; while it is paused or held up, wait, or leave it.
+        """Run until all pods are inserted; while it is paused or held up, wait, or leave it.
 
         Raises:
-            BackfillBusy: somebody else works on it.
+            BackfillBusy: another process runs it.
             BackfillEnded: it was cancelled or superseded, or has failed; the message says why.
             DatabaseUnavailable: the session was lost.
             PytubeError: Postgres refused something; its note says so, too.
         """
         if not await self._session.value(queries.LOCK, self._arguments):
             raise BackfillBusy(
-                f"somebody else works on backfill {self._backfill}; `pytube backfill status` says who"
+                f"another process is running backfill {self._backfill}; see `pytube backfill status`"
             )
         try:
             now = self._check(await self._note(None))
@@ -91,10 +91,10 @@ class BackfillRun:
         except (BackfillBusy, BackfillEnded, DatabaseUnavailable):
             raise
         except PytubeError as error:
-            # For those who look at it; the one who works on it next takes it away.
+            # For `backfill status`; the next run removes it.
             if not self._session.closed:
                 with suppress(PytubeError):
-                    await self._note(f"can't go on: {error}")
+                    await self._note(f"can't continue: {error}")
             raise
         finally:
             if not self._session.closed:
@@ -119,7 +119,7 @@ class BackfillRun:
     # --- before anything is inserted ------------------------------------------------------
 
     async def _wait_for_transactions(self) -> None:
-        """Until all are over that ran after the start seq was drawn: what they wrote is seen then."""
+        """Until all are over that ran after the start seq was drawn: then their rows are visible."""
         xids: list[str] | None = None
         while True:
             rows = await self._session.rows(queries.HOLDERS, {"xids": xids})
@@ -164,7 +164,7 @@ class BackfillRun:
         return progress
 
     async def _wait_until(self, due: float, progress: Progress) -> Progress:
-        """Until the next chunk is due, with an eye on those who pause or cancel."""
+        """Until the next chunk is due, while watching for a pause or cancel."""
         while progress.state == "inserting" and not progress.paused:
             left = due - time.monotonic()
             if left <= 0:
@@ -197,7 +197,7 @@ class BackfillRun:
             raise _Left(noted)
         return True
 
-    # --- what is known of it --------------------------------------------------------------
+    # --- its state --------------------------------------------------------------
 
     async def _note(self, note: str | None) -> Progress:
         return self._progress(await self._session.row(queries.NOTE, self._arguments | {"note": note}))
@@ -225,7 +225,7 @@ class BackfillRun:
         return progress
 
     def _check(self, progress: Progress) -> Progress:
-        """As given; raises when it was ended by somebody, or is to be left."""
+        """As given; raises when it was ended from outside, or is to be left."""
         if progress.state in ("cancelled", "superseded", "failed"):
             reason = f": {progress.note}" if progress.note else ""
             raise BackfillEnded(f"backfill {self._backfill} of {progress.table} was {progress.state}{reason}")

@@ -43,14 +43,14 @@ def _checked_key(value: object) -> object:
 
 
 class DeclaringSection(Section):
-    """A section with keys of which the database has to be told."""
+    """A section with keys that are applied to the database."""
 
     DECLARING: ClassVar[tuple[str, ...]]
     """Their names."""
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """Those that say something; none: the tube or outbox is made by hand, and left alone."""
+        """The given ones; none: the tube or outbox is managed manually, and left alone."""
         return tuple(name for name in self.DECLARING if getattr(self, name) != self._default(name))
 
     def as_served(self) -> Self:
@@ -126,7 +126,7 @@ class Attachment:
     """Sorted; none: each UPDATE makes a touch."""
     replica: bool
     root: bool
-    """Whether its ids are those of the documents; else they are those of another table in the same shards."""
+    """Whether its ids are the documents' ids; else they are ids of another table in the same shards."""
     shard_by: str | None
     """The one column of a key of several that decides the shard; None: the whole key."""
 
@@ -184,13 +184,13 @@ def _check_shards(new: Attachment, found: list[Attachment], written: str) -> Non
         name = f"{other.schema}.{other.table}"
         if new.range != other.range:
             raise ValueError(
-                f"{written} has {_shards(new)}, partly those of {name}, which has {_shards(other)}; "
-                "give it as many if it holds ids of that table, else shards of its own"
+                f"{written} has {_shards(new)}, overlapping {_shards(other)} of {name}; give it the same "
+                f"shards if it holds ids of {name}, or else separate shards"
             )
         if not new.key:
             raise ValueError(
-                f"{written} has the {_shards(new)} of {name}; say by key which column holds ids of {name}, "
-                "or give it a shard of its own"
+                f"{written} has the {_shards(new)} of {name}; name the column that holds ids of {name} in "
+                "key, or give it a separate shard"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is sent, declared by tables: `[document.NAME]` and the sections within it."""
+"""Documents, declared by tables: `[document.NAME]` and the sections within it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ On = Annotated[list[dict[str, str]], BeforeValidator(_on), PlainSerializer(_shor
 
 
 def _has_nul(value: Any) -> bool:
-    """Whether a text within has U+0000: it would be the end of the SQL that it is in, or our placeholder."""
+    """Whether a text within has U+0000: it would end the SQL that it is in, or clash with the placeholder."""
     if isinstance(value, dict):
         return any(map(_has_nul, [*value.keys(), *value.values()]))
     return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
@@ -199,7 +199,7 @@ class ChildSection(PartSection):
 
 
 class DocumentSection(PartSection):
-    """`[document.NAME]`: the document of a row of one table, with what belongs to it from others."""
+    """`[document.NAME]`: the document of a row of one table, with its parts from others."""
 
     table: Table
     """Root table, as `schema.table`; its primary key names the documents."""
@@ -228,7 +228,7 @@ def _options(section: type[PartSection]) -> set[str]:
 
 
 def _misfits(section: ChildSection) -> Any:
-    """What can't stand together in a section of a child."""
+    """Conflicting keys in a section of a child."""
     shapes = {"list": section.elements, "value": section.value, "flatten": section.flatten or None}
     chosen = [name for name, value in shapes.items() if value is not None]
     if len(chosen) > 1:
@@ -258,8 +258,8 @@ def _misfits_of_joins(section: ChildSection) -> Any:
     if section.through is not None:
         if section.by is not None and len(section.by) != 2:
             yield (
-                "by needs two entries beside through: the columns of the join table that refer to the "
-                "parent, and those that refer to this table"
+                "with through, by needs two entries: the columns of the join table that refer to the "
+                "parent, and its columns that refer to this table"
             )
         if section.on is not None and len(section.on) != 2:
             yield (
@@ -303,5 +303,5 @@ def is_without_table(message: str) -> bool:
 
 
 def without_layout(section: DocumentSection) -> Mapping[str, Any]:
-    """The declaration of what is sent, in a form that depends on nothing else: for digests."""
+    """The declaration of the document, in a form that depends on nothing else: for digests."""
     return shown_section(section.model_dump(by_alias=True, exclude={"partitions", "shards", "shard_by"}))

@@ -1,6 +1,6 @@
-"""From a TOML file to values, and from values to what may be shown.
+"""From a TOML file to values, and from values to a form that may be shown.
 
-Each fault of the file is one sentence. Secrets are in no error, and masked in what is shown.
+Each fault of the file is one sentence. Secrets are in no error, and masked in that form.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
         environment: the variables that `${NAME}` stands for; by default the process's own.
 
     Raises:
-        ConfigError: names the file, each faulty key, and what was expected there.
+        ConfigError: names the file, each faulty key, and the expected value.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def parse(text: str, where: str = "pytube.toml", environment: Mapping[str, str] 
         raise ConfigError(f"{where}: is not TOML: {error}") from None
     try:
         data = interpolate(raw, os.environ if environment is None else environment)
-        # Only the names that stand in files are keys; Python's own are for those who embed us.
+        # Only the names that stand in files are keys; Python's names are for embedding programs.
         return Config.model_validate(data, by_alias=True, by_name=False)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None

@@ -56,7 +56,7 @@ def _host_name(value: str) -> str:
 class HostConfig(Section):
     """`[postgres.hosts.NAME]`: one of several hosts that carry the same tubes.
 
-    What is not given is as in `[postgres]`, whose fields these are.
+    Omitted keys are as in `[postgres]`, whose fields these are.
     """
 
     dsn: SecretStr
@@ -278,7 +278,7 @@ class OutboxConfig(DeclaringSection):
     @model_validator(mode="after")
     def _adopted_or_own(self) -> Self:
         if self.adopt is None and self.wake:
-            raise ValueError("wake goes with adopt: writers of a table of our own wake workers in any case")
+            raise ValueError("wake is only for adopted tables: in others, writers always wake workers")
         if self.adopt is not None and self.value_type is not None:
             raise ValueError("value_type can't stand beside adopt: the table has its type; take it out")
         return self
@@ -331,8 +331,8 @@ class Config(Section):
     def of_host(self, name: str | None) -> Self:
         """The configuration of one host; None: the only one.
 
-        At the broker each host is an installation of its own: its tubes share no leader topic, and no group,
-        with those of the same name on other hosts.
+        At the broker each host is a separate installation: its tubes share no leader topic, and no group,
+        with tubes of the same name on other hosts.
 
         Raises:
             ConfigError: there is no such host, or there are several and none is named.
@@ -426,8 +426,8 @@ class Config(Section):
                 )
             if "enrich" in tube.model_fields_set:
                 raise ConfigError(
-                    f"key {key_path(('tube', name, 'enrich'))}: stands beside [{section}], which says what "
-                    "is sent; take one of them out"
+                    f"key {key_path(('tube', name, 'enrich'))}: conflicts with [{section}], which already "
+                    "defines the documents; remove one of the two"
                 )
             if tube.declared:
                 raise ConfigError(

@@ -50,7 +50,7 @@ def checked_name(name: str, what: str) -> str:
     if _ALLOWED.fullmatch(name) and name not in (".", ".."):
         return name
     raise ConfigError(
-        f"{what} {name!r} is no name that Kafka takes: use 1 to {LONGEST} of the characters A-Z a-z 0-9 . _ -"
+        f"{what} {name!r} is not a valid Kafka name: use 1 to {LONGEST} of the characters A-Z a-z 0-9 . _ -"
     )
 
 
@@ -72,7 +72,7 @@ def _unescape(part: str) -> str:
 
 
 def table_name(text: str) -> tuple[str, str]:
-    """Schema and name of a table that is written as in SQL: what is not in quotes is in lower case.
+    """Schema and name of a table that is written as in SQL: unquoted parts are in lower case.
 
     Raises:
         ValueError: it is not `schema.table`.

@@ -129,7 +129,7 @@ _TABLES = "schema.table"
 
 
 class EnrichConfig(DocumentConfig):
-    """`[tube.NAME.enrich]`: how keys become documents where their root table has no section of its own."""
+    """`[tube.NAME.enrich]`: how keys become documents where their root table has no separate section."""
 
     tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
     """A section for each root table that is read in another way."""
@@ -162,7 +162,7 @@ class EnrichConfig(DocumentConfig):
 
 
 class DeclaredEnrich(EnrichConfig):
-    """What has become of a declared document: a query that was made of it. No file has such a section."""
+    """A declared document as a worker uses it: a query that was made from it. No file has this section."""
 
     digest: str
     """Of the document; see `pytube.documents.model.Document.digest`."""

@@ -1,1 +1,1 @@
-"""Sessions with Postgres, errors of Postgres, and the installation of our SQL."""
+"""Sessions with Postgres, errors of Postgres, and the installation of pytube's SQL."""

@@ -1,7 +1,7 @@
 """Arrays of ids, and of parts of them, as arguments of statements.
 
 psycopg looks at each element of a plain list, to find the least type that holds them all. That takes
-longer than Postgres takes to find the rows. These are sent as what they are, whatever their values.
+longer than Postgres takes to find the rows. These are sent with their own type, whatever their values.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class _TextArrayDumper(Dumper):
     def dump(self, obj: list[str]) -> bytes:
         if not obj:
             return b"{}"
-        # Joined before they are quoted, by what no text can have: no text is looked at by itself.
+        # Joined before they are quoted, by a character that no text has: no text is looked at separately.
         joined = "\0".join(obj).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
-        return b'{"%b"}' % joined.encode()  # our sessions speak UTF-8
+        return b'{"%b"}' % joined.encode()  # the sessions speak UTF-8
 
 
 class _DateArrayDumper(_TextArrayDumper):
@@ -113,7 +113,7 @@ _PARTS: dict[PartType, type[list[Any]]] = {
 
 
 def array_of_parts(part: PartType, values: Sequence[Part]) -> list[Any]:
-    """The values of a column of keys as an argument of its type; those of an enum as texts."""
+    """The values of a column of keys as an argument of its type; labels of an enum as texts."""
     return _PARTS[part](values)
 
 

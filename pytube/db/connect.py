@@ -40,11 +40,11 @@ class NoAnswer(psycopg.OperationalError):
 
 
 class Connection(psycopg.AsyncConnection):
-    """A session of ours, whose statements are awaited without a task for each.
+    """A session whose statements are awaited without a task for each.
 
-    Who is cancelled in a statement gives the server a moment, so that the session stays usable, and then
+    A task cancelled in a statement gives the server a moment, so that the session stays usable, and then
     cuts it off. (psycopg would ask the server by a second connection to cancel the statement; at a server
-    that stays silent that takes ten seconds.) What the statement has done is not known then, as with any
+    that stays silent that takes ten seconds.) The statement's effect is then unknown, as with any
     lost connection.
     """
 
@@ -142,15 +142,15 @@ def connect_sync(
 
     Args:
         dsn: a libpq connection string or URI.
-        schema: where our SQL is; first in the search path.
+        schema: where pytube's SQL is; first in the search path.
         application_name: what `pg_stat_activity` shows.
         lock_timeout: seconds that a statement waits for a lock; None: for ever.
-        also: schemas that follow ours in the search path.
+        also: schemas that follow it in the search path.
 
     Raises:
         ConfigError: the connection string can't be understood.
-        DatabaseUnavailable: nothing answers, or it refuses us. The text holds no password.
-        PooledSession: a pooler gives us no session of our own. Nothing was changed in any.
+        DatabaseUnavailable: nothing answers, or it refuses the session. The text holds no password.
+        PooledSession: a pooler gives no dedicated session. Nothing was changed in any.
     """
     conninfo = connection_string(dsn)
     try:
@@ -218,7 +218,7 @@ async def _resolved(conninfo: str) -> str:
     given = conninfo_to_dict(conninfo)
     names = str(given.get("host") or "").split(",")
     ports = str(given.get("port") or "").split(",")
-    fits = len(ports) in (1, len(names))  # else psycopg says what is wrong
+    fits = len(ports) in (1, len(names))  # else psycopg reports the error
     if not (fits and any(map(_needs_address, names))) or given.get("hostaddr") or "PGHOSTADDR" in os.environ:
         return conninfo
     found: list[tuple[str, str, str]] = []
@@ -248,14 +248,14 @@ async def _has_row(connection: psycopg.AsyncConnection, query: sql.Composed) -> 
 
 
 def _own_pid(connection: psycopg.Connection | psycopg.AsyncConnection, conninfo: str) -> int | None:
-    """The backend's process id as the client was told; None where a pooler is known to give sessions."""
+    """The backend's process id as the client knows it; None where a pooler is known to give sessions."""
     return None if pooler.is_proven(conninfo) else connection.info.backend_pid
 
 
 def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
-    """`dsn` with what all our sessions have; raises `ConfigError` as `connect_sync` does.
+    """`dsn` with the settings of all sessions; raises `ConfigError` as `connect_sync` does.
 
-    Without a name, since some poolers would set it in a session that is not ours alone, and leave it there:
+    Without a name, since some poolers would set it in a session that others share, and leave it there:
     `session_settings` names the session. `application_name`: for a library that does not use those.
     """
     text = dsn.get_secret_value() if isinstance(dsn, SecretStr) else dsn
@@ -270,7 +270,7 @@ def connection_string(dsn: str | SecretStr, application_name: str = "") -> str:
     if "@" in str(given.get("host", "")) and not str(given["host"]).startswith(("/", "@")):
         raise ConfigError(
             "the connection string has more than one '@' before its host; "
-            "write %40 for one that belongs to the password"
+            "write %40 for an '@' in the password"
         )
     names = {"application_name": _session_name(application_name), "fallback_application_name": ""}
     return make_conninfo("", **{**_DEFAULTS, **given, **names})
@@ -287,7 +287,7 @@ def database_of(dsn: str | SecretStr) -> tuple[str | None, ...]:
     given = conninfo_to_dict(connection_string(dsn))
     parts: dict[str, str | None] = {
         one.keyword.decode(): None if one.val is None else one.val.decode()
-        for one in psycopg.pq.Conninfo.get_defaults()  # those of the environment among them
+        for one in psycopg.pq.Conninfo.get_defaults()  # including defaults from the environment
     }
     parts |= {name: None if value is None else str(value) for name, value in given.items()}
     name = parts["dbname"] or parts["user"]
@@ -317,10 +317,10 @@ def session_settings(
     settings: dict[str, str] = {
         "application_name": _session_name(application_name),
         "search_path": path,
-        "default_transaction_isolation": "read committed",  # our statements count on it
+        "default_transaction_isolation": "read committed",  # the statements count on it
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": f"{int((lock_timeout or 0) * 1000)}ms",
-        "standard_conforming_strings": "on",  # of predicates in our statements: so were they parsed
+        "standard_conforming_strings": "on",  # predicates in the statements were parsed with it
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
         **(more or {}),
     }

@@ -1,4 +1,4 @@
-"""A database with our SQL, as commands and pages know it, and sessions with it."""
+"""A database with pytube's SQL, as commands and pages know it, and sessions with it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Database:
 
     dsn: SecretStr
     schema: str = DEFAULT_SCHEMA
-    """Of our SQL."""
+    """Of pytube's SQL."""
     host: str | None = None
     """Its name in the configuration, where there are several."""
     answer_timeout: float = PostgresConfig.model_fields["answer_timeout"].default
     """Seconds that a chunk of a backfill may take."""
 
     def open(self, application_name: str) -> psycopg.Connection:
-        """A session; `SchemaMismatch` unless our SQL is there in the version that is needed."""
+        """A session; `SchemaMismatch` unless pytube's SQL is installed in the needed version."""
         connection = connect_sync(self.dsn, self.schema, application_name=application_name)
         try:
             check(connection, self.schema)

@@ -1,4 +1,4 @@
-"""Errors and messages of Postgres: translated to ours, classified, logged. None holds a connection string."""
+"""Errors and messages of Postgres: translated, classified, logged. None holds a connection string."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytube.errors import SQLSTATES, DatabaseUnavailable, PytubeError, SchemaMis
 from pytube.logs import Logger
 
 # --- hints in the words of the command line -------------------------------------------------------
-# Our SQL speaks to psql: it names variables (`psql -v force=1`), arguments (`id_col => COLUMN`) and
+# pytube's SQL speaks to psql: it names variables (`psql -v force=1`), arguments (`id_col => COLUMN`) and
 # functions. The command line has an option by the same name for each of these variables and arguments, and a
 # command for some functions.
 
@@ -32,11 +32,11 @@ _COMMANDS = {
 }
 _SENTENCES = {
     "Functions whose names begin with tube_ are for tubes.": "`pytube tube list` lists the tubes, and "
-    "`pytube status` what waits in them; commands of `pytube outbox` are for outboxes.",
+    "`pytube status` shows their backlog; use the `pytube outbox` commands for outboxes.",
     "Functions whose names begin with outbox_ are for outboxes.": "`pytube outbox list` lists the outboxes; "
     "other commands of `pytube outbox` are for them, too.",
 }
-"""Hints that tell of a kind of functions, where the command line has a group of commands."""
+"""Hints about a kind of functions, where the command line has a group of commands."""
 _OPTIONS = {"key_type": "keys", "key_cols": "key"}
 """Options that have another name than the argument."""
 
@@ -79,10 +79,10 @@ _OURS = re.compile(r"tube_|\boutbox_")
 
 
 def translate(error: psycopg.Error) -> PytubeError | None:
-    """Our error for `error`, or None when there is none.
+    """The error of pytube for `error`, or None when there is none.
 
-    Message and hint of errors that our SQL raises are kept; a connection that can't be made or
-    was lost becomes `DatabaseUnavailable`; a missing function or table of ours `SchemaMismatch`.
+    Message and hint of errors that the SQL raises are kept; a connection that can't be made or
+    was lost becomes `DatabaseUnavailable`; a missing function or table of pytube `SchemaMismatch`.
     """
     state = error.sqlstate
     if state in SQLSTATES:
@@ -91,8 +91,8 @@ def translate(error: psycopg.Error) -> PytubeError | None:
         return DatabaseUnavailable(f"Postgres is not available: {describe(error)}")
     if state in _NOT_THERE and _OURS.search(error.diag.message_primary or ""):
         return SchemaMismatch(
-            f"our SQL is not installed here, or is another version ({error.diag.message_primary}); "
-            "run `pytube install`, or `pytube upgrade` where there is an older one"
+            f"this database has no pytube SQL, or another version of it ({error.diag.message_primary}); "
+            "run `pytube install`, or `pytube upgrade` if an older version is installed"
         )
     return None
 
@@ -120,7 +120,7 @@ def describe(error: psycopg.Error) -> str:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise errors of Postgres inside the block as ours if `translate` knows them; others pass unchanged."""
+    """Raise errors of Postgres inside the block as pytube's if `translate` knows them; others pass."""
     try:
         yield
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-r"""Runs our SQL files as psql does, without psql.
+r"""Runs pytube's SQL files as psql does, without psql.
 
 A page (`install.sql`, `uninstall.sql`) names files in lines of `\ir`; nothing else of it is read here, and
 this module does what the files in `sql/psql/` do. All other files are plain SQL with variables.
@@ -31,7 +31,7 @@ _VARIABLE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A variable, or a stretch in which psql looks for none. Block comments and E'' are not in our files."""
+"""A variable, or a stretch in which psql looks for none. Block comments and E'' do not occur in the files."""
 
 
 class ScriptError(PytubeError):
@@ -54,15 +54,15 @@ def run_page(
     check: Callable[[], None] = lambda: None,
     progress: Progress = lambda _done, _total, _file: None,
 ) -> str:
-    """Run the files of a page, one transaction from `psql/begin.sql` on; what was done, in a line or two.
+    """Run the files of a page, one transaction from `psql/begin.sql` on; returns a report in a line or two.
 
     The search path of the connection is changed. `migrate` brings the tables to a revision that is missing;
-    without it, the revision's file is run. `check` may read the schema: `whose.sql` has shown that nobody
-    planted anything in it, which even to plan a query would run. `progress` is called before each file.
+    without it, the revision's file is run. `check` may read the schema: `whose.sql` has shown that no other
+    role planted anything in it, which even the planning of a query would run.
 
     Raises:
         ScriptError: Postgres refused a statement.
-        PytubeError: the type of an error that our SQL raised, or of a lost connection.
+        PytubeError: the type of an error that the SQL raised, or of a lost connection.
     """
     settings = {
         "search_path": "pg_catalog, pg_temp",
@@ -147,22 +147,22 @@ def install(
     *,
     progress: Progress = lambda _done, _total, _file: None,
 ) -> str:
-    """Install our SQL into `schema`, or bring it up to date; twice is the same as once.
+    """Install pytube's SQL into `schema`, or bring it up to date; twice is the same as once.
 
     Args:
         dsn: a libpq connection string or URI.
-        schema: a schema of its own; made if missing.
-        roles: what the names of our roles begin with; None: the schema's name, or what it was before.
+        schema: a separate schema; made if missing.
+        roles: the prefix of the roles' names; None: the schema's name, or the earlier prefix.
         progress: is called before each file, with how many are done, how many there are, and its name.
 
     Returns:
-        What is installed now, in two lines: version, schema, roles, event triggers.
+        The installation, in two lines: version, schema, roles, event triggers.
 
     Raises:
         DatabaseUnavailable: no session could be had.
         ScriptError: Postgres refused a statement, e.g. for want of a privilege. Nothing changed, except
             tables of tubes that the new version had changed already.
-        SchemaMismatch: the SQL that is there is newer than this package.
+        SchemaMismatch: the installed SQL is newer than this package.
     """
     with _session(dsn, "pytube install") as connection, translated():
         return run_page(
@@ -199,10 +199,10 @@ def upgrade(
 
 
 def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False) -> str:
-    """Take all of our SQL away, the tubes and the triggers on attached tables included.
+    """Remove all of pytube's SQL, with the tubes and the triggers on attached tables.
 
     Returns:
-        What was done, in a line.
+        A report, in a line.
 
     Raises:
         UsageError: tables are attached, tubes hold pods or parked documents, or outboxes records, and `force`
@@ -211,12 +211,12 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
 
     def check() -> None:
         if installed(connection, schema) is None:
-            raise UsageError(f"there is nothing of ours in the schema {schema!r}; give another with --schema")
+            raise UsageError(f"pytube is not installed in the schema {schema!r}; give another with --schema")
 
     with _session(dsn, "pytube uninstall") as connection, translated():
         return run_page(connection, contents("uninstall.sql"), schema, force=force, check=check)
 
 
 def _session(dsn: str | SecretStr, name: str) -> psycopg.Connection:
-    """A session that takes nothing for ours, or for Postgres' own, that somebody else may have made."""
+    """A session that never takes objects of other roles for pytube's, or for Postgres' own."""
     return connect_sync(dsn, "pg_catalog", application_name=name, also=("pg_temp",))

@@ -1,4 +1,4 @@
-"""Locked tables that our statements wait for, and who holds the locks."""
+"""Locked tables that pytube's statements wait for, and who holds the locks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pytube.db.session import Queries
 from pytube.errors import PytubeError
 
 PATIENCE = 3.0
-"""Seconds for which anybody may hold a lock without being told of."""
+"""Seconds for which a session may hold a lock without being reported."""
 _INTERVAL = 3.0
-"""Seconds between two looks at a statement that goes on waiting."""
+"""Seconds between two looks at a statement that keeps waiting."""
 _NAMED = 5
 """Holders that are named."""
 
@@ -38,7 +38,7 @@ _WAITED_FOR: Final = """
         AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
 """
 
-# Who may have a table or its rows locked, once a statement of ours has given up waiting: sessions that have
+# Who may have a table or its rows locked, once a statement of pytube has given up waiting: sessions that have
 # done more than read it, in transactions that began so long ago.
 _HOLDERS: Final = """
     SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), %(seconds)s::float8,
@@ -63,7 +63,7 @@ _HOLDERS: Final = """
     GROUP BY 1
 """
 
-# Those of some sessions that have the table, or rows of it, or wait for it before us; 0: a prepared one.
+# The given sessions that have the table, or rows of it, or wait for it before pytube; 0: a prepared one.
 _STILL: Final = """
     SELECT l.pid, CASE WHEN l.pid = 0 THEN 'a prepared transaction' ELSE concat('pid ', l.pid,
         ' (' || nullif(concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')') END
@@ -81,7 +81,7 @@ _STILL: Final = """
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
-    """A table that somebody has locked, or rows of it."""
+    """A table that another session has locked, or rows of it."""
 
     table: str
     """`schema.table`, as SQL writes it."""
@@ -113,7 +113,7 @@ class TableLock:
     @property
     def reason(self) -> str:
         """The finding, with what to do."""
-        remedy = f"; if nobody needs that session: SELECT pg_terminate_backend({self.pid})"
+        remedy = f"; if that session is not needed: SELECT pg_terminate_backend({self.pid})"
         return self.finding if self.pid is None else self.finding + remedy
 
 
@@ -121,7 +121,7 @@ class LockListener(Protocol):
     """Learns of tables that are waited for."""
 
     def note(self, lock: TableLock) -> None:
-        """A statement waits for it; told again while it does."""
+        """A statement waits for it; called again while it does."""
 
     def free(self, table: str) -> None:
         """A statement has got it, that had waited."""
@@ -142,7 +142,7 @@ async def holders_of_outbox(
 
 
 async def still_held(queries: Queries, lock: TableLock) -> TableLock | None:
-    """The lock, with those of its holders that are left; None: nobody is."""
+    """The lock, with its remaining holders; None: none is left."""
     rows = await queries.rows(_STILL, {"table": lock.table, "pids": list(lock.pids)})
     if not rows:
         return None
@@ -151,9 +151,10 @@ async def still_held(queries: Queries, lock: TableLock) -> TableLock | None:
 
 
 class Reads:
-    """Reads that are under way, and tell each other what they wait for.
+    """Reads that are under way, and share the locks that they wait for.
 
-    There are fewer sessions than reads: who waits for a session that waits for a lock waits for the lock.
+    There are fewer sessions than reads: a read that waits for a session that waits for a lock waits for the
+    lock.
     """
 
     def __init__(self) -> None:
@@ -161,9 +162,10 @@ class Reads:
 
     @contextmanager
     def begin(self, listener: LockListener, tables: Callable[[], Set[object]]) -> Iterator[LockListener]:
-        """A read is under way in the block; who sees what it waits for is to tell what this gives.
+        """A read is under way in the block; report the locks that it waits for to the yielded object.
 
-        `tables`: those that it reads, as far as is known; any value does that others have for the same ones.
+        `tables`: the tables that it reads, as far as is known; any value works that other reads of them
+        share.
         """
         read = OneRead(self, listener, tables, time.monotonic())
         self.under_way.add(read)
@@ -192,13 +194,13 @@ class OneRead:
                 other.listener.note(replace(lock, seconds=min(lock.seconds, waits)))
 
     def free(self, table: str) -> None:
-        """It has got it, so nobody is kept from it."""
+        """The statement has got the table, so none waits for it."""
         for listener in {self.listener, *(other.listener for other in self.reads.under_way)}:
             listener.free(table)
 
 
 class Waiting:
-    """What a statement has been seen to wait for, and who is told of it."""
+    """The locks that a statement was seen to wait for, and their listeners."""
 
     def __init__(self, listener: LockListener | None = None) -> None:
         self.lock: TableLock | None = None

@@ -40,7 +40,7 @@ def run_migration(name: str) -> None:
 class _Borrowed:
     """A connection of psycopg as SQLAlchemy wants one, whose end of transaction is another's.
 
-    SQLAlchemy may neither commit, roll back nor close what belongs to the caller.
+    SQLAlchemy may neither commit, roll back nor close the caller's transaction.
     """
 
     def __init__(self, connection: psycopg.Connection) -> None:

@@ -1,11 +1,11 @@
-"""Whether a pooler in front of Postgres gives each client a server session of its own.
+"""Whether a pooler in front of Postgres gives each client a dedicated server session.
 
-Our sessions have settings, LISTEN, locks and prepared statements. So each needs a server session that no
+pytube's sessions have settings, LISTEN, locks and prepared statements. So each needs a server session that no
 other client uses meanwhile, and that is reset before the next client gets it: a pool in session mode. In
-transaction mode our settings would reach other clients; `synchronous_commit = off` would cost them commits.
+transaction mode the settings would reach other clients; `synchronous_commit = off` would cost them commits.
 
-That a pooler is there shows at once: Postgres tells a client the process id of its backend, and a pooler
-makes up another. No pooler tells a mere client the mode of the pool; two clients that watch each other find
+A pooler shows at once: Postgres sends a client the process id of its backend, and a pooler
+makes up another. A mere client can't ask for the mode of the pool; two clients that watch each other find
 it out. They change nothing: they set nothing, prepare nothing, and begin no transaction.
 """
 
@@ -32,23 +32,23 @@ _TRIES = 10
 _RESET_LIMIT = 2.0
 """Seconds within which a session must be reset after its client has left."""
 _END_LIMIT = 0.8
-"""Seconds within which it may be ended instead; a pool of any mode may end one that was idle for longer."""
+"""Seconds within which it may be ended instead; a pool of any mode may end a longer idle one."""
 _LOOK = 0.01
 _RESET = re.compile(r"\b(DISCARD|RESET)\s+ALL\b", re.IGNORECASE)
 
 _SHARED = (
-    "a pooler in transaction or statement mode is at {where}, where our settings would reach other clients; "
-    "nothing was changed; connect to Postgres itself, or to a pool with pool_mode = session"
+    "the pooler at {where} is in transaction or statement mode, so pytube's settings would leak to other "
+    "clients; nothing was changed; connect to Postgres itself, or to a pool with pool_mode = session"
 )
 _NOT_RESET = (
-    "the pooler at {where} was not seen to reset a session that its client had left, so our settings "
-    "might reach other clients; nothing was changed; connect to Postgres itself, or to a pool with "
-    "pool_mode = session and server_reset_query = DISCARD ALL"
+    "the pooler at {where} did not show that it resets a session after its client leaves, so pytube's "
+    "settings might leak to other clients; nothing was changed; connect to Postgres itself, or to a pool "
+    "with pool_mode = session and server_reset_query = DISCARD ALL"
 )
 
 _lock = threading.Lock()
 _proofs: dict[str, float] = {}
-"""When each connection string was last proven to lead to sessions of our own."""
+"""When each connection string was last proven to lead to dedicated sessions."""
 
 
 def address(connection: psycopg.Connection | psycopg.AsyncConnection) -> str:
@@ -58,15 +58,15 @@ def address(connection: psycopg.Connection | psycopg.AsyncConnection) -> str:
 
 
 def is_proven(conninfo: str) -> bool:
-    """Whether the pooler behind `conninfo` was lately seen to give each client a session of its own."""
+    """Whether the pooler behind `conninfo` was lately seen to give each client a dedicated session."""
     return time.monotonic() - _proofs.get(conninfo, float("-inf")) < _HOLDS
 
 
 def prove(conninfo: str, where: str) -> None:
-    """Find out whether a pooler gives each client a session of its own; `where` is its address.
+    """Find out whether a pooler gives each client a dedicated session; `where` is its address.
 
     Raises:
-        PooledSession: it does not, or was not seen to.
+        PooledSession: it does not, or did not show it.
         psycopg.Error: the pooler or Postgres does not answer, or the pool has no two sessions to spare.
     """
     with _lock:  # in a small pool, two proofs would wait for each other's sessions
@@ -94,7 +94,7 @@ class _Unseen(Exception):
 
 
 def _watch(conninfo: str) -> None:
-    """Have two clients use the pool in turn: each must keep a backend that nobody else uses.
+    """Have two clients use the pool in turn: each must keep a backend that no other client uses.
 
     In transaction mode the second gets the backend that the first has just used; where it does not, because
     of other clients or because the two have reached different processes of the pooler, the last statement
@@ -147,7 +147,7 @@ _HIDDEN = ("", "<insufficient privilege>")
 class _Client:
     """A client that waits for an answer for a while only.
 
-    It uses libpq by itself: psycopg would cancel a statement that it no longer waits for.
+    It uses libpq directly: psycopg would cancel a statement that it no longer waits for.
     """
 
     def __init__(self, conninfo: str) -> None:

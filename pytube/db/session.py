@@ -1,4 +1,4 @@
-"""The sessions of a worker: statements with a time limit, errors as ours, and a pool of them."""
+"""The sessions of a worker: statements with a time limit, errors as pytube's, and a pool of sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Arguments: TypeAlias = Mapping[str, Any] | None
 Statements: TypeAlias = tuple[LiteralString, ...]
 _TRIES = 3
 _NOT_FOR_READS = 2
-"""Sessions of a pool that reads leave to statements of our own."""
+"""Sessions of a pool that reads leave to pytube's own statements."""
 
 STEADY_PLANS: Mapping[str, str] = {
     "enable_seqscan": "off",
@@ -50,7 +50,7 @@ _BRACKETS = 100
 class Queries:
     """The ways to run one statement.
 
-    Errors are ours where they can be (`DatabaseUnavailable`, `Fenced`, …).
+    Errors are pytube's where possible (`DatabaseUnavailable`, `Fenced`, …).
     """
 
     async def execute(self, statement: LiteralString, arguments: Arguments = None) -> None:
@@ -109,9 +109,9 @@ class Session(Queries):
         return cls(connection, answer_timeout)
 
     async def switch(self, settings: Mapping[str, str]) -> None:
-        """Have these settings, and none that an earlier call has set; no round trip if that is so already.
+        """Have these settings, and none of earlier calls; no round trip if that is so already.
 
-        None of them may be one that the session was opened with.
+        None of them may be a setting that the session was opened with.
         """
         if settings == self.settings:
             return
@@ -180,7 +180,8 @@ class Session(Queries):
 
         async def run() -> list[TupleRow]:
             try:
-                # The only kind of cursor that puts the arguments into the text, as such a message needs it.
+                # The only kind of cursor that puts the arguments into the text, as this kind of message needs
+                # it.
                 cursor = psycopg.AsyncClientCursor(self.connection)
                 await cursor.execute(message, arguments)
                 while not (cursor.statusmessage or "").startswith("FETCH"):
@@ -232,7 +233,7 @@ class Session(Queries):
         shut_down(self.connection)
 
     async def close(self) -> None:
-        """End the session; never raises for one that is gone."""
+        """End the session; never raises for a lost one."""
         await self.connection.close()
 
 
@@ -240,20 +241,20 @@ class Use(IntEnum):
     """What a session of the pool is borrowed for."""
 
     STATEMENT = 0
-    """A short statement of our own: a mark, a purge, an acquire."""
+    """A short statement of pytube itself: a mark, a purge, an acquire."""
     READ = 1
     """Rows for documents, by a query that may be slow."""
     BACKFILL_READ = 2
-    """Rows for documents that nobody waits for: behind all others."""
+    """Rows for documents that are not urgent: behind all others."""
 
 
 class SessionPool(Queries):
     """At most `size` sessions, opened when they are needed; each call of `rows` borrows one.
 
-    A waiter gets the next session that is returned, in the order of their coming: if statements went
-    first, the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to
-    statements of our own, so that slow queries hold up neither marks nor terms; and the reads of one tube
-    leave one to those of others. Statements may take all. Reads for backfills come after all others.
+    A waiter gets the next session that is returned, in the order of their coming: if statements went first,
+    the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to statements of
+    pytube itself, so that slow queries hold up neither marks nor terms; and the reads of one tube leave one
+    session to other tubes. Statements may take all. Reads for backfills come after all others.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -261,7 +262,7 @@ class SessionPool(Queries):
         self._open = open_session
         self.size = size
         self._free = size
-        """Sessions that may still be opened or taken from those that are idle."""
+        """Sessions that may still be opened or taken from the idle ones."""
         self._most_reads = max(1, size - _NOT_FOR_READS)
         self._most_of_reader = max(1, self._most_reads - 1)
         self._reading: Counter[str] = Counter()
@@ -306,14 +307,15 @@ class SessionPool(Queries):
     ) -> list[TupleRow]:
         """See `Session.held_rows`; in any session, as the functions of marks and purges set all that matters.
 
-        One that has to be switched to and fro between marks and reads costs two round trips more for each.
+        A session that has to be switched to and fro between marks and reads costs two round trips more for
+        each.
         """
         async with self.session(settings=None) as session:
             return await session.held_rows(statements, arguments, before)
 
     @property
     def idle(self) -> int:
-        """Open sessions that nobody uses now."""
+        """Idle open sessions."""
         return len(self._idle)
 
     @property
@@ -324,15 +326,15 @@ class SessionPool(Queries):
     def discard(self) -> None:
         """Use none of the sessions that are open now again: they may be with a server that is left.
 
-        Who wanted one before gets none either. What he would purge may have been done at that server, by a
-        sink that writes to the same database.
+        Waiting borrowers get none either. The work that they would purge may have been done at that server,
+        by a sink that writes to the same database.
         """
         self._discarded_at = time.monotonic()
         for session in self._idle:
             session.cut_off()
 
     async def close_idle(self, since: float) -> None:
-        """Close the sessions that nobody has used since that moment of `time.monotonic()`."""
+        """Close the sessions unused since that moment of `time.monotonic()`."""
         old = [session for session in self._idle if session.used_at < since]
         self._idle = [session for session in self._idle if session.used_at >= since]
         for session in old:
@@ -380,7 +382,7 @@ class SessionPool(Queries):
 
     async def _take(self, settings: Mapping[str, str] | None) -> Session:
         while self._idle:
-            # The one used last, so that those in excess grow old: of those that need not be switched, if any.
+            # The one used last, so that excess ones grow old: without need of a switch, if there is one.
             wanted = settings or _AS_OPENED
             fitting = (one for one in reversed(self._idle) if one.settings == wanted)
             session = next(fitting, self._idle[-1])
@@ -401,9 +403,9 @@ class SessionPool(Queries):
 
 
 def read_json(data: bytes | str) -> Any:
-    """The value of a JSON text; the text itself where Python has no value for it, or none it can write.
+    """The value of a JSON text; the text itself where Python has no value for it, or can't write it.
 
-    That is so for what is nested deeply, and for numbers beyond Python's (thousands of digits, 1e400).
+    This applies to deep nesting, and to numbers beyond Python's (thousands of digits, 1e400).
     """
     text = data if isinstance(data, str) else data.decode()
     if text.count("[") + text.count("{") <= _BRACKETS:

@@ -1,4 +1,4 @@
-"""Which version of our SQL is installed, which one this package needs, and where its files are."""
+"""Which version of pytube's SQL is installed, which one this package needs, and where its files are."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def needed() -> str:
 
 
 def installed(connection: psycopg.Connection, schema: str) -> str | None:
-    """The newest migration that ran in `schema`; None when nothing of ours is there.
+    """The newest migration that ran in `schema`; None when pytube is not installed there.
 
     Raises:
-        SchemaMismatch: we are a superuser, and what is in the schema may be somebody else's.
+        SchemaMismatch: the session is a superuser's, and the schema may contain another role's code.
     """
     with translated():
         found = connection.execute(_state(schema)).fetchone()
@@ -77,7 +77,7 @@ def check(connection: psycopg.Connection, schema: str) -> None:
 
 
 def refuse_newer(version: str | None, schema: str) -> None:
-    """Raise `SchemaMismatch` if what is installed is newer than this package."""
+    """Raise `SchemaMismatch` if the installed SQL is newer than this package."""
     if version is not None and version > needed():
         raise SchemaMismatch(
             f"the SQL in the schema {schema!r} is of version {version}, newer than {needed()}, "
@@ -98,7 +98,7 @@ def _state(schema: str) -> sql.Composed:
     """
     query = sql.SQL(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = {} "
-        # A view, or a policy, could run somebody's code with the rights of the one who looks.
+        # A view, or a policy, could run another role's code with the reader's rights.
         "AND c.relkind = 'r' AND NOT c.relrowsecurity), "
         "(SELECT pg_catalog.min(r.rolname::text) FROM pg_catalog.pg_roles r "
         "WHERE r.rolcanlogin AND NOT r.rolsuper AND pg_catalog.pg_has_role(r.oid, n.nspowner, 'MEMBER') "
@@ -117,9 +117,9 @@ def _is_readable(state: TupleRow | None, schema: str) -> bool:
     if stranger is not None:
         acts = "" if stranger == owner else f", as which {stranger} can act"
         raise SchemaMismatch(
-            f"the schema {schema} belongs to {owner}{acts}, no superuser: what is in it would run with your "
-            "rights, those of a superuser; run this as a member of the role that docs/security.md names, or "
-            "drop the schema if it is not pytube's"
+            f"the schema {schema} belongs to {owner}{acts}, not to a superuser, and its code would run with "
+            "your superuser rights; run this as a member of the role that docs/security.md names, or drop "
+            "the schema if it is not pytube's"
         )
     return bool(exists)
 
@@ -131,7 +131,7 @@ def _recorded(schema: str) -> sql.Composed:
 
 def _compare(version: str | None, schema: str) -> None:
     if version is None:
-        raise SchemaMismatch(f"our SQL is not in the schema {schema!r}; run `pytube install`")
+        raise SchemaMismatch(f"pytube is not installed in the schema {schema!r}; run `pytube install`")
     if version < needed():
         raise SchemaMismatch(
             f"the SQL in the schema {schema!r} is of version {version}, and {needed()} is needed; "

@@ -29,7 +29,7 @@ from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
 
-# What Postgres says of an attachment by hand, the plan has said of this one.
+# Postgres' notices about a manual attachment: the plan has shown them.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _APPLIED: Final = "SELECT {s}.tube_applied_set(%(name)s, %(digest)s, %(made)s)"
 _ATTACHED: Final = "SELECT {s}.tube_applied_attached(%(name)s, %(table)s)"
@@ -49,11 +49,11 @@ _RENAMED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What has been done about one tube or outbox."""
+    """The steps that were done for one tube or outbox."""
 
     steps: Sequence[Step]
     backfills: Sequence[int]
-    """The numbers of those that were asked for."""
+    """The numbers of the requested ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Declarations:
     """The tubes and outboxes of one installation that files declare. Errors as for `Tubes`."""
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit, with our schema in its path. Raises `SchemaMismatch`."""
+        """`connection` is autocommit, with pytube's schema in its path. Raises `SchemaMismatch`."""
         check(connection, schema)
         self.connection = connection
         self.schema = schema
@@ -94,10 +94,10 @@ class Declarations:
             return read_outboxes(self.connection, self.schema)
 
     def plan_tube(self, tube: DeclaredTube, there: There) -> Plan:
-        """What has to be done about a tube.
+        """The plan for a tube.
 
         Raises:
-            UsageError: what is there can't become what the file declares.
+            UsageError: the present tube can't become the declared one.
         """
         if tube.name in there.outboxes:
             raise UsageError(f"tube.{tube.name}: {tube.name} is an outbox; give the tube another name")
@@ -116,7 +116,7 @@ class Declarations:
         return outboxes.plan(outbox, now)
 
     def check(self, plans: Sequence[Plan], *, limit: float = 60.0) -> None:
-        """Refuse to begin what can't be ended: what our SQL refuses, or without rights, or with records.
+        """Refuse to begin steps that can't be finished: the SQL refuses, a right is missing, or records wait.
 
         Args:
             plans: as they were shown.
@@ -137,13 +137,13 @@ class Declarations:
                 counts = [count for (count,) in self._rows(_HAS_RECORDS, name=one.name)]
             if any(count not in (None, "0") for count in counts):
                 raise UsageError(
-                    f"nothing was changed: {one.subject} is to be dropped, and records are in it; let "
-                    "workers deliver them, and retry or discard what is parked, or run `pytube outbox drop "
+                    f"nothing was changed: {one.subject} would be dropped, but still holds records; let "
+                    "workers deliver them and retry or discard the parked ones, or run `pytube outbox drop "
                     f"{one.name} --force`"
                 )
 
     def _try_to_make(self, plan: Plan, limit: float) -> None:
-        """Make what is missing, and take it back: only our SQL knows all that it refuses."""
+        """Make the missing parts, and roll back: only the SQL knows all that it refuses."""
         if isinstance(plan.target, DeclaredOutbox):
             # The trigger that wakes is never refused, and would have to lock the table.
             plan = replace(plan, target=replace(plan.target, wakes=False))
@@ -197,19 +197,19 @@ class Declarations:
         limit: float = 60.0,
         told: Callable[[Step], None] = lambda _: None,
     ) -> Applied:
-        """Do what is left of a plan.
+        """Do the remaining steps of a plan.
 
         Args:
             plan: as it was shown.
             backfill: ask for backfills of root tables that are followed from then on, or otherwise than
                 before, or that have never had one. Where the file is as it was applied last, and that was not
-                followed, they are asked for all the same.
-            limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
+                followed, they are asked for anyway.
+            limit: seconds to wait for the lock of a table; writers do not queue behind it meanwhile.
             told: called with each step when it is done.
 
         Raises:
-            LockBusy: a table stayed locked; what was done stays, and is passed over when called again.
-            UsageError: somebody has applied another declaration meanwhile, or what is there can't become it.
+            LockBusy: a table stayed locked; finished steps stay, and are passed over when called again.
+            UsageError: another declaration was applied meanwhile, or the present state can't become it.
         """
         run = _Run(self, plan, backfill=backfill, limit=limit)
         with explained(), translated():
@@ -234,7 +234,7 @@ class Declarations:
         return {oid for (oid,) in self._rows(_BACKFILLED, name=tube)}
 
     def run(self, query: LiteralString, **arguments: Any) -> None:
-        """A statement of ours."""
+        """Run a statement of pytube."""
         self.connection.execute(within(query, self.schema), arguments)
 
     def _rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:
@@ -242,7 +242,7 @@ class Declarations:
 
 
 class _Run:
-    """One apply of one tube or outbox: what was agreed to, and what others may have done since."""
+    """One apply of one tube or outbox: the agreed steps, and changes that others may have made since."""
 
     def __init__(self, declarations: Declarations, plan: Plan, *, backfill: bool, limit: float) -> None:
         self._at = declarations
@@ -256,13 +256,13 @@ class _Run:
         self.backfills: list[int] = []
 
     def next(self) -> Step | None:
-        """What is to be done first; `UsageError` where it is not what was agreed to."""
+        """The step to do first; `UsageError` if it was not agreed to."""
         plan, target = self._plan, self._plan.target
         now = self._now()
         if now is not None and now.applied not in self._expected:
             raise UsageError(
-                f"{plan.subject}: somebody has applied another declaration of it meanwhile; see that all "
-                "have the same file, and look at `pytube plan` again"
+                f"{plan.subject}: another declaration of it was applied in the meantime; make sure that "
+                "everyone uses the same file, then run `pytube plan` again"
             )
         if target is None:
             self._left = () if now is None or now.applied is None else self._still(now)
@@ -277,8 +277,8 @@ class _Run:
         step = next(iter(self._left), None)
         if step is not None and step.loses and (step.action, step.table) not in self._agreed:
             raise UsageError(
-                f"{plan.subject}: somebody has changed it meanwhile, so that apply would now {step.text}; "
-                "look at `pytube plan` again"
+                f"{plan.subject}: it was changed in the meantime, so apply would now {step.text}; "
+                "run `pytube plan` again"
             )
         return step
 
@@ -288,7 +288,7 @@ class _Run:
         return self._at.outboxes().get(self._plan.name)
 
     def _still(self, now: Tube | Outbox) -> Sequence[Step]:
-        """What was planned for one that is declared no more, if nobody made a part of it by hand since."""
+        """The planned steps for an object that is no longer declared, if no part was made manually since."""
         steps = self._plan.steps
         by_hand = isinstance(now, Tube) and not all(one.made for one in now.tables)
         return tubes.farewell(now, stays=True).steps if isinstance(now, Tube) and by_hand else steps
@@ -310,7 +310,7 @@ class _Run:
                 self.backfills.append(self._begin(root))
 
     def afterwards(self, step: Step) -> None:
-        """Indexes, which are built CONCURRENTLY; again is no harm."""
+        """Indexes, which are built CONCURRENTLY; repeating it does no harm."""
         target, name = self._plan.target, step.name
         if step.action is Action.PARTITIONS and isinstance(target, DeclaredTube):
             Tubes(self._at.connection, self._at.schema).create(name, target.partitions)
@@ -361,7 +361,7 @@ class _Run:
                 if step.action is Action.ATTACH:
                     self._at.run(_ATTACHED, name=tube.name, table=self._oid(wanted.table))
                     now = self._at.tubes()[tube.name]
-                    if now.applied is None:  # made by hand; cut from here on, this table is the file's
+                    if now.applied is None:  # created manually; from here on the table is the file's
                         self._note(UNFINISHED)
             case Action.DECLARE:
                 self._note(tube.digest)
@@ -422,7 +422,7 @@ class _Run:
         self._at.run(_APPLIED, name=self._plan.name, digest=digest, made=made)
 
     def _begin(self, root: TableName) -> int:
-        """Ask workers for a backfill of a root table; one that is under way began before this."""
+        """Ask workers for a backfill of a root table; a running one began before this."""
         row = self._at.connection.execute(
             backfills.CREATE,
             {

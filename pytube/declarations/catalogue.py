@@ -107,8 +107,8 @@ def _check_columns(where: str, table: KnownTable, one: Attachment, columns: Sequ
             raise ConfigError(f"{where}.{key}: {table.name} has no column {name}; it has {there}")
         if table.columns[name].computed_of:
             raise ConfigError(
-                f"{where}.{key}: {name} of {table.name} is a virtual generated column, and has no value when "
-                "a row is written; name what it is computed of "
+                f"{where}.{key}: {name} of {table.name} is a virtual generated column, which has no value "
+                "when a row is written; name the columns it is computed from "
                 f"({', '.join(table.columns[name].computed_of)}), or make it STORED"
             )
 

@@ -42,9 +42,9 @@ class DeclaredOutbox:
     partitions: int | None
     """None: as many as it has."""
     value_type: str | None
-    """None: what it has."""
+    """None: as it is."""
     table: TableName | None
-    """The one that it adopts; None: it has one of its own."""
+    """The table that it adopts; None: it has its own."""
     wakes: bool
     """Whether writers of an adopted one wake workers."""
     digest: str
@@ -68,7 +68,7 @@ class Step:
     text: str
     """For people."""
     table: TableName | None = None
-    """The one that it locks."""
+    """The table that it locks."""
     roots: tuple[TableName, ...] = ()
     """Root tables of whose documents changes may have been missed until it is done."""
 
@@ -102,7 +102,7 @@ class Plan:
     target: DeclaredTube | DeclaredOutbox | None
     """None: the file declares it no more."""
     applied: str | None
-    """The digest of what was applied last."""
+    """The digest applied last."""
 
     @property
     def subject(self) -> str:
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def missed_changes(self) -> bool:
-        """Whether what was declared was not followed: `apply` asks for a backfill then, by itself."""
+        """Whether declared tables were not followed: `apply` then asks for a backfill automatically."""
         return self.state is State.DRIFTED and self.wants_backfill
 
     @property
@@ -159,7 +159,7 @@ class Refused:
 
 
 def state_of(digest: str, applied: str | None, steps: Sequence[Step]) -> State:
-    """How what is declared stands to what was applied, and to what is there."""
+    """The state of a declaration against the applied one and the database."""
     if applied in (None, UNFINISHED):
         return State.NEW
     if applied != digest:

@@ -12,7 +12,7 @@ from pytube.tubes.attachments import changes
 
 
 def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
-    """Refuse what is there where it can't become what the file declares.
+    """Refuse a present tube that can't become the declared one.
 
     Raises:
         KeysWouldChange: its documents would get other keys.
@@ -29,10 +29,10 @@ def refuse_tube(tube: DeclaredTube, now: Tube | None) -> None:
         )
     if now.applied is None and tube.predicate != now.predicate:
         said = (
-            f'say predicate = "{now.predicate}" in the file' if now.predicate else "take it out of the file"
+            f'set predicate = "{now.predicate}" in the file' if now.predicate else "remove it from the file"
         )
         raise UsageError(
-            f"tube.{tube.name}: somebody made tube {tube.name} by hand, with the predicate "
+            f"tube.{tube.name}: tube {tube.name} was created manually, with the predicate "
             f"{now.predicate or 'none'}; {said}, or run `pytube tube create {shlex.quote(tube.name)} "
             f"--predicate {shlex.quote(tube.predicate or '')}`"
         )
@@ -64,16 +64,16 @@ def _refuse_shards(tube: DeclaredTube, one: Attached, now: Tube) -> None:
     for other in now.tables:
         if other.table != one.table and one.overlaps(other) and not one.same_shards(other):
             raise InvalidShard(
-                f"{where}: its {shards_of(one)} would be partly those of {other.table}, which has "
-                f"{shards_of(other)} of tube {tube.name}; give it as many if it holds ids of that table, "
-                "else shards of its own"
+                f"{where}: its {shards_of(one)} would overlap {shards_of(other)} of {other.table} in tube "
+                f"{tube.name}; give it the same shards if it holds ids of {other.table}, or else separate "
+                "shards"
             )
     root = now.root_of(one)
     if root is not None and root.table != tube.root_of(one):
         raise KeysWouldChange(
             f"{where}: {root.table} has {shards_of(one)} of tube {tube.name}, and its ids name the "
-            f'documents; put [tube.{tube.name}.tables."{root.table}"] before it, and say by key which of its '
-            f"columns holds ids of {root.table}; or give it a shard of its own"
+            f'documents; put [tube.{tube.name}.tables."{root.table}"] before it, and name the column that '
+            f"holds ids of {root.table} in key; or give it a separate shard"
         )
 
 
@@ -93,8 +93,8 @@ def _refuse_change(tube: DeclaredTube, one: Attached, was: Attached, *, by_hand:
         )
     if by_hand:
         raise UsageError(
-            f"{where}: somebody attached {one.table} to tube {tube.name} by hand, and otherwise "
-            f"({', '.join(changed)}); say it as it is in the file, or run `{words}{_options(one, was)}`"
+            f"{where}: {one.table} was attached to tube {tube.name} manually, with other options "
+            f"({', '.join(changed)}); change the file to match, or run `{words}{_options(one, was)}`"
         )
 
 
@@ -131,14 +131,14 @@ def _refuse_heirs(tube: DeclaredTube, now: Tube) -> None:
                 f"`pytube tube detach {shlex.quote(tube.name)} {shlex.quote(one)}`" for one in stay
             )
             raise RelatedTables(
-                f"tube.{tube.name}: the file does not name {root.table} any more, and {stay[0]}, related to "
-                f"it, would become the root table, whose rows are the documents; put {root.table} back, or "
-                f"take {', '.join(stay)} out of the file, too (what was attached by hand: {commands})"
+                f"tube.{tube.name}: the file no longer names {root.table}, so the related table {stay[0]} "
+                f"would become the root table, whose rows are the documents; put {root.table} back, or "
+                f"remove {', '.join(stay)} from the file, too (if attached manually: {commands})"
             )
 
 
 def refuse_outbox(outbox: DeclaredOutbox, now: Outbox | None) -> None:
-    """Refuse what is there where it can't become what the file declares.
+    """Refuse a present outbox that can't become the declared one.
 
     Raises:
         UsageError: the reason.
@@ -153,12 +153,12 @@ def refuse_outbox(outbox: DeclaredOutbox, now: Outbox | None) -> None:
             f"outbox.{name}.value_type: the values of outbox {name} are {now.value_type}, for good; {again}"
         )
     if now.adopted != (outbox.table is not None) or (now.adopted and now.table != outbox.table):
-        has = f"the table {now.table or 'that was dropped'}" if now.adopted else "a table of its own"
-        wanted = "one of its own" if outbox.table is None else str(outbox.table)
-        raise UsageError(f"outbox.{name}.adopt: outbox {name} has {has}, and is to have {wanted}; {again}")
+        has = f"the table {now.table or 'that was dropped'}" if now.adopted else "its own table"
+        wanted = "its own table" if outbox.table is None else f"the table {outbox.table}"
+        raise UsageError(f"outbox.{name}.adopt: outbox {name} uses {has}, not {wanted}; {again}")
     if now.applied is None and now.adopted and now.wakes != outbox.wakes:
         raise UsageError(
-            f"outbox.{name}.wake: somebody adopted {now.table} by hand, with wake = "
-            f"{'true' if now.wakes else 'false'}; say it so in the file, or run `pytube outbox adopt "
+            f"outbox.{name}.wake: {now.table} was adopted manually, with wake = "
+            f"{'true' if now.wakes else 'false'}; set the same in the file, or run `pytube outbox adopt "
             f"{shlex.quote(name)} {shlex.quote(str(now.table))} {'--wake' if outbox.wakes else '--no-wake'}`"
         )

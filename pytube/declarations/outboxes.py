@@ -1,4 +1,4 @@
-"""What has to be done so that an outbox is as the file declares it. It asks no server."""
+"""The steps until an outbox is as the file declares it. It asks no server."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def plan(outbox: DeclaredOutbox, now: Outbox | None) -> Plan:
     }
     notes = []
     if now is not None and now.applied is None:
-        notes.append(f"outbox {now.name}, made by hand, is the file's from then on; --prune never drops it")
+        notes.append(f"the file takes over outbox {now.name}, created manually; --prune never drops it")
     elif applied == UNFINISHED:
-        notes.append("an earlier apply was cut, and goes on")
+        notes.append("an earlier apply was interrupted; this one continues it")
     state = state_of(outbox.digest, applied, steps)
     return Plan(Kind.OUTBOX, outbox.name, state, tuple(steps), tuple(notes), details, outbox, applied)
 
@@ -31,18 +31,18 @@ def plan(outbox: DeclaredOutbox, now: Outbox | None) -> Plan:
 def farewell(now: Outbox, *, stays: bool) -> Plan:
     """What --prune does about an outbox that is declared no more; `stays`: its section is there."""
     if stays or not now.made:
-        action, text = Action.RELEASE, f"let outbox {now.name} be, as one that is made by hand"
+        action, text = Action.RELEASE, f"keep outbox {now.name}, no longer managed by the file"
         reason = (
-            f"[outbox.{now.name}] declares nothing of the database any more"
+            f"[outbox.{now.name}] no longer declares anything in the database"
             if stays
-            else "it was made by hand"
+            else "it was created manually"
         )
-        note = f"{reason}: with --prune, outbox {now.name} goes on as it is, as one that is made by hand"
+        note = f"{reason}: --prune keeps outbox {now.name} as it is, no longer managed by the file"
     else:
         action = Action.DROP
         left = f"; its table {now.table} stays" if now.adopted else ""
         text = f"drop outbox {now.name}{left}"
-        note = "the file does not declare it any more; --prune drops it" + (
+        note = "the file no longer declares it; --prune drops it" + (
             "" if now.adopted else ", once no records are in it"
         )
     step = Step(Kind.OUTBOX, action, now.name, text)

@@ -46,7 +46,7 @@ class Attached:
     """An UPDATE that changes none of these makes no touch; none: each one does."""
     replica: bool
     root: bool
-    """Whether its ids are those of the documents."""
+    """Whether its ids are the ids of the documents."""
     made: bool = False
     """Whether it was attached because a file declares it."""
     key_cols: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Tube:
     document: str | None
     """The digest of the document that it is."""
     applied: str | None
-    """That of the section that was applied last; None: it is made by hand, or a document's."""
+    """The digest of the section applied last; None: it was created manually, or by a document."""
     made: bool
     """Whether it was made because of that."""
     tables: list[Attached] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Outbox:
     applied: str | None
     made: bool
     table: TableName | None
-    """None: an adopted one that was dropped."""
+    """None: an adopted table that was dropped."""
 
 
 def read_tubes(connection: psycopg.Connection, schema: str) -> Mapping[str, Tube]:

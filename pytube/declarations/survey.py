@@ -1,4 +1,4 @@
-"""All tubes and outboxes of a file that declare what the database has, each compared with what is there."""
+"""All declared tubes and outboxes of a file, each compared with the database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytube.errors import ConfigError, UsageError
 
 
 def names_of(config: Config, there: There) -> Mapping[Kind, Sequence[str]]:
-    """The names of those that are declared, in the order of the file; last, those that are no longer."""
+    """The names of the declared ones, in the order of the file; last, the ones no longer declared."""
     declared: dict[Kind, list[str]] = {
         Kind.TUBE: [name for name, section in config.tubes.items() if section.declared],
         Kind.OUTBOX: [name for name, section in config.outboxes.items() if section.declared],
@@ -29,7 +29,7 @@ def names_of(config: Config, there: There) -> Mapping[Kind, Sequence[str]]:
         Kind.OUTBOX: [name for name, one in there.outboxes.items() if one.applied is not None],
     }
     for kind, names in applied.items():
-        # What is to be a document's, the plan of that takes over.
+        # The plan of a document covers its tube.
         left = {*names} - {*declared[kind], *config.documents}
         declared[kind] += sorted(left)
     return declared

@@ -1,4 +1,4 @@
-"""What has to be done so that a tube is as the file declares it. It asks no server."""
+"""The steps until a tube is as the file declares it. It asks no server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytube.tubes.attachments import Manner, changes
 
 
 def digest_of(section: TubeConfig) -> str:
-    """Changes whenever the file declares something else; what it leaves out is as if it were written."""
+    """Changes whenever the file declares something else; omitted keys count as written."""
     said = [section.partitions, section.key_type, (section.predicate or "").strip()]
     tables = [
         [one.schema, one.table, one.key, one.shard, one.shards, one.columns, one.replica, one.shard_by]
@@ -60,18 +60,18 @@ def farewell(now: Tube, *, stays: bool) -> Plan:
     """What --prune does about a tube that is declared no more; `stays`: its section is there."""
     by_hand = [str(one.table) for one in now.tables if not one.made]
     if stays or not now.made or by_hand:
-        action, text = Action.RELEASE, f"let tube {now.name} be, as one that is made by hand"
+        action, text = Action.RELEASE, f"keep tube {now.name}, no longer managed by the file"
         reason = (
-            f"[tube.{now.name}] stays in the file, and declares nothing of the database any more"
+            f"[tube.{now.name}] stays in the file, but no longer declares anything in the database"
             if stays
-            else "it was made by hand"
+            else "it was created manually"
             if not now.made
-            else f"{', '.join(by_hand)} was attached to it by hand"
+            else f"{', '.join(by_hand)} was attached to it manually"
         )
-        note = f"{reason}: with --prune, tube {now.name} goes on as it is, as one that is made by hand"
+        note = f"{reason}: --prune keeps tube {now.name} as it is, no longer managed by the file"
     else:
-        action, text = Action.DROP, f"drop tube {now.name} with what waits in it"
-        note = "the file does not declare it any more; --prune drops it. What is at the sink stays there"
+        action, text = Action.DROP, f"drop tube {now.name} and its queued changes"
+        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
     step = Step(Kind.TUBE, action, now.name, text)
     return Plan(Kind.TUBE, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
 
@@ -80,19 +80,19 @@ def _notes(tube: DeclaredTube, now: Tube | None) -> Iterator[str]:
     if now is None:
         return
     if now.applied is None:
-        yield f"tube {tube.name}, made by hand, is the file's from then on; --prune never drops it"
+        yield f"the file takes over tube {tube.name}, created manually; --prune never drops it"
     elif now.applied == UNFINISHED:
-        yield "an earlier apply was cut, and goes on"
+        yield "an earlier apply was interrupted; this one continues it"
     others = [str(one.table) for one in now.tables if not one.made and tube.table(one.table) is None]
     if others and tube.tables:
-        yield f"attached by hand, and left alone: {', '.join(others)}"
+        yield f"attached manually, so left alone: {', '.join(others)}"
 
 
 # --- one step after another -------------------------------------------------------------------------
 
 
 def steps_left(tube: DeclaredTube, now: Tube | None) -> Sequence[Step]:
-    """All that is left to do: what is made comes first, what is taken away last."""
+    """All steps that are left: additions come first, removals last."""
     steps = list(_made(tube, now))
     if now is None or now.applied != tube.digest:
         steps.append(Step(Kind.TUBE, Action.DECLARE, tube.name, "note that the file declares it so"))

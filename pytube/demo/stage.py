@@ -43,7 +43,7 @@ PARTITIONS = 4
 _FOLDER = Path(".demo")
 _LOCK = "demo.lock"
 _POSTGRES_SETTINGS = {"max_prepared_transactions": "0"}
-"""As a server has it by default: where transactions may be prepared, writers wake nobody."""
+"""As a server has it by default: where transactions may be prepared, writers wake no worker."""
 _STOP_TIMEOUT = 40.0
 """Seconds; a worker's own drain limit is 30."""
 _LOG_LINES = 12

@@ -23,7 +23,7 @@ from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
 
-# What Postgres says of an attachment by hand, the plan has said of this one, or a relation is made so.
+# Postgres' notices about a manual attachment: the plan has shown them, or a relation is made that way.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
 _PREDICATES: Final = (
     "SELECT DISTINCT l.tube, l.predicate FROM {s}.tube_list() AS l WHERE l.predicate IS NOT NULL"
@@ -42,7 +42,7 @@ _DECLARE: Final = "SELECT {s}.tube_document_declare(%(tube)s, %(digest)s)"
 _COMPANION: Final = (
     "SELECT {s}.tube_companion_ensure(%(tube)s, %(companion)s, %(key_type)s::pg_catalog.regtype)"
 )
-# What somebody has said of replication stays.
+# An operator's choice of replication stays.
 _ATTACH: Final = """
     SELECT {s}.tube_table_ensure_attached(
         %(tube)s, %(oid)s::oid::regclass, %(shard)s, %(shards)s, %(column)s, %(columns)s::pg_catalog.name[],
@@ -55,7 +55,7 @@ _DROP: Final = "SELECT {s}.tube_ensure_absent(%(tube)s)"
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What has been done about one document."""
+    """The steps that were done for one document."""
 
     name: str
     steps: Sequence[Step]
@@ -67,18 +67,18 @@ class Documents:
     """The documents of one installation. Errors as for `Tubes`."""
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit, with our schema in its path. Raises `SchemaMismatch`."""
+        """`connection` is autocommit, with pytube's schema in its path. Raises `SchemaMismatch`."""
         check(connection, schema)
         self._connection = connection
         self._schema = schema
 
     def tubes(self) -> dict[str, TubeState]:
-        """All tubes, with what they follow."""
+        """All tubes, with the tables that they follow."""
         with explained(), translated():
             return read_tubes(self._connection, self._schema)
 
     def plan(self, document: Document | None, name: str, *, stays: bool = False) -> Plan:
-        """As `plan`, of what is there now."""
+        """As `plan`, of the present state."""
         with explained(), translated():
             if self._rows(_OUTBOX, name=name):
                 raise UsageError(f"document.{name}: {name} is an outbox; give the document another name")
@@ -90,10 +90,10 @@ class Documents:
         return found
 
     def check_rights(self, plans: Sequence[Plan]) -> None:
-        """Refuse to begin what this role can't end: who attaches a table needs the rights of its owner.
+        """Refuse to begin if this role can't finish: attaching a table needs the rights of its owner.
 
         Raises:
-            UsageError: it lacks some.
+            UsageError: it does not have them.
         """
         tables = {
             one.table
@@ -112,19 +112,19 @@ class Documents:
         limit: float = 60.0,
         told: Callable[[Step], None] = lambda _: None,
     ) -> Applied:
-        """Do what is left of a plan.
+        """Do the remaining steps of a plan.
 
         Args:
             plan: as it was shown.
             backfill: ask for a backfill of the root table if the document changes, in the transaction that
                 declares it; or if there has never been one. Where a declared document was not followed, one
-                is asked for all the same.
-            limit: seconds to wait for the lock of a table; nobody queues behind us meanwhile.
+                is asked for anyway.
+            limit: seconds to wait for the lock of a table; writers do not queue behind it meanwhile.
             told: called with each step when it is done.
 
         Raises:
-            LockBusy: a table stayed locked; what was done stays, and is passed over when called again.
-            UsageError: somebody has applied another declaration meanwhile, or what is there can't become the
+            LockBusy: a table stayed locked; finished steps stay, and are passed over when called again.
+            UsageError: another declaration was applied meanwhile, or the present tubes can't become the
                 document.
         """
         run = _Run(plan, backfill=backfill)
@@ -147,7 +147,7 @@ class Documents:
 
     def _fit_index(self, step: Step) -> None:
         if step.action is Action.PARTITIONS:
-            # Its index is built CONCURRENTLY, so not in a transaction; again is no harm.
+            # Its index is built CONCURRENTLY, so not in a transaction; repeating it does no harm.
             Tubes(self._connection, self._schema).create(step.tube, step.partitions)
 
     def _do(self, step: Step, run: _Run) -> None:
@@ -190,7 +190,7 @@ class Documents:
                 assert step.table is not None
                 self._value(queries.DETACH, tube=step.tube, table=self._oid(step.table))
             case Action.RELEASE:
-                # First: for what waits in a companion of a document, a backfill would be asked for.
+                # First: for pods in a companion of a document, a backfill would be asked for.
                 self._value(_DECLARE, tube=step.tube, digest=None)
                 for companion in step.companions:
                     self._value(_DROP, tube=companion)
@@ -214,7 +214,7 @@ class Documents:
         self._connection.execute(_SAY, {"level": "warning"})
 
     def _backfill(self, document: Document) -> int:
-        """Ask workers for a backfill of the root table; one that is under way began with other documents."""
+        """Ask workers for a backfill of the root table; a running one began with other documents."""
         arguments = {
             "tube": document.name,
             "table": self._oid(document.root.table),
@@ -249,9 +249,9 @@ class Documents:
 def _is_last_to_regain(step: Step, document: Document, tubes: Mapping[str, TubeState]) -> bool:
     """Whether a declared document is followed again once the step is done, and was not all the time.
 
-    Nobody can tell which changes were missed until then, and no change that comes makes them good: `apply`
-    would say that all is well while the copy is wrong for ever. So this backfill is no matter of a flag. It
-    has to read after the last table is attached, so it is asked for with that one.
+    The changes missed until then are unknown, and no later change makes up for them: `apply` would report
+    success while the copy stays wrong. So this backfill does not depend on a flag. It has to read after the
+    last table is attached, so it is asked for together with that step.
     """
     if not step.regains or tubes[document.name].declared != document.digest:
         return False
@@ -260,7 +260,7 @@ def _is_last_to_regain(step: Step, document: Document, tubes: Mapping[str, TubeS
 
 
 class _Run:
-    """One apply of one document: what was agreed to, and what others may have done since."""
+    """One apply of one document: the agreed steps, and changes that others may have made since."""
 
     def __init__(self, plan: Plan, *, backfill: bool) -> None:
         self.plan = plan
@@ -274,13 +274,13 @@ class _Run:
         return None if self.plan.document is None else self.plan.document.digest
 
     def next(self, tubes: Mapping[str, TubeState], predicates: Mapping[str, str]) -> Step | None:
-        """What is to be done first; `UsageError` where it is not what was agreed to."""
+        """The step to do first; `UsageError` if it was not agreed to."""
         name, document = self.plan.name, self.plan.document
         tube = tubes.get(name)
         if tube is not None and tube.declared not in self._expected:
             raise UsageError(
-                f"document.{name}: somebody has applied another declaration of it meanwhile; see that all "
-                "have the same file, and look at `pytube plan` again"
+                f"document.{name}: another declaration of it was applied in the meantime; make sure that "
+                "everyone uses the same file, then run `pytube plan` again"
             )
         if document is None:
             is_there = tube is not None and tube.declared is not None
@@ -289,8 +289,8 @@ class _Run:
         step = next_step(document, tubes)
         if step is not None and step.loses and _loss(step) not in self._agreed:
             raise UsageError(
-                f"document.{name}: somebody has changed what it follows meanwhile, so that apply would now "
-                f"{step.text}; look at `pytube plan` again"
+                f"document.{name}: the tables it follows were changed in the meantime, so apply would now "
+                f"{step.text}; run `pytube plan` again"
             )
         return step
 

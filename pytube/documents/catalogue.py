@@ -109,7 +109,7 @@ _KINDS = {
 
 
 POSTGRES = "pg_catalog"
-"""The schema of Postgres' own operators, those of all types of keys among them."""
+"""The schema of Postgres' own operators, including the operators of all types of keys."""
 
 
 def quoted(name: str) -> str:
@@ -137,8 +137,8 @@ class Column:
     computed_of: tuple[str, ...]
     """The columns that a virtual column is computed of, which no row holds; empty for all others."""
     equality: str
-    """The schema of the = by which indexes of its type compare, as in SQL; of types that have none of their
-    own, which are compared as another one is, that of Postgres."""
+    """The schema of the = by which indexes of its type compare, as in SQL; for types without their own, which
+    are compared as another type, the schema of that one's."""
     enum: str | None = None
     """The name in SQL of the enum whose labels it holds; None: it is of another type, be it a domain."""
 
@@ -175,7 +175,7 @@ _PARTS = {
 
 
 def comparison(read: str, column: Column, value: str, source: Column) -> str:
-    """That a column equals a value, which comes from another one: by the collation of the one that is read.
+    """That a column equals a value of another column: by the collation of the column that is read.
 
     So its index can be used.
     """
@@ -186,15 +186,16 @@ def comparison(read: str, column: Column, value: str, source: Column) -> str:
 def equals(column: Column, source: Column) -> str:
     """The operator by which values of two columns are equal, whatever the search path.
 
-    It is the one that foreign keys go by. By its name alone another one would be found: anybody's who may
-    create some in a schema of the path; or, of a type whose own one is not there, that of another type.
+    It is the operator that foreign keys use. By its name alone another one might be found: made by any role
+    that may create one in a schema of the path; or, for a type whose own one is missing, the one of another
+    type.
     """
     schema = column.equality if column.equality == source.equality else POSTGRES
     return f"OPERATOR({schema}.=)"
 
 
 def needed_collation(column: Column, source: Column) -> str | None:
-    """What has to be said where values of one column are looked up in another; None: nothing."""
+    """The collation to write where values of one column are looked up in another; None: none."""
     if None in {column.collation, source.collation} or column.collation == source.collation:
         return None
     return column.collation
@@ -221,7 +222,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, with what is known of it."""
+    """A table, with its catalog data."""
 
     name: TableName
     oid: int
@@ -311,7 +312,7 @@ class Catalogue:
         return Table(name, oid, max(1.0, rows), columns, tuple(indexes), hides_rows)
 
     def foreign_keys(self, child: Table, parent: Table) -> list[ForeignKey]:
-        """Those of one table that refer to another, by name; of those that say the same, the first."""
+        """The keys of one table that refer to another, by name; of equal ones, the first."""
         rows = self._rows(_FOREIGN_KEYS, {"from": child.oid, "to": parent.oid})
         found: dict[frozenset[tuple[str, str]], ForeignKey] = {}
         for name, columns, referred in rows:

@@ -2,7 +2,7 @@
 
 A companion tube holds the values of links in place of ids, all of one type. Each shard is one relation. A
 tube follows a table by one column, so a table that is followed by two has its second one in a second
-companion. What is attached stays where it is: pods may wait there, and the shard alone tells what their
+companion. An attached table stays where it is: pods may wait there, and the shard alone says what their
 values are.
 """
 
@@ -42,7 +42,7 @@ class Followed:
     columns: tuple[str, ...] | None
     """None: each UPDATE counts."""
     key_cols: tuple[str, ...] = ()
-    """Those that are the key, in order; empty: `column` alone."""
+    """The columns that are the key, in order; empty: `column` alone."""
     shard_by: str | None = None
     """The only one of them that a key's shard depends on; None: all count."""
 
@@ -66,7 +66,7 @@ class TubeState:
 
 
 def read_tubes(connection: psycopg.Connection[Any], schema: str) -> dict[str, TubeState]:
-    """All tubes of the installation by name, with what they follow."""
+    """All tubes of the installation by name, with the tables that they follow."""
     found: dict[str, TubeState] = {}
     for row in connection.execute(sql.SQL(_TUBES).format(s=sql.Identifier(schema))):
         name, companion_of, declared, keys, partitions, *table = row
@@ -95,8 +95,8 @@ def companions_of(document: Document, tubes: Mapping[str, TubeState]) -> Sequenc
     """The companions of a document, with each of its relations in one of them.
 
     Args:
-        document: which relations there are.
-        tubes: what is there, as `read_tubes` gives it.
+        document: has the relations.
+        tubes: the present ones, as `read_tubes` gives them.
     """
     there = {name: tube for name, tube in tubes.items() if tube.companion_of == document.name}
     companions = {name: Companion(name, tube.key_type) for name, tube in sorted(there.items())}
@@ -129,9 +129,9 @@ def _places(relation: Link, there: Mapping[str, TubeState]) -> Iterator[tuple[st
 
 
 def _has_room(companion: Companion, relation: Link, there: TubeState | None) -> bool:
-    """Whether a tube can follow the relation's table: it has such keys, and not the table by another column.
+    """Whether a tube can follow the relation's table: it has these keys, and not the table by another column.
 
-    One that the document does not name any more is in the way until it is detached.
+    A table that the document no longer names is in the way until it is detached.
     """
     tables = {link.table for link in companion.relations.values()}
     shards = set(companion.relations)
@@ -146,9 +146,9 @@ def _has_room(companion: Companion, relation: Link, there: TubeState | None) -> 
 
 
 def _shard(relation: Link) -> int:
-    """The shard of a new relation: a number that no other one is likely to have, now or later.
+    """The shard of a new relation: a number that no other relation is likely to have, now or later.
 
-    A pod may wait for a relation that is gone. What comes under its number must not be another one.
+    A pod may wait for a relation that is gone. Another relation must not get its number.
     """
     name = json.dumps([relation.table.schema, relation.table.table, relation.column], ensure_ascii=False)
     return zlib.crc32(name.encode()) & 0x7FFF_FFFF

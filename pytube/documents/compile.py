@@ -48,9 +48,9 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
 
 
 def _digest(section: DocumentSection, root: Node, groups: Sequence[Group], links: Sequence[Link]) -> str:
-    """Of what is declared, and of what the catalogue made of it.
+    """The digest of the declaration, and of its resolution by the catalog.
 
-    Never of what Postgres printed: another version prints the same otherwise.
+    Never of text that Postgres printed: another version prints the same otherwise.
     """
     canonical = {
         "declaration": without_layout(section),

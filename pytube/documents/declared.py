@@ -1,4 +1,4 @@
-"""What a configuration has of declared documents: are they compiled, and those that were applied last?"""
+"""Whether the declared documents of a configuration are compiled, and are the ones applied last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 12
 
 
 def digest_of(config: EnrichConfig) -> str | None:
-    """The digest of the declared document that the section was made of; None: it was written by hand."""
+    """The digest of the declared document that the section was made of; None: of no document."""
     return config.digest if isinstance(config, DeclaredEnrich) else None
 
 
@@ -29,8 +29,8 @@ def refuse_unresolved(config: Config, tubes: Collection[str]) -> None:
     for name in sorted(unresolved(config)):
         if name in tubes:
             raise ConfigError(
-                f"document {name!r} is declared and not compiled, which needs the catalogue of the database; "
-                "call pytube.documents.resolve.resolve(config), and use what it returns"
+                f"document {name!r} is declared but not compiled, which needs the catalog of the database; "
+                "call pytube.documents.resolve.resolve(config), and use the config that it returns"
             )
 
 
@@ -51,12 +51,12 @@ def trouble_of(tube: TubeConfig) -> Literal["sink", "source"] | None:
 
 
 def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str | None:
-    """Why nothing of a tube may be delivered, in a sentence; None: its document is the one that was applied.
+    """Why nothing of a tube may be delivered, in a sentence; None: its document is the applied one.
 
     Args:
         tube: its name, which is the document's.
         applied: the digest in the database; None: no document was applied.
-        own: that of the configuration; None: it declares none.
+        own: the digest in the configuration; None: it declares none.
     """
     if applied == own:
         return None
@@ -77,6 +77,6 @@ def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str |
 def not_applied(document: str, difference: str) -> str:
     """The sentence about a document that is not the one in the database; `difference`: in what."""
     return (
-        f"document {document} is not what was applied last ({difference}); run `pytube apply`, or give this "
-        "worker the file that was applied"
+        f"document {document} differs from the declaration applied last ({difference}); run `pytube apply`, "
+        "or give this worker the file that was applied"
     )

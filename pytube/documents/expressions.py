@@ -1,7 +1,7 @@
-"""Expressions of a declaration, parsed by Postgres, never by us: each as a view over its one table.
+"""Expressions of a declaration, parsed by Postgres, never by pytube: each as a view over its one table.
 
 So a name can't mean a column of another table, today or after DDL, and the columns that an expression reads
-are those that Postgres found. The view is taken back. It needs the right to create temporary objects, and
+are the ones that Postgres found. The view is rolled back. It needs the right to create temporary objects, and
 none to read the tables.
 """
 
@@ -59,7 +59,7 @@ _UNSTABLE = """
 """
 """The first function whose result may change without a row.
 
-Of Postgres' own stable ones those are meant that tell the time or look at the server. The others depend on
+Of Postgres' stable functions, the ones are meant that read the time or the server. The others depend on
 settings, as to_char and the text of a timestamp do, and so does JSON itself.
 """
 
@@ -98,13 +98,13 @@ _FAULTS = {
     ":hasSubLinks true": "a subquery, which may read other rows; declare them as a child section",
     _WINDOW: "a window function, which reads other rows; write a query",
     ":hasTargetSRFs true": "a function that returns several rows; write a query",
-    ":distinctClause (": "DISTINCT, which is no expression; take it out",
-    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+    ":distinctClause (": "DISTINCT, which is not an expression; remove it",
+    "{SETOPERATIONSTMT": "UNION, INTERSECT or EXCEPT, which is not an expression; remove it",
     "{SQLVALUEFUNCTION": (
         "the time or the user, which change without a row; leave it out, or have a column hold it"
     ),
 }
-"""Signs in the tree, and what they are signs of."""
+"""Signs in the tree, and their meanings."""
 
 _MANY: Final = 30
 """Columns of a table, beyond which a message does not list them."""
@@ -115,7 +115,7 @@ class Expression:
     """What Postgres made of an expression."""
 
     sql: str
-    """In full: all names with what they belong to."""
+    """In full: all names are qualified."""
     columns: frozenset[str]
     """That it reads."""
     name: str
@@ -163,7 +163,7 @@ class Expressions:
         return found
 
     def order(self, table: Table, alias: str, texts: Sequence[str], where: str) -> Expression:
-        """What stands behind ORDER BY, over the one table."""
+        """The text after ORDER BY, over the one table."""
         text = ", ".join(texts)
         parts = ", ".join(quoted(one) if one in table.columns else one for one in texts)
         with self._taken_back(repr(text), where, table):
@@ -171,7 +171,7 @@ class Expressions:
         match = re.fullmatch(r".*?\bOVER \(ORDER BY (.*)\)", found.sql, re.DOTALL)
         if match is None or found.is_aggregate:
             raise ConfigError(
-                f"{where}: {text!r} is no list of expressions to order by; write it as behind ORDER BY"
+                f"{where}: {text!r} is not a list of expressions to order by; write it as after ORDER BY"
             )
         return Expression(match[1], found.columns, "", is_aggregate=False)
 
@@ -194,7 +194,7 @@ class Expressions:
 
     @contextmanager
     def _taken_back(self, what: str, where: str, table: Table | None = None) -> Iterator[list[str]]:
-        """A transaction that is rolled back; gives Postgres' notices, and turns its errors into ours."""
+        """A transaction that is rolled back; gives Postgres' notices, and turns its errors into pytube's."""
         notices: list[str] = []
 
         def note(diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -227,7 +227,7 @@ class Expressions:
             "pg_catalog.quote_ident(pg_catalog.current_database()), pg_catalog.quote_ident(current_user)"
         )[0]
         if row[0]:
-            return f"{error.diag.message_primary}; grant {row[2]} what is missing"
+            return f"{error.diag.message_primary}; grant {row[2]} the missing right"
         return (
             f"the role {row[2]} may not make temporary views, in which expressions are parsed; "
             f"GRANT TEMP ON DATABASE {row[1]} TO {row[2]}"
@@ -239,7 +239,7 @@ class Expressions:
         definition, tree, names, category, columns = self._rows(_VIEW, {"oid": table.oid})[0]
         is_framed = definition.startswith(prefix) and definition.endswith(suffix)
         if not is_framed or len(names) != 1:
-            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each by itself")
+            raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each separately")
         reason = next(self._faults(tree, window=window), None)
         if reason is not None:
             raise ConfigError(f"{where}: {_own(text)!r} uses {reason}")
@@ -272,9 +272,9 @@ class Expressions:
         self.connection.execute("SET LOCAL search_path = ''")
 
     def _run_one(self, statement: str) -> None:
-        """Run what has text of the file in it; Postgres refuses several statements.
+        """Run a statement with text of the file in it; Postgres refuses several statements.
 
-        They would be run, and a COMMIT among them would keep what they did.
+        They would be run, and a COMMIT among them would keep their effects.
         """
         # With binary results psycopg uses the extended protocol, by which a text is one statement.
         self.connection.execute(statement.encode(), binary=True)

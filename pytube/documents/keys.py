@@ -18,7 +18,7 @@ from pytube.model import KeyType
 _CASTS = {
     KeyType.BIGINT: "{}::pg_catalog.int8",
     KeyType.UUID: "{}::pg_catalog.uuid",
-    KeyType.TEXT: '{}::pg_catalog.text COLLATE "C"',  # texts are told apart byte by byte
+    KeyType.TEXT: '{}::pg_catalog.text COLLATE "C"',  # texts are compared byte by byte
 }
 
 SQL_TYPES = {
@@ -38,15 +38,15 @@ def refuse_key(path: str, table: Table) -> None:
     """Raise `ConfigError` if the table has no primary key that can name documents."""
     if not table.key:
         raise ConfigError(
-            f"{path}: {table.name} has no primary key, which would name the documents; give it one, or write "
-            'a query in [tube.NAME.enrich] with mode = "query", and attach the table by a column of its own'
+            f"{path}: {table.name} has no primary key to name the documents by; add one, or write a query in "
+            '[tube.NAME.enrich] with mode = "query", and attach the table by one of its columns'
         )
     if len(table.key) == 1:
         key = table.columns[table.key[0]]
         if key.key_type is None:
             raise ConfigError(
-                f"{path}: the primary key {key.name} of {table.name} is of type {key.type}, and documents "
-                "are named by integers, uuids and texts (text, varchar); give the table such a key"
+                f"{path}: the primary key {key.name} of {table.name} is of type {key.type}, but keys of "
+                "documents are integers, uuids or texts (text, varchar); change the type of the key"
             )
         return
     if len(table.key) > MOST_COLUMNS:
@@ -57,10 +57,10 @@ def refuse_key(path: str, table: Table) -> None:
     for column in columns_of(table):
         if column.part is None:
             raise ConfigError(
-                f"{path}: {column.name} of the primary key of {table.name} is of type {column.type}, and a "
-                "key of several columns may have integers, text, varchar, uuid, boolean, date, and enums, "
-                "but no domains over enums: equal values of other types may have different texts; give the "
-                "table such a key"
+                f"{path}: {column.name} of the primary key of {table.name} is of type {column.type}, but a "
+                "key of several columns may only have integers, text, varchar, uuid, boolean, date, and "
+                "enums, and no domains over enums: equal values of other types may have different texts; "
+                "change the key of the table"
             )
 
 
@@ -75,8 +75,8 @@ def refuse_shard_by(path: str, table: Table, shard_by: str | None) -> None:
         )
     if shard_by not in table.key:
         raise ConfigError(
-            f"{path}.shard_by: {shard_by!r} is no column of the primary key of {table.name}, so the key of a "
-            f"document would not tell its shard; write one of: {', '.join(table.key)}"
+            f"{path}.shard_by: {shard_by!r} is not a column of the primary key of {table.name}, so the key "
+            f"of a document would not determine its shard; write one of: {', '.join(table.key)}"
         )
 
 
@@ -108,9 +108,9 @@ def is_same(column: Column, key: Column) -> bool:
 
 
 def are_parts(columns: Sequence[Column], key: Sequence[Column]) -> bool:
-    """Whether values of columns that equal those of a key of several columns make the text of that key.
+    """Whether values of columns equal to the columns of a key of several make the text of that key.
 
-    And a trigger has to see them: nobody computes the value of a virtual column for it.
+    And a trigger has to see them: for a virtual column it has no value.
     """
     return all(
         (here.part, here.enum) == (there.part, there.enum)

@@ -1,11 +1,11 @@
-"""From the tree of a document to what is followed: links, and the paths from their values to documents.
+"""From the tree of a document to its links, and the paths from their values to documents.
 
 A path begins at the parent of the node whose row has changed: by its link value, so the row itself need not
-be there any more. It goes up one table at a time, each in a subquery of its own, for the reasons that
+be there any more. It goes up one table at a time, each in a separate subquery, for the reasons that
 `query.py` has.
 """
 
-# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
+# ruff: noqa: S608 -- names are quoted, and expressions were printed by Postgres
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Path:
 
 @dataclass(slots=True)
 class Group:
-    """All nodes that one link serves: those of one table, joined by one column, or by those of the key."""
+    """All nodes that one link serves: nodes of one table, joined by one column, or by the key's columns."""
 
     nodes: list[Node] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
@@ -69,10 +69,10 @@ class Group:
 
 
 def groups_of(root: Node) -> list[Group]:
-    """What is followed: the root first, then each table and column in the order of the file.
+    """The groups to follow: the root first, then each table and column in the order of the file.
 
-    A tube follows a table in one way: values that are keys of documents touch them at once where the table is
-    free. Where it is not, they go by a path, which leads nowhere else; of several columns the link does.
+    A tube follows a table in one way: values that are keys of documents touch them directly if the table is
+    free. If it is not, they go by a path, which leads nowhere else; of several columns the link does.
     """
     own: dict[TableName, Group] = {}
     relations: dict[tuple[TableName, str], Group] = {}
@@ -98,7 +98,7 @@ def _own_link(node: Node) -> tuple[str, ...]:
 
 
 def _path_by_link(node: Node) -> Path:
-    """The path by one column of those that hold the key."""
+    """The path by one of the columns that hold the key."""
     if node.link_column.key_type is None:
         raise ConfigError(
             f"{node.path}: {node.table.name} holds keys of documents by {', '.join(node.key_cols)} and in "
@@ -141,7 +141,7 @@ def _at_once(root: Node, key_type: KeyType) -> str:
 
 
 def _stored(table: Table, name: str) -> tuple[str, ...]:
-    """The columns whose change a trigger can see: of a virtual column those that it is computed of."""
+    """The columns whose change a trigger can see; a virtual column stands for the ones that it reads."""
     return table.columns[name].computed_of or (name,)
 
 
@@ -198,7 +198,7 @@ def path_of(node: Node) -> Path:
 
 
 def _are_key(columns: Sequence[Column], key: Sequence[Column]) -> bool:
-    """Whether values of columns that equal those of a document's key are that key, to the byte."""
+    """Whether values of columns equal to the columns of a document's key are that key, to the byte."""
     if len(columns) < len(key):
         return False
     return is_same(columns[0], key[0]) if len(key) == 1 else are_parts(columns, key)

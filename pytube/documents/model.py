@@ -1,4 +1,4 @@
-"""A declared document, once the catalogue has been asked: what its tubes follow, and what is sent.
+"""A declared document, resolved by the catalog: the links that its tubes follow, and its query.
 
 The words: a *link* is the column by which a row joins its parent in the document. A change of a row touches
 the link's values, old and new, never the row's own id: a row that is gone can't be looked up, and its link
@@ -46,7 +46,7 @@ class Link:
     documents: tuple[float, float] = (1.0, 1.0)
     """How many documents a changed row touches, by Postgres' statistics: the mean, and the worst."""
     key_cols: tuple[str, ...] = ()
-    """Those that hold the document's key, in the order of the root's; empty: `column` alone."""
+    """The columns that hold the document's key, in the order of the root's; empty: `column` alone."""
     shard_by: str | None = None
     """The only one of them that a document's shard depends on; None: all count."""
 

@@ -1,4 +1,4 @@
-"""What keeps a document from being applied: what is there has other keys, or is somebody else's.
+"""Obstacles to applying a document: existing tubes have other keys, or serve another purpose.
 
 It asks no server.
 """
@@ -19,7 +19,7 @@ _LONGEST = 57
 
 
 def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mapping[str, str]) -> None:
-    """Refuse what is there where it can't become the document.
+    """Refuse existing tubes that can't become the document.
 
     Raises:
         KeysWouldChange: its documents would get other keys.
@@ -48,7 +48,7 @@ def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mappi
         )
     if tube.key_type is not document.key_type:
         raise KeysWouldChange(
-            f"document.{name}: the keys of tube {name} are {tube.key_type}, and those of "
+            f"document.{name}: the keys of tube {name} are {tube.key_type}, but the keys of "
             f"{document.root.table} are {document.key_type}; {_start_again(name)}"
         )
     if tube.declared is None:
@@ -57,15 +57,15 @@ def refuse(document: Document, tubes: Mapping[str, TubeState], predicates: Mappi
 
 
 def _refuse_other_tables(document: Document, tube: TubeState) -> None:
-    """Of a tube that was made by hand."""
+    """Of a tube that was created manually."""
     own = {(link.table, link.by) for link in document.own}
     for one in tube.tables:
         if (one.table, one.by) not in own:
             words = f"pytube tube detach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
             raise UsageError(
-                f"document.{tube.name}: somebody made tube {tube.name} by hand, and attached {one.table} by "
-                f"{', '.join(one.by)}, which the document does not follow so; give the document another "
-                f"name, or run `{words}`"
+                f"document.{tube.name}: tube {tube.name} was created manually, with {one.table} attached by "
+                f"{', '.join(one.by)}, which the document does not follow that way; give the document "
+                f"another name, or run `{words}`"
             )
 
 
@@ -86,7 +86,7 @@ def _refuse_other_keys(document: Document, tube: TubeState) -> None:
     elif was.shard_by != root.shard_by:
         as_it_was = "take shard_by out" if was.shard_by is None else f'set shard_by = "{was.shard_by}"'
         raise KeysWouldChange(
-            f"document.{name}: shards are told by {was.shard_by or 'the whole key'}, and are to be told by "
+            f"document.{name}: shards are computed from {was.shard_by or 'the whole key'}, and would be from "
             f"{root.shard_by or 'the whole key'}, which gives each document another key; {as_it_was}, or "
             f"{_start_again(name)}"
         )

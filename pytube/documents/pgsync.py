@@ -1,7 +1,7 @@
 """Reads a schema of PGSync, and writes the documents of it as `[document.NAME]`.
 
-What is written is a beginning that people read and complete: what PGSync's schema can say and ours can't, or
-where the documents would differ, comes back as sentences.
+The output is a draft that people read and complete: features of PGSync's schema that pytube does not have,
+and differences between the documents, come back as sentences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pytube.errors import UsageError
 
 Section = dict[str, Any]
-"""A section of TOML; sections within it are those that have one or many."""
+"""A section of TOML; sections within it are dicts or lists of dicts."""
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -55,7 +55,7 @@ _NOT_OF_DOCUMENTS = {
     "routing": "the sink routes by the id, or by the shard",
     "pipeline": "have the index name it: index.default_pipeline in `settings` of the sink",
 }
-"""What a schema may have that is none of ours, and what to do."""
+"""Keys of a schema that pytube does not have, and what to do."""
 _OF_TRANSFORM = frozenset(("rename", "concat", "replace", "move", "mapping"))
 
 
@@ -66,7 +66,7 @@ def from_pgsync(text: str) -> tuple[str, list[str]]:
         text: the JSON of the schema file.
 
     Raises:
-        UsageError: it is no schema of PGSync.
+        UsageError: it is not a PGSync schema.
     """
     try:
         schemas = json.loads(text)
@@ -74,14 +74,14 @@ def from_pgsync(text: str) -> tuple[str, list[str]]:
         raise UsageError(f"the schema is not JSON: {error}") from None
     schemas = [schemas] if isinstance(schemas, dict) else schemas
     if not isinstance(schemas, list) or not schemas or not all(isinstance(one, dict) for one in schemas):
-        raise UsageError("this is no schema of PGSync: expected an array of objects, each with nodes")
+        raise UsageError("this is not a PGSync schema: expected an array of objects, each with nodes")
     documents: dict[str, Section] = {}
     tubes: dict[str, Section] = {}
     remarks: list[str] = []
     for schema in schemas:
         index = schema.get("index") or schema.get("database")
         if not isinstance(index, str) or not index:
-            raise UsageError("this is no schema of PGSync: one of its objects has neither index nor database")
+            raise UsageError("this is not a PGSync schema: one of its objects has neither index nor database")
         name = _free(index, documents)
         translation = _Translation(name)
         documents[name] = translation.document(schema.get("nodes"))
@@ -103,7 +103,7 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _differences(documents: Iterable[Section]) -> Iterator[str]:
-    """How documents differ from PGSync's, wherever they have such a part."""
+    """How documents differ from PGSync's, wherever a part is affected."""
     sections = [section for document in documents for section in _all_sections(document)]
     if any("many" in section for section in sections):
         yield "an array without rows is [] here; PGSync sends null"
@@ -138,8 +138,8 @@ class _Translation:
         """The section of the document whose root is `node`."""
         if not isinstance(node, dict):
             raise UsageError(
-                f"{self._name}: nodes is no object with a table; of an array, as in PGSync 1, write its only "
-                "element"
+                f"{self._name}: nodes is not an object with a table; if it is an array, as in PGSync 1, "
+                "write its only element"
             )
         path = f"document.{_key(self._name)}"
         section: Section = {"table": self._table(node, path), "fields": []}
@@ -167,7 +167,7 @@ class _Translation:
         return result
 
     def _complete(self, section: Section, node: Mapping[str, Any], path: str, properties: Section) -> Section:
-        """Add fields and children of a node; and to `properties` what it says of the index's mapping."""
+        """Add fields and children of a node; and to `properties` its part of the index's mapping."""
         self._unknown(node, _OF_NODE, path)
         transform = _object(node.get("transform"))
         self._unknown(transform, _OF_TRANSFORM, f"{path}: transform")
@@ -357,7 +357,7 @@ def _aliased(expression: str, name: str) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """The value, whose texts mean themselves: `${` is none of our variables, but in the URL that is ours."""
+    """The value, whose texts mean themselves: `${` is not a variable of pytube, except in the URL."""
     if isinstance(value, dict):
         return {key: one if key == "url" else _escaped(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""What has to be done so that the database follows a document as the file declares it. It asks no server.
+"""The steps until the database follows a document as the file declares it. It asks no server.
 
 The order is what keeps each touch: a table is followed by all columns that the old document *or* the new one
-uses before the new one is declared, and by fewer only afterwards. `next_step` needs nothing but what is there
-now: a run that was cut anywhere goes on, and what another one has done already is not done again.
+uses before the new one is declared, and by fewer only afterwards. `next_step` needs only the present state:
+an interrupted run continues anywhere, and steps that another one has done are not repeated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Step:
     columns: tuple[str, ...] = ()
     """An UPDATE that changes none of these makes no touch."""
     key_cols: tuple[str, ...] = ()
-    """Those that are the key, where it has several; `column` is the first one then."""
+    """The columns of the key, if it has several; `column` is the first one then."""
     shard_by: str | None = None
     was: tuple[str, ...] | None = None
     """Of a change: the columns before; None: each UPDATE counted."""
@@ -75,7 +75,7 @@ class Step:
 
     @property
     def regains(self) -> bool:
-        """Whether it follows what was not followed before."""
+        """Whether it follows a column that was not followed before."""
         if self.action is Action.CHANGE:
             widens = self.was is not None and not set(self.columns) <= set(self.was)
             return widens or self.by != self.was_by
@@ -102,8 +102,8 @@ class Step:
             Action.CHANGE: f"change {self.table} in {self.tube}: {self._change()}",
             Action.DECLARE: f"declare the document{switched}",
             Action.DETACH: f"detach {self.table} from {self.tube}",
-            Action.RELEASE: f"let {self.tube} be a tube without a document{dropped}",
-            Action.DROP: f"drop tube {self.tube} with what waits in it",
+            Action.RELEASE: f"keep {self.tube} as a tube without a document{dropped}",
+            Action.DROP: f"drop tube {self.tube} and its queued changes",
         }[self.action]
 
     def _change(self) -> str:
@@ -132,13 +132,13 @@ class Step:
 
 
 class State(enum.StrEnum):
-    """How a document stands to what is in the database."""
+    """The state of a document against the database."""
 
     NEW = "new"
     CHANGED = "changed"
     """Its documents come out otherwise, or other tables are followed."""
     DRIFTED = "drifted"
-    """It was applied as it is; somebody has changed what it follows since, or it was cut."""
+    """It was applied as it is; its tables were changed since, or it was interrupted."""
     APPLIED = "applied"
     GONE = "gone"
     """The file does not declare it any more."""
@@ -157,7 +157,7 @@ class Plan:
     """The tube that follows each of its tables, the root table first."""
     notes: tuple[str, ...]
     declared: str | None = None
-    """The digest of what was applied last."""
+    """The digest applied last."""
 
     @property
     def wants_backfill(self) -> bool:
@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def missed_changes(self) -> bool:
-        """Whether what was declared was not followed: `apply` asks for a backfill then, by itself."""
+        """Whether declared links were not followed: `apply` then asks for a backfill automatically."""
         return self.state is State.DRIFTED and any(step.regains for step in self.steps)
 
     @property
@@ -212,17 +212,17 @@ def plan(
     predicates: Mapping[str, str] | None = None,
     stays: bool = False,
 ) -> Plan:
-    """All that has to be done about one document.
+    """All steps for one document.
 
     Args:
         document: as the file declares it; None: it does no longer.
         name: of the document, and of its tube.
-        tubes: what is there, as `read_tubes` gives it.
+        tubes: the present ones, as `read_tubes` gives them.
         predicates: of tubes that have one.
         stays: of a document that the file does not declare any more: whether its tube is still configured.
 
     Raises:
-        UsageError: what is there can't become the document; the message says what to do.
+        UsageError: the present tubes can't become the document; the message says what to do.
     """
     if document is None:
         return _farewell(name, tubes, stays=stays)
@@ -262,9 +262,9 @@ def _notes(document: Document, tubes: Mapping[str, TubeState]) -> tuple[str, ...
     if tube is None or tube.declared == document.digest:
         return ()
     if tube.declared is None:
-        return (f"tube {document.name}, made by hand, becomes the document's",)
+        return (f"the document takes over tube {document.name}, created manually",)
     if tube.declared == UNFINISHED:
-        return ("an earlier apply was cut, and goes on",)
+        return ("an earlier apply was interrupted; this one continues it",)
     return ()
 
 
@@ -275,8 +275,8 @@ def _rescues(steps: Sequence[Step], tubes: Mapping[str, TubeState]) -> Iterator[
     )
     if names:
         yield (
-            f"where changes wait in {', '.join(names)} for what is taken away, a backfill of all documents "
-            "is asked for, with or without --backfill"
+            f"if changes of removed relations are queued in {', '.join(names)}, apply requests a backfill of "
+            "all documents, with or without --backfill"
         )
 
 
@@ -284,10 +284,10 @@ def _farewell(name: str, tubes: Mapping[str, TubeState], *, stays: bool) -> Plan
     companions = tuple(sorted(one for one, tube in tubes.items() if tube.companion_of == name))
     if stays:
         step = Step(Action.RELEASE, name, companions=companions)
-        note = f"[tube.{name}] stays in the file: with --prune, {name} goes on as a tube without a document"
+        note = f"[tube.{name}] stays in the file: --prune keeps {name} as a tube without a document"
     else:
         step = Step(Action.DROP, name)
-        note = "the file does not declare it any more; --prune drops it. What is at the sink stays there"
+        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
     return Plan(name, None, State.GONE, (step,), (), (note,), _declared(name, tubes))
 
 
@@ -309,7 +309,7 @@ def _wanted(document: Document, tubes: Mapping[str, TubeState]) -> list[_Wanted]
 
 
 def steps_left(document: Document, tubes: Mapping[str, TubeState]) -> tuple[list[Step], dict[str, TubeState]]:
-    """All that is to be done, and what is there then."""
+    """All steps that are left, and the tubes after them."""
     steps: list[Step] = []
     now = dict(tubes)
     while (step := next_step(document, now)) is not None:
@@ -320,7 +320,7 @@ def steps_left(document: Document, tubes: Mapping[str, TubeState]) -> tuple[list
 
 
 def next_step(document: Document, tubes: Mapping[str, TubeState]) -> Step | None:
-    """What is to be done first; None: all is as declared."""
+    """The step to do first; None: all is as declared."""
     tube = tubes.get(document.name)
     if tube is None:
         return Step(Action.MAKE, document.name, key_type=document.key_type, partitions=document.partitions)
@@ -361,7 +361,7 @@ def _switches(wanted: Sequence[_Wanted], tubes: Mapping[str, TubeState]) -> Iter
 def _afterwards(
     document: Document, wanted: Sequence[_Wanted], tubes: Mapping[str, TubeState]
 ) -> Iterator[Step]:
-    """What is left to do once the document is declared."""
+    """The steps left once the document is declared."""
     for one in wanted:
         link, now = one[1], _attached(one, tubes)
         if now is None:
@@ -405,11 +405,11 @@ def _attach(one: _Wanted, now: Followed | None = None, columns: tuple[str, ...] 
     )
 
 
-# --- what a step makes of what is there -----------------------------------------------------------
+# --- the effect of a step -----------------------------------------------------------
 
 
 def after(step: Step, tubes: Mapping[str, TubeState], document: str) -> dict[str, TubeState]:
-    """What is there after a step; `tubes` stays as it is."""
+    """The tubes after a step; `tubes` stays as it is."""
     now = dict(tubes)
     tube = tubes.get(step.tube)
     if tube is None:

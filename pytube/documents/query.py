@@ -1,12 +1,12 @@
 """From the tree of a document to the query that reads it.
 
 One table for each subquery, and no joins of several rows: there is no order of joins to choose, so no
-statistics can make it a bad one. `OFFSET 0` keeps what is within from being planned together with what is
-around it: an index that gives the order of ORDER BY, or the greatest value, would tempt the planner into
+statistics can make it a bad one. `OFFSET 0` keeps the inner query from being planned together with the
+outer one: an index that gives the order of ORDER BY, or the greatest value, would tempt the planner into
 reading all of it.
 """
 
-# ruff: noqa: S608 -- names are quoted, and expressions are those that Postgres printed
+# ruff: noqa: S608 -- names are quoted, and expressions were printed by Postgres
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytube.keys import part_parameter
 from pytube.model import KeyType
 
 PARAMETER = "\0"
-"""Begins what stands for a placeholder while SQL is put together: it is in no text of Postgres."""
+"""Begins a stand-in for a placeholder while SQL is put together: it is in no text of Postgres."""
 
 
 _NTH = re.compile(f"{PARAMETER}([0-9]+){PARAMETER}")
@@ -59,7 +59,7 @@ def _query_by_columns(root: Node) -> str:
     """As `document_query`, of keys of several columns, each of which is an array in the order of the ids.
 
     The rows are found apart, one by one: joined to the arrays, the whole table might be read. The id of a row
-    is the one that was asked for, unless a collation may find another one.
+    is the requested one, unless a collation may find another one.
     """
     items, joins = _select_list(root)
     alias, table = root.alias, root.table
@@ -142,7 +142,7 @@ def _object_rows(node: Node) -> str:
 def _first(node: Node, joins: str) -> str:
     """The only row, or the first one. A LIMIT has its price: it stands where no unique index says as much."""
     if node.is_one:
-        # What is joined to the parent's row is planned apart, or it becomes a join over the whole table.
+        # A subquery joined to the parent's row is planned apart, or it becomes a join over the whole table.
         return _from(node, joins, ordered=False, apart=node.shape is Shape.FLAT)
     return _from(node, joins, ordered=True) + ("" if node.limit else " LIMIT 1")
 

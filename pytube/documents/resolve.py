@@ -1,7 +1,7 @@
-"""From a configuration with declared documents to one that a worker can use.
+"""Resolves a configuration with declared documents, so that a worker can use it.
 
-A worker takes no SQL from the database: it compiles the documents of its own file, and looks there only
-whether the same ones were applied. So nobody who may write to our tables can have it run what they like.
+A worker takes no SQL from the database: it compiles the documents of its file, and looks there only
+whether the same ones were applied. So no role that may write to pytube's tables can make it run SQL.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
     It opens a session of the configured role, unless there is no document.
 
     Args:
-        config: as `pytube.config.load` gives it. What was resolved already stays as it is.
+        config: as `pytube.config.load` gives it. Resolved documents stay as they are.
         only: names of tubes that are wanted; None: all. Other documents stay as they are.
 
     Raises:
-        ConfigError: a document can't be made, or is not the one that was applied last.
-        StatementFailed: Postgres refused what a document needs.
+        ConfigError: a document can't be made, or differs from the one applied last.
+        StatementFailed: Postgres refused a part of a document.
         DatabaseUnavailable: Postgres can't be reached.
     """
     resolved, refused = resolve_each(config, only)
@@ -113,7 +113,7 @@ def with_documents(config: Config, documents: Collection[Document], tubes: Mappi
 
 
 def _refuse_another(document: Document, tubes: Mapping[str, TubeState]) -> list[Companion]:
-    """Raise `ConfigError` unless the document is the one that was applied; its companions in the database."""
+    """Raise `ConfigError` unless the document is the applied one; its companions in the database."""
     tube = tubes.get(document.name)
     reason = why_not_applied(
         document.name, applied=None if tube is None else tube.declared, own=document.digest
@@ -129,7 +129,7 @@ def _refuse_another(document: Document, tubes: Mapping[str, TubeState]) -> list[
                 raise ConfigError(
                     not_applied(document.name, f"{link.table}.{link.column} is followed by no tube of it")
                 )
-    # One without a relation, too: somebody has to take away what waits in it.
+    # A companion without relations, too: some worker has to consume its pods.
     return [companion for companion in companions if companion.name in tubes]
 
 

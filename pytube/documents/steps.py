@@ -1,7 +1,7 @@
 """Does steps one after the other, a transaction for each, so that no table is locked for long.
 
-Each transaction looks anew at what is there and does the first thing that is missing. Two at once do the
-steps together, by a lock until the end of the transaction: what was cut goes on, and nothing is done twice.
+Each transaction looks anew at the present state and does the first missing step. Two at once do the steps
+together, by a lock until the end of the transaction: an interrupted run continues, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ def do_all(
 
     Args:
         connection: autocommit.
-        subject: what they are of, for errors: `document.orders`.
+        subject: the object that they concern, for errors: `document.orders`.
         lock: the name of the lock by which others wait.
-        upcoming: looks what is there, and says what is to be done first; None: nothing is.
+        upcoming: looks at the present state, and returns the step to do first; None: none is left.
         do: does it, within the transaction that looked.
-        afterwards: does what can't be in a transaction; again is no harm.
+        afterwards: does the part that can't be in a transaction; repeating it does no harm.
         limit: seconds to wait for the lock of a table.
         told: called with each step when it is done.
 
     Returns:
-        What was done.
+        The steps that were done.
 
     Raises:
-        LockBusy: a table stayed locked; what was done stays.
+        LockBusy: a table stayed locked; finished steps stay.
     """
 
     def transaction() -> S | None:
@@ -107,7 +107,7 @@ def do_all(
     except LockBusy as error:
         if not done:
             raise
-        raise LockBusy(f"{error}; what was done before stays, and apply goes on from there") from error
+        raise LockBusy(f"{error}; finished steps stay, and the next apply continues from there") from error
     return done
 
 
@@ -137,15 +137,15 @@ def oid_of(connection: psycopg.Connection, table: TableName) -> int:
     """The oid of a table; `UsageError` where it is gone."""
     row = connection.execute(_OID, {"schema": table.schema, "table": table.table}).fetchone()
     if row is None:
-        raise UsageError(f"there is no table {table} any more; look at `pytube plan` again")
+        raise UsageError(f"the table {table} no longer exists; run `pytube plan` again")
     return int(row[0])
 
 
 def check_owners(connection: psycopg.Connection, tables: Collection[TableName]) -> None:
-    """Refuse to begin what this role can't end: who attaches a table needs the rights of its owner.
+    """Refuse to begin if this role can't finish: attaching a table needs the rights of its owner.
 
     Raises:
-        UsageError: it lacks some.
+        UsageError: it does not have them.
     """
     names = {"schemas": [one.schema for one in tables], "tables": [one.table for one in tables]}
     with translated():

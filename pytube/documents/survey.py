@@ -1,4 +1,4 @@
-"""All documents of a file, or some of them, each compared with what is in the database."""
+"""All documents of a file, or some of them, each compared with the database."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def survey(
     *,
     also: Collection[str] = (),
 ) -> Sequence[Plan | Refused]:
-    """What `apply` would do about each document, in the order of the file; last, those that are gone.
+    """The plan of `apply` for each document, in the order of the file; last, documents that are gone.
 
     Args:
         config: the file.
         connection: of a role that may read the tables.
         documents: over the same session.
         names: of some; none: all.
-        also: names that are no document's, and are known all the same.
+        also: further known names, not of documents.
 
     Raises:
         UsageError: nothing has one of the names.

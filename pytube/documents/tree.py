@@ -1,6 +1,6 @@
 """A declared document as a tree: a node for each table that it reads, with how it joins the one above.
 
-A join table is a node of its own, between the nodes that it relates. So each node joins its parent by columns
+A join table is a separate node, between the nodes that it relates. So each node joins its parent by columns
 of both, and has one condition, its own.
 """
 
@@ -26,7 +26,7 @@ _LONGEST_NAME = 63
 
 
 class Shape(enum.Enum):
-    """What comes out of the rows of a node."""
+    """The form of a node's rows in the document."""
 
     ROOT = enum.auto()
     OBJECT = enum.auto()
@@ -52,14 +52,14 @@ class Node:
     """Of the table in SQL; no other node has it."""
     shape: Shape
     parent: Node | None = None
-    """The node that it joins; of what is read `through` a join table, the join table."""
+    """The node that it joins; for a table read `through` a join table, the join table."""
     parent_columns: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     """Those by which it joins its parent, in the order of the parent's."""
     link: int = 0
     """Which of them is the link: by which alone the table is followed."""
     key_cols: tuple[str, ...] = ()
-    """Those that hold a key of the document which has several columns, in its order; empty: they don't."""
+    """The columns that hold a key of the document of several columns, in its order; empty: none do."""
     fields: list[tuple[str, str]] = field(default_factory=list)
     """Names and expressions. One without a name that matters for a list or a value."""
     condition: str = ""
@@ -270,7 +270,7 @@ class _Builder:
         node.key_cols = _key_cols(node)
         node.link = _link_of(node)
 
-    # --- what is read of a node ---------------------------------------------------------------------------
+    # --- the columns read of a node -----------------------------------------------------------------------
 
     def _fill(self, node: Node, section: PartSection) -> None:
         if section.where is not None:
@@ -368,8 +368,8 @@ def _key_cols(node: Node) -> tuple[str, ...]:
 def _link_of(node: Node) -> int:
     """The place of the link: the root's key if it is there, else the last column of a type that keys have.
 
-    One that alone is unique, here or in the parent, goes before others. By one column of several the touched
-    documents are more, never fewer: by the tenant's they would be all of the tenant.
+    A column that alone is unique, here or in the parent, goes before others. By one column of several the
+    touched documents are more, never fewer: by the tenant's they would be all of the tenant.
     """
     parent = node.above
     of = node.table.columns
@@ -381,8 +381,8 @@ def _link_of(node: Node) -> int:
     if not allowed:
         types = ", ".join(f"{name} ({node.table.columns[name].type})" for name in node.columns)
         raise ConfigError(
-            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, and a table is followed "
-            "by integers, uuids and texts (text, varchar); join them by such a column"
+            f"{node.path}: {node.table.name} joins {parent.table.name} by {types}, but tables can only be "
+            "followed by integers, uuids and texts (text, varchar); join them by a column of these types"
         )
     if parent.shape is Shape.ROOT:
         for place in allowed:

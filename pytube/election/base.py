@@ -32,11 +32,11 @@ class Paused(Stop):
 
 
 class Revoked(Stop):
-    """Another worker is to have the partition: finish what is at the sink, give back, release, hand over."""
+    """Another worker is to have the partition: finish the sends, give back, release, hand over."""
 
 
 class Shutdown(Revoked):
-    """This process ends. As `Revoked`, but nobody waits, so there is more time to drain."""
+    """This process ends. As `Revoked`, but no worker waits, so there is more time to drain."""
 
 
 class Replaced(Revoked):
@@ -45,7 +45,7 @@ class Replaced(Revoked):
 
 @dataclass(frozen=True, slots=True)
 class Broken(Stop):
-    """The work can't go on in order: write nothing more."""
+    """The work can't continue in order: write nothing more."""
 
     error: PytubeError
 
@@ -55,7 +55,7 @@ class Lost(Broken):
 
 
 class Ended(Broken):
-    """The term is over in Postgres, or nobody waits for its end any more."""
+    """The term is over in Postgres, or no other worker waits for its end any more."""
 
 
 class Claim(ABC):
@@ -68,7 +68,7 @@ class Claim(ABC):
         self.tube = tube
         self.partition = partition
         self.withdrawn: Stop | None = None
-        """`Revoked`: the right is to be given back in order; then `handed_over()`. `Ended`: nobody waits for
+        """`Revoked`: the right is to be given back in order; then `handed_over()`. `Ended`: no one waits for
         that any more, so the worker ends at once."""
         self.over_at: float | None = None
         """When it was over for the election, by `pytube.clock`; None while it is not."""
@@ -76,7 +76,7 @@ class Claim(ABC):
         """Set when one of these has changed, or something has happened to a term under the claim."""
 
     def withdraw(self, why: Revoked | Ended) -> None:
-        """Ask for the right back; the first reason counts, but that nobody waits any more counts more."""
+        """Ask for the right back; the first reason counts, but `Ended` counts more."""
         if self.withdrawn is None or (isinstance(why, Ended) and not isinstance(self.withdrawn, Ended)):
             self.withdrawn = why
             self._tell()
@@ -91,7 +91,7 @@ class Claim(ABC):
     def handed_over(self) -> None:
         """The term is over and released: the right may go to another worker.
 
-        On a claim that is not withdrawn: the worker gives it up by itself (it could not acquire the
+        On a claim that is not withdrawn: the worker gives it up on its own (it could not acquire the
         term, say). The election then offers the partition again a little later, here or elsewhere.
         """
         if self.over_at is None:
@@ -99,7 +99,7 @@ class Claim(ABC):
             self._tell()
 
     async def wait_until_withdrawn(self, seconds: float | None = None) -> None:
-        """Return when it is, or after so many seconds. Nobody else may wait for its news meanwhile."""
+        """Return when it is, or after so many seconds. No other task may wait for its news meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.withdrawn is None:
@@ -111,7 +111,7 @@ class Claim(ABC):
 
     @abstractmethod
     async def prove(self) -> None:
-        """Ask the authority whether the right is ours now.
+        """Ask the authority whether this process has the right now.
 
         Called after the epoch was read and before a term is acquired with it.
 
@@ -126,7 +126,7 @@ class Claim(ABC):
 
 
 async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
-    """Wait until all are over, for at most so many seconds; those that are not by then are lost."""
+    """Wait until all are over, for at most so many seconds; claims that are not by then are lost."""
     ends_at = clock.now() + limit
     while any(one.over_at is None for one in claims) and clock.now() < ends_at:  # noqa: ASYNC110 # few, short
         await asyncio.sleep(_LOOK)
@@ -155,7 +155,7 @@ class Election(Protocol):
 class Sheds(Protocol):
     """What an election offers in addition to `Election` if a process can leave a tube to the others.
 
-    It is left while it is among those that the election is told to stay away from: the claims are revoked, so
+    It is left while it is among the tubes that the election has to stay away from: the claims are revoked, so
     its partitions end in order. Who leaves one group for all tubes leaves all of them, whichever is named.
     """
 

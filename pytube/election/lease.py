@@ -6,9 +6,9 @@ how many processes share them. It claims free ones up to its fair share, and giv
 when it has more. Who gets a partition that several want is decided by the acquire of
 the term, a compare-and-set that also looks at the lease.
 
-A process takes no part in tubes that it has given up, nor in any while it leads as many partitions as it may.
-Then it does not tick for them, and the others do not count it: their fair shares grow, so they take what it
-leaves. What it leads already it keeps, as the leases are renewed with the terms.
+A process does not take part in tubes that it has given up, nor in any while it leads as many partitions as
+it may. Then it does not tick for them, and the others do not count it: their fair shares grow, so they take
+the partitions that it gives up. It keeps those it leads, as the leases are renewed with the terms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LeaseTick:
     """Processes that share the tube, this one included."""
 
     free: Set[int]
-    """Partitions whose lease nobody holds, or has run out."""
+    """Partitions whose lease is free or has run out."""
 
     mine: Set[int]
     """Partitions whose last lease was this process's."""
@@ -57,7 +57,7 @@ def fair_share(tick: LeaseTick) -> int:
     """How many partitions this process may have.
 
     `partitions / instances`, rounded up. With a rank only the first `partitions % instances`
-    processes round up: the shares then add up to the partitions, and nobody goes without while
+    processes round up: the shares then add up to the partitions, and no process goes without while
     another has two.
     """
     least, more = divmod(tick.partitions, max(1, tick.instances))
@@ -192,7 +192,7 @@ class LeaseElection:
         self._failures = 0
 
     async def start(self) -> None:
-        """Tick once, and go on in the background. Raises what the first tick raises."""
+        """Tick once, and continue in the background. Raises errors of the first tick."""
         self._apply(await self._tick(frozenset(self._wanted)))
         self._task = asyncio.create_task(self._run(), name="pytube-lease")
 
@@ -202,7 +202,7 @@ class LeaseElection:
             if claim.withdrawn is None:
                 yield claim
             else:
-                claim.handed_over()  # nobody has begun anything with it
+                claim.handed_over()  # no term has begun with it
         self._queue.put_nowait(None)
 
     async def stop(self, why: Revoked = STOPS) -> None:
@@ -216,7 +216,7 @@ class LeaseElection:
         claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
         for one in claims:
             one.withdraw(why)
-        while not self._queue.empty():  # nobody has begun anything with these
+        while not self._queue.empty():  # no terms have begun with these
             if (claim := self._queue.get_nowait()) is not None:
                 claim.handed_over()
         self._queue.put_nowait(None)
@@ -307,7 +307,7 @@ class LeaseElection:
         for partition in over:
             del claims[partition]
         leaving = {partition for partition, claim in claims.items() if claim.withdrawn is not None}
-        # What was given up since the last tick is passed over once, so that another may have it.
+        # Partitions given up since the last tick are passed over once, so that another process may have them.
         steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
         self._settled.pop(tube, None)
         if not (steps.claim or steps.give_back or leaving or tick.free) and claims.keys() == tick.mine:

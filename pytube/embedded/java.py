@@ -52,7 +52,7 @@ def find(least: int = 0) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a server: options that the caller means for a Java of its own would change it."""
+    """The environment for a server: the caller's options for another Java would change it."""
     ours = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
@@ -86,7 +86,7 @@ def archive(group: str, artifact: str, version: str) -> Path:
 
 @contextmanager
 def _maven(what: str) -> Iterator[MavenContext]:
-    """Maven Central and our cache of it, kept from other processes; what fails is said to be `what`."""
+    """Maven Central and the local cache of it, kept from other processes; errors name `what`."""
     try:
         from jgo.constants import MAVEN_CENTRAL_URL
         from jgo.maven import MavenContext

@@ -1,4 +1,4 @@
-"""librdkafka's mock of a Kafka cluster, as a process of its own.
+"""librdkafka's mock of a Kafka cluster, as a separate process.
 
 It serves producers, consumers and classic consumer groups of any process over loopback. Topics are
 made when first named, with 4 partitions; CreateTopics is not known to it. All is in memory.
@@ -8,7 +8,7 @@ that never gets a partition), and each later rebalance takes a second less than 
 twice of that with a cooperative strategy.
 
 Run as `python -m pytube.embedded.kafka_mock BROKERS FILE`, it writes its bootstrap servers as one line to the
-file, and goes on until it is ended.
+file, and runs until it is ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real Kafka broker for demos and tests: one node, in a folder of its own."""
+"""A real Kafka broker for demos and tests: one node, in a separate folder."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class RealKafka(JavaServer):
 
         Args:
             directory: where settings, topics and log go; made if missing.
-            doors: ports of loopback at which proxies listen; who comes through one is told to come
-                back through it. Each has a port of the broker's own behind it: `behind`.
+            doors: ports of loopback at which proxies listen; a client that comes through one is sent
+                back through it. Each has a separate port of the broker behind it: `behind`.
             port: of loopback; None chooses a free one.
         """
         self._doors = {door: Port() for door in doors}

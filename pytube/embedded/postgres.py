@@ -1,4 +1,4 @@
-"""A Postgres server for demos and tests, in a folder of its own."""
+"""A Postgres server for demos and tests, in a separate folder."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _system() -> Path:
     if on_path:
         return Path(on_path).resolve().parent
     raise EmbeddedError(
-        f"this machine has no Postgres server of its own ({SYSTEM_ROOT}/*/bin, PATH): "
+        f"no Postgres server is installed on this machine ({SYSTEM_ROOT}/*/bin, PATH): "
         "install one, e.g. apt-get install postgresql"
     )
 
@@ -97,8 +97,8 @@ def reachable(path: Path) -> bool:
 def for_everyone(folder: Path) -> Path:
     """`folder`, or a copy of its installation that users other than root can reach.
 
-    Root's virtual environment often lies where nobody else may go; opening those folders is not
-    ours to do.
+    Root's virtual environment often lies where no other user may go; opening those folders is not this
+    function's business.
     """
     if reachable(folder):
         return folder

@@ -104,7 +104,7 @@ class EmbeddedError(PytubeError):
 
 
 class ServerProcess:
-    """One run of a server: started in a session of its own, watched, ended by signal."""
+    """One run of a server: started in a separate session, watched, ended by signal."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ServerProcess:
     ) -> None:
         """Start `command`, its output appended to `log`, as the system's `user` where given.
 
-        `guard_signal` is what it is sent when the owner dies without ending it.
+        `guard_signal` is sent to it when the owner dies without ending it.
         """
         self._log = log
         with log.open("ab") as output:
@@ -183,7 +183,7 @@ class ServerProcess:
     def kill(self, *, grace: float = 5.0) -> None:
         """SIGKILL the process and wait until it and all its children are gone.
 
-        Children that go on by themselves are killed after `grace` seconds.
+        Children that keep running are killed after `grace` seconds.
         """
         children = self._children()
         if self.running:
@@ -217,7 +217,7 @@ STOP_TIMEOUT = 60.0
 
 
 class EmbeddedServer:
-    """A server on loopback; what it holds stays in `directory` over `stop`, `kill` and `start`.
+    """A server on loopback; its data stays in `directory` over `stop`, `kill` and `start`.
 
     It ends with this process.
     """
@@ -228,7 +228,7 @@ class EmbeddedServer:
     """What ends it when we do."""
 
     def __init__(self, directory: Path | str, *ports: Port) -> None:
-        """Nothing runs before `start`. The directory is made if missing; `ports` are those of the server."""
+        """Nothing runs before `start`. The directory is made if missing; `ports` are the server's."""
         self.directory = Path(directory).resolve()
         self._ports = ports
         self.log = self.directory / f"{self.NAME.lower()}.log"
@@ -300,7 +300,7 @@ class EmbeddedServer:
         self.close()
 
     def _prepare(self) -> list[str]:
-        """The command; what it needs is in the folder afterwards."""
+        """The command; its files are in the folder afterwards."""
         raise NotImplementedError
 
     def _environment(self) -> dict[str, str]:
@@ -318,7 +318,7 @@ class EmbeddedServer:
 
 
 def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those of `processes` that still run after at most `seconds`."""
+    """The ones of `processes` that still run after at most `seconds`."""
     deadline = time.monotonic() + seconds
     while (alive := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
         time.sleep(POLL)
@@ -326,7 +326,7 @@ def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Pro
 
 
 def _runs(process: psutil.Process) -> bool:
-    # Where nobody reaps orphans, as in a container without an init, the dead stay as zombies.
+    # Where no process reaps orphans, as in a container without an init, the dead stay as zombies.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -336,7 +336,7 @@ def _runs(process: psutil.Process) -> bool:
 def _group_of(user: str | None) -> int | None:
     if user is None:
         return None
-    # Not on every system, and only needed by root on one that has it.
+    # Not on every system, and only needed by root where it exists.
     import pwd
 
     return pwd.getpwnam(user).pw_gid

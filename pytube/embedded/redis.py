@@ -1,4 +1,4 @@
-"""A Redis server for demos and tests: the system's own program, in a folder of its own."""
+"""A Redis server for demos and tests: the system's program, in a separate folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program() -> str:
 
 
 class Redis(EmbeddedServer):
-    """A server on loopback; what it has written to its disk stays over `kill` and `start`.
+    """A server on loopback; its data on disk stays over `kill` and `start`.
 
     It ends with this process.
     """

@@ -56,7 +56,7 @@ class SearchServer(JavaServer):
         # By the name of the cluster: where the port is taken, another server may answer.
         try:
             health = f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=1s"
-            asked = urllib.request.Request(health, headers=self.headers)  # noqa: S310 # ours
+            asked = urllib.request.Request(health, headers=self.headers)  # noqa: S310 # a loopback address
             with urllib.request.urlopen(  # noqa: S310
                 asked, timeout=PROBE_TIMEOUT, context=self.tls
             ) as answer:

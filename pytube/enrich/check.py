@@ -60,8 +60,8 @@ _FOUND_AS = """
             LIMIT 1)
     FROM pg_catalog.unnest(%(names)s::text[]) c (name)
 """
-"""What is found by names without a schema: where they are looked up, whether nothing is found, what is found
-in our schema, and which table of another schema may be meant, an attached one first."""
+"""How names without a schema are resolved: where they are looked up, whether nothing is found, what pytube's
+schema has of them, and which table of another schema may be meant, an attached one first."""
 
 _BARE_NAME = re.compile(
     r'\b(?:from|join)\s+(?:only\s+|lateral\s+)?("(?:[^"]|"")+"|[^\W\d][\w$]*)(?![\w$"]|\s*[.(])',
@@ -84,7 +84,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was looked at, and what is wrong."""
+    """The checked queries, and their faults."""
 
     role: str
     tables: Sequence[str] = ()
@@ -114,7 +114,7 @@ async def check_enriching(
         return Report(role, faults=tuple(faults))
     roots = await load_roots(connection, tube)
     another = why_not_applied(tube, applied=roots.declared, own=digest_of(config))
-    # Each is a sentence: what is wrong; what to do.
+    # Each is a sentence: the fault; the remedy.
     found = [*refusals(config, tube, roots)] if another is None else [another]
     if not found and why_no_name is not None:
         reason = why_no_columns(tube, config)
@@ -152,14 +152,14 @@ def _faults_of_text(tube: str, section: DocumentConfig, table: str | None) -> It
     where = f"the query of {section_path(tube, table)}"
     stray = stray_percent(section.query)
     if stray is not None:
-        yield Fault(f"{where} has a % that is no placeholder, in {stray!r}", "write %% for a %")
+        yield Fault(f"{where} has a % that starts no placeholder, in {stray!r}", "write %% for a %")
 
 
 def _faults_of_parameters(
     tube: str, section: DocumentConfig, table: str | None, readers: Sequence[Root]
 ) -> Iterator[Fault]:
-    """What psycopg would lack, or would make each read a read of everything."""
-    if section.query is None or isinstance(section, DeclaredEnrich):  # it is ours
+    """Parameters that psycopg would miss, or whose absence makes each read a full one."""
+    if section.query is None or isinstance(section, DeclaredEnrich):  # pytube wrote it
         return
     where = f"the query of {section_path(tube, table)}"
     named = parameters_of(section.query)
@@ -215,7 +215,7 @@ async def _faults_of_statements(
 async def _fault_of_names(
     connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig, root: Root, columns: Sequence[str]
 ) -> Fault | None:
-    """What is wrong with an allow-list. Postgres would take the name of a function, too, for a column's."""
+    """The fault of an allow-list. Postgres would take the name of a function, too, for a column's."""
     cursor = await connection.execute(_COLUMNS, {"schema": root.schema, "table": root.table})
     known = [name for (name,) in await cursor.fetchall()]
     unknown = [name for name in columns if name not in known]
@@ -244,9 +244,9 @@ async def _explain(
 
 
 async def _remedy_of_names(connection: psycopg.AsyncConnection, tube: str, query: str) -> str | None:
-    """What to write in a refused query that names a table without its schema; None: that is not at fault.
+    """What to write in a refused query that names a table without its schema; None: that is not the fault.
 
-    Names are looked up in our schema first, where a tube may have the name of a table.
+    Names are looked up in pytube's schema first, where a tube may have the name of a table.
     """
     words = [match[1] for match in _BARE_NAME.finditer(query) if not _is_cte(query, match[1])]
     names = [word[1:-1].replace('""', '"') if word.startswith('"') else word.lower() for word in words]

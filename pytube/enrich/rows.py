@@ -1,10 +1,10 @@
-"""Enrichers read the rows of keys as they are now: the row as JSON, or what a configured query makes of it.
+"""Enrichers read the rows of keys as they are now: the row as JSON, or the result of a configured query.
 
-A shard's ids are those of its root table, so the registry tells which section of the configuration they are
+A shard's ids are ids of its root table, so the registry says which section of the configuration they are
 read by.
 
 The statement reads the registry's state along with the rows, in one snapshot. So a predicate or
-an attachment that changes meanwhile can't mix with what was read: then it is read again.
+an attachment that changes meanwhile can't mix with the rows: then they are read again.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _REGISTRY_CHANGES = 5
 
 @dataclass(slots=True)
 class Read:
-    """What was found for the ids of one shard.
+    """The rows found for the ids of one shard.
 
     An id of the shard that is in neither was not there: its document is to be deleted.
     """
 
     bodies: Mapping[Id, bytes]
-    """The documents found; perhaps with those of other shards, whose ids are others."""
+    """The documents found; perhaps with documents of other shards, whose ids are others."""
     orphans: Sequence[Id] = field(default_factory=tuple)
     """Ids of a shard that no attached table has: nothing can be said about them."""
     table: str | None = None
@@ -75,13 +75,13 @@ class Enricher(Protocol):
     ) -> Mapping[int, Read]:
         """The documents of these ids by shard, of one moment for each table that is later than this call.
 
-        `urgent=False` lets other reads go first. `locks` is told of tables that the read waits for.
+        `urgent=False` lets other reads go first. `locks` gets the tables that the read waits for.
 
         Raises:
             DatabaseUnavailable: the connection was lost.
             EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
             EnrichTimeout: it took too long, which fewer ids at a time may not.
-            EnrichDataError: the data of some row makes the query fail; smaller batches tell which.
+            EnrichDataError: the data of some row makes the query fail; smaller batches show which.
         """
 
 
@@ -114,9 +114,9 @@ class RowEnricher:
         answer_timeout: float | None = None,
         on_roots: OnRoots | None = None,
     ) -> None:
-        """`pool`: sessions with our schema in their search path, whose `row_security` is off: a row that a
-        policy hides would look like one that is gone, and be deleted at the sink. `on_roots` is told of the
-        registry whenever it is read, and raises `EnrichFailed` where nothing may be read by it.
+        """`pool`: sessions with pytube's schema in their search path, whose `row_security` is off: a row that
+        a policy hides would look deleted, and be deleted at the sink. `on_roots` gets the registry whenever
+        it is read, and raises `EnrichFailed` where nothing may be read by it.
         """
         self._on_roots = on_roots
         self._pool = pool
@@ -126,7 +126,7 @@ class RowEnricher:
         self._answer_timeout = answer_timeout
         self._roots: Roots | None = None
         self._last_roots: Roots | None = None
-        """Those that were read last, even if others may hold by now."""
+        """The ones read last, even if they are outdated by now."""
         self._reads = Reads()
         self._sections: dict[Root, DocumentConfig] = {}
         """By root table, as far as they were read since the registry was."""
@@ -179,7 +179,7 @@ class RowEnricher:
     async def _read_once(
         self, connection: psycopg.AsyncConnection, groups: Mapping[int, Sequence[Id]]
     ) -> Mapping[int, Read] | None:
-        """None when the registry is not the one that we know any more."""
+        """None when the registry has changed."""
         roots = self._roots
         if roots is None:
             roots = self._last_roots = await load_roots(connection, self._tube)
@@ -209,7 +209,7 @@ class RowEnricher:
     def _refuse_another_document(self, roots: Roots) -> None:
         """Read nothing while another document is applied than the configuration declares.
 
-        Each `apply` changes the registry's state, so the statement that reads documents tells of it.
+        Each `apply` changes the registry's state, so the statement that reads documents shows it.
         """
         reason = why_not_applied(self._tube, applied=roots.declared, own=digest_of(self._config))
         if reason is not None:
@@ -218,7 +218,7 @@ class RowEnricher:
     def _shards_read_together(
         self, roots: Roots, groups: Mapping[int, Sequence[Id]]
     ) -> Iterable[tuple[Root | None, Sequence[int]]]:
-        """The shards that one statement reads: those of one root table, which share no id."""
+        """The shards that one statement reads: the shards of one root table, which share no id."""
         together: dict[tuple[Root | None, int | None], list[int]] = {}
         for shard in groups:
             root = roots.of(shard)
@@ -263,7 +263,7 @@ class RowEnricher:
         if section is None:
             reason = refusal(self._config, self._tube, roots, root)
             if reason is not None:
-                self._roots = None  # it may be mended in the registry
+                self._roots = None  # it may be fixed in the registry
                 raise EnrichFailed(reason)
             section = self._sections[root] = section_of(self._config, root)
         return section
@@ -286,9 +286,9 @@ def arguments_of(
 
 
 def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: Root, keys: KeyType) -> None:
-    """Refuse documents of ids that were not asked for: the query gives the ids of something else.
+    """Refuse documents of unrequested ids: the query gives the ids of something else.
 
-    What it was asked for would look like rows that are gone, and be deleted at the sink. Texts are not looked
+    The requested ids would look like deleted rows, and be deleted at the sink. Texts are not looked
     at: the column's own collation may find others that equal them.
     """
     if root.key is None and keys is KeyType.TEXT:
@@ -336,8 +336,8 @@ def _key(
 
 
 def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeError:
-    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's own session tells
-        # Without the remedy: this is told until the next try, when the lock may be another's.
+    if isinstance(error, NoAnswer):  # a slow query, or a dead server: then the worker's session reports it
+        # Without the remedy: this is reported until the next try, when the lock may be another's.
         why = "postgres.answer_timeout" if lock is None else lock.finding
         return EnrichTimeout(f"rows for tube {tube!r} can't be read: {error} ({why})")
     if is_connection_lost(error):

@@ -20,7 +20,7 @@ from pytube.keys import CompositeKey, PartType, part_parameter
 from pytube.model import Id, KeyType, ids_in, shard_of
 
 STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
-"""Tells whether the registry is the one that is known: the version, and of which tube of that name it is."""
+"""Shows whether the registry has changed: the version, and of which tube of that name it is."""
 
 ROOTS = f"""
     SELECT {STATE}, r.key_type::text, r.predicate, r.declared,
@@ -58,9 +58,9 @@ class Root:
         return self.shard <= shard < self.shard + self.shards
 
     def own(self, shard: int, ids: Sequence[Id]) -> Sequence[Id]:
-        """Those of `ids` that are in `shard`, which the table has.
+        """The ones of `ids` that are in `shard`, which the table has.
 
-        A document names the others with a shard that they had when the table was spread otherwise.
+        A document at the sink may have an id with an earlier shard, of another spread of the table.
         """
         return ids_in(shard, ids, self.shard, self.shards, self._shard_place)
 
@@ -96,7 +96,7 @@ class Roots:
 
     @property
     def all(self) -> Sequence[Root]:
-        """The root tables: those that are the first attached of their shards."""
+        """The root tables: the first attached of their shards."""
         return [table for table in self.tables if self.of(table.shard) is table]
 
 
@@ -106,7 +106,7 @@ _STATES = {
     KeyType.UUID: "SELECT NULL::text, " + STATE + _REGISTRY,
     KeyType.TEXT: "SELECT NULL::text, " + STATE + _REGISTRY,
 }
-"""The registry's state, in a row like those of documents, but without an id."""
+"""The registry's state, in a row like that of a document, but without an id."""
 
 _ID = {
     KeyType.BIGINT: "{id}::bigint",
@@ -115,7 +115,7 @@ _ID = {
 }
 """An id as the pods have it."""
 
-# Texts are looked up by the column's own collation, which may find too much, and told apart byte by byte.
+# Texts are looked up by the column's own collation, which may find too much, and compared byte by byte.
 _KNOWN = {
     KeyType.BIGINT: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})",
     KeyType.UUID: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id::uuid{condition})",
@@ -128,13 +128,13 @@ _UNASKED = {
     KeyType.UUID: " OR q.id::uuid <> ALL(%(ids)s)",
     KeyType.TEXT: "",
 }
-"""What is let through for the reader to see that the query is wrong; see `RowEnricher`."""
+"""Rows let through so that the reader sees that the query is wrong; see `RowEnricher`."""
 
 
 def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:
     """The statement with the parameters tube, ids and shard; its rows are ids and documents of `root`.
 
-    It gives the registry's state, too, in a row of its own, which a parallel plan may put anywhere.
+    It gives the registry's state, too, in a separate row, which a parallel plan may put anywhere.
     """
     state = sql.SQL(_STATES[roots.keys])
     if root is None:
@@ -178,8 +178,8 @@ def ids_statement(
     """The statement that walks the ids of a root table in their order, `%(limit)s` from `%(after)s` on.
 
     `drawn`: only a sample, in no order: so many rows of a hundred, and whether whole pages of the table are
-    drawn, so that the others need not be read. What the limit leaves out is drawn, too: the first rows would
-    always be those of the table's beginning.
+    drawn, so that the others need not be read. The cut by the limit is random, too: the first rows would
+    always be from the table's beginning.
     """
     columns = _columns(root)
     conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column) for column in columns]
@@ -271,7 +271,7 @@ def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.C
         for name in [sql.Identifier(f"part {place}")]
     ]
     equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(columns, asked, strict=True)]
-    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table. OFFSET 0
+    # In a separate subquery, so that a predicate's unqualified names stay columns of the table. OFFSET 0
     # keeps it one: it is planned as it stands, and each key is looked up, which takes a third less time.
     return sql.SQL(
         "SELECT r.* FROM unnest(%(ids)s, {}) k(id, {}) "
@@ -293,7 +293,7 @@ def _row(columns: Sequence[str] | None) -> sql.Composable:
     """The row `r` as JSON: these columns of it; None: all."""
     if columns is None:
         return sql.SQL("row_to_json(r.*)")
-    # Within a subquery of its own, so that a predicate's unqualified names stay those of the table.
+    # In a separate subquery, so that a predicate's unqualified names stay columns of the table.
     names = ", ".join(sql.Identifier("r", column).as_string() for column in columns)
     return sql.SQL("(SELECT row_to_json(d.*) FROM (SELECT {}) d)").format(raw(names.replace("%", "%%")))
 
@@ -339,7 +339,7 @@ def why_no_columns(tube: str, config: EnrichConfig) -> str | None:
 
 # --- sections of a batch --------------------------------------------------------------------------
 # A pod names no table, but its shard does: the root table of a shard is the first one attached in it. A query
-# that is not told the shard can't tell the ids of two root tables apart. It would give documents of one table
+# without the shard can't distinguish the ids of two root tables. It would give documents of one table
 # for ids of the other.
 
 
@@ -381,8 +381,8 @@ def stray_percent(query: str) -> str | None:
 def refusal(config: EnrichConfig, tube: str, roots: Roots, root: Root) -> str | None:
     """Why no documents of a root table may be read now; None when they may.
 
-    A table without a section of its own is refused while a section names no attached table: it may be
-    that table under another name.
+    A table without its own section is refused while a section names no attached table: it may be that table
+    under another name.
     """
     if config.of_table(root.schema, root.table) is not None:
         return None
@@ -390,7 +390,7 @@ def refusal(config: EnrichConfig, tube: str, roots: Roots, root: Root) -> str | 
 
 
 def refusals(config: EnrichConfig, tube: str, roots: Roots) -> Iterator[str]:
-    """What can't work with the tables that are attached: each a sentence with its remedy."""
+    """Faults with the attached tables: each a sentence with its remedy."""
     yield from _absent(config, tube, roots)
     roots_of = {(table.schema, table.table): roots.of(table.shard) for table in roots.tables}
     for name in config.tables:
@@ -399,7 +399,7 @@ def refusals(config: EnrichConfig, tube: str, roots: Roots) -> Iterator[str]:
             yield (
                 f"{section_path(tube, name)} is for a table that is related to {root.name} in tube {tube!r}: "
                 f"pods of its changes hold ids of {root.name}; give {root.name} the section, or attach "
-                f"{name} in a shard of its own"
+                f"{name} in a separate shard"
             )
     ambiguity = _ambiguity(config, tube, roots)
     if ambiguity is not None:
@@ -425,6 +425,6 @@ def _ambiguity(config: EnrichConfig, tube: str, roots: Roots) -> str | None:
         return None
     return (
         f"the query of {section_path(tube)} would read ids of {' and '.join(readers)}, which are all root "
-        f"tables of tube {tube!r}, and has no %(shard)s to tell them apart; give each table its query in "
+        f"tables of tube {tube!r}, but has no %(shard)s to distinguish them; give each table its query in "
         f"{section_path(tube, readers[-1])}, or use %(shard)s"
     )

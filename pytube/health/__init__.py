@@ -1,1 +1,1 @@
-"""Health: `doctor` says what is wrong and what to do, `status` what is going on."""
+"""Health: `doctor` finds faults, and their remedies; `status` shows the present state."""

@@ -124,7 +124,7 @@ def _examine_targets(
     for name, tube in config.tubes.items():
         check, loss = check_sink(name, tube.sink), f"documents of {name}"
         if check.level is not Level.OK and loss in reported:
-            # An index that has taken the place of ours can be made to open; then it would stay.
+            # An index in the place of pytube's could be opened; then it would stay.
             check = replace(check, remedy=f"see above: {loss}; if this is still said then: {check.remedy}")
         yield check
         if tube.transforms:
@@ -137,7 +137,7 @@ def _examine_targets(
 
 
 def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> Iterator[Check]:
-    """What is of one host; `partitions` gets how many its tubes and outboxes have."""
+    """Check one host; `partitions` gets the numbers of its tubes and outboxes."""
     tubes: dict[str, int] | None = None
     dsn, schema = config.postgres.only_dsn.get_secret_value(), config.postgres.schema_name
     try:
@@ -245,20 +245,20 @@ async def _open_and_close(config: SinkConfig) -> str | None:
         await sink.close()
 
 
-# --- Kafka: the broker of the elections, and those that outboxes are delivered to --------------------
+# --- Kafka: the broker of the elections, and the brokers of outboxes --------------------
 
 _DEAD = " does not answer: "
 """Between the servers of a cluster and the reason."""
 
 
 def check_brokers(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
-    """Whether the broker of the elections and those of the outboxes answer; each cluster is asked once.
+    """Whether the brokers of the elections and of the outboxes answer; each cluster is asked once.
 
     An outbox needs its broker whatever the election.
 
     Args:
         config: the configuration; under `neli` it has a section `[kafka]`.
-        partitions: of each host, how many partitions each tube and outbox that is there has.
+        partitions: of each host, how many partitions each existing tube and outbox has.
     """
     try:
         import confluent_kafka  # noqa: F401 # is it there?
@@ -337,7 +337,7 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
     if metadata.controller_id < 0:
         return warn(
             subject,
-            f"{there}, and this broker makes topics of a width of its own",
+            f"{there}, and this broker creates topics with its default number of partitions",
             f"see that new topics have at least {say_count(wanted, 'partition')}",
         )
     refusal = _refusal(admin, topic, width, wanted)
@@ -345,8 +345,8 @@ def _check_topic(admin: AdminClient, metadata: Any, name: str, topic: str, wante
         return ok(subject, f"{there}; a worker will give it {wanted}")
     return fail(
         subject,
-        f"{there}; it needs {wanted}, and we may not change it ({refusal})",
-        f"give it {say_count(wanted, 'partition')}, or let our principal create and alter it",
+        f"{there}; it needs {wanted}, and this principal may not change it ({refusal})",
+        f"give it {say_count(wanted, 'partition')}, or allow pytube's principal to create and alter it",
     )
 
 
@@ -370,7 +370,7 @@ def _refusal(admin: AdminClient, topic: str, width: int, wanted: int) -> str | N
 
 
 def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
-    """Whether the broker takes our session timeout of so many seconds."""
+    """Whether the broker accepts the worker's session timeout, in seconds."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin._config import ConfigResource
 
@@ -382,7 +382,7 @@ def _check_timeout(admin: AdminClient, metadata: Any, ours: float) -> Check:
         least = int(settings["group.min.session.timeout.ms"].value) / 1000
         most = int(settings["group.max.session.timeout.ms"].value) / 1000
     except (KafkaException, KeyError, StopIteration):
-        return ok(subject, f"{ours:g} s; the broker does not tell which it takes")
+        return ok(subject, f"{ours:g} s; the broker does not report the range it accepts")
     if least <= ours <= most:
         return ok(subject, f"{ours:g} s")
     return fail(
@@ -443,7 +443,7 @@ def check_start(config: Config) -> Check:
     try:
         worker = Worker(config)
     except ConfigError as error:
-        return fail("worker", str(error), "a worker ends with that as it starts: mend it")
+        return fail("worker", str(error), "fix this: a worker would exit with this error as it starts")
     asyncio.run(worker.stop())
     listens = (
         "" if config.worker.listen is None else f"; whether {config.worker.listen} is free was not tried"

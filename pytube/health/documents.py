@@ -19,25 +19,25 @@ from pytube.health.findings import Check, fail, ok, warn
 
 DOCUMENT = "document "
 """The subject of a finding begins with it, and ends with the name."""
-_LOOK = "look at `pytube plan`, then run `pytube apply`"
+_LOOK = "run `pytube plan`, then `pytube apply`"
 
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """Drift: from the file to what was applied, and from that to what is followed; missing indexes."""
+    """Drift between the file, the applied declaration, and the links; missing indexes."""
     for one in survey(config, connection, Documents(connection, schema)):
         subject = f"{DOCUMENT}{one.name}"
         if isinstance(one, Refused):
             yield _refused(subject, one)
             continue
         applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
-        yield _state(subject, one, applied, drift="what it follows", look=f"{_LOOK} --backfill")
+        yield _state(subject, one, applied, drift="its set of links", look=f"{_LOOK} --backfill")
         for index in one.missing_indexes:
             statement, _, reason = index.partition(";  -- ")
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)
 
 
 def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """Drift of tubes and outboxes: from the file to what was applied, and from that to what is there."""
+    """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
     for one in survey_declared(config, Declarations(connection, schema)):
         subject = f"declared {one.kind} {one.name}"
         if isinstance(one, RefusedSection):
@@ -57,18 +57,18 @@ def _state(subject: str, plan: Plan | Declared, applied: str, *, drift: str, loo
         case State.APPLIED:
             return ok(subject, applied)
         case State.NEW:
-            return fail(subject, "the file declares it, and it was not applied", look)
+            return fail(subject, "the file declares it, but it was not applied", look)
         case State.CHANGED:
-            finding = "the file declares it otherwise than it was applied"
-            return fail(subject, finding, f"{look}; or take the file that was applied")
+            finding = "the file's declaration differs from the applied one"
+            return fail(subject, finding, f"{look}; or use the file that was applied")
         case State.DRIFTED:
             steps = "; ".join(step.text for step in plan.steps)
-            missed = ", which has workers send all documents, as changes were missed"
+            missed = ", which makes workers resend all documents, as changes were missed"
             return fail(
                 subject,
                 f"{drift} was changed since it was applied; missing: {steps}",
                 f"{_LOOK}{missed if plan.missed_changes else ''}",
             )
         case State.GONE:
-            finding = "it was applied, and the file does not declare it any more"
+            finding = "it was applied, but the file no longer declares it"
             return warn(subject, finding, "run `pytube apply --prune`, if no other file declares it")

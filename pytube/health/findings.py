@@ -19,7 +19,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it."""
+    """A subject, the finding about it, and the remedy."""
 
     subject: str
     level: Level
@@ -45,9 +45,9 @@ def fail(subject: str, finding: str, remedy: str) -> Check:
 
 
 def is_expected(config: Config, name: str) -> bool:
-    """Whether a tube or an outbox is to be served: one that the configuration names.
+    """Whether a tube or an outbox is to be served: the configuration names it.
 
-    Without a configuration file nothing is known of who serves what; then all are.
+    Without a configuration file it is unknown who serves which; then all are.
     """
     return not (config.tubes or config.outboxes) or name in config.tubes or name in config.outboxes
 

@@ -1,4 +1,4 @@
-"""A sample of the whole fleet: partitions, workers, and what was not read. `watcher` takes it."""
+"""A sample of the whole fleet: partitions, workers, and the parts that were not read. `watcher` takes it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Count:
 
     @classmethod
     def of(cls, text: str) -> Count:
-        """What our SQL says; of control pods by kind, such as `backfill_end:2 other:1`, their sum."""
+        """The count as the SQL prints it; for control pods by kind (`backfill_end:2 other:1`), their sum."""
         parts = [int(part.rpartition(":")[2].strip("~+")) for part in text.split()]
         is_least = text.endswith("+") or (":" in text and max(parts) >= MOST_CONTROL)
         return cls(sum(parts), text.startswith("~"), is_least)
 
     @classmethod
     def up_to(cls, number: int, most: int) -> Count:
-        """What was counted up to `most`, and estimated beyond that."""
+        """The count up to `most`, or an estimate beyond that."""
         return cls(number, number > most, number == most)
 
     @classmethod
@@ -83,7 +83,7 @@ class Partition:
     name: str
     partition: int
     waiting: Count | None
-    """Pods without those of backfills, or records. None: not counted, see `problem`."""
+    """Pods without backfill pods, or records. None: not counted, see `problem`."""
     backfill: Count | None = None
     """Pods of backfills; None for outboxes."""
     documents: Count | None = None
@@ -97,7 +97,7 @@ class Partition:
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
     deleted: int = 0
     leader: str | None = None
-    """Client id of the leader, or of the one that is lost; None when nobody leads."""
+    """Client id of the leader, or of a lost one; None without a leader."""
     leader_id: UUID | None = None
     instance_id: UUID | None = None
     election: str | None = None
@@ -105,26 +105,26 @@ class Partition:
     leads_for: float | None = None
     renewed_ago: float | None = None
     state: str = "free"
-    """`leads`; `failing`: terms end by the same failure, one after the other; `free`: nobody leads; `lost`:
+    """`leads`; `failing`: terms end by the same failure, one after the other; `free`: no leader; `lost`:
     the term ran out without being released; `sink down` or `source down`: the leader can't deliver;
     `pausing`: an operator has paused it, and its leader has not come to rest yet; `paused`: it has;
     `stopped`: a worker has stopped the tube."""
     sink_down: str | None = None
-    """Why the sink takes nothing; None while it does, or nobody leads."""
+    """Why the sink takes nothing; None while it does, or without a leader."""
     sink_down_for: float | None = None
     source_down: str | None = None
-    """Why rows can't be read; None while they can, or nobody leads."""
+    """Why rows can't be read; None while they can, or without a leader."""
     source_down_for: float | None = None
     failing: str | None = None
     """By what failure terms end, one after the other; None: they don't."""
     failing_terms: int | None = None
     failing_for: float | None = None
     paused: str | None = None
-    """Why it is paused, also while nobody leads; None when it is not."""
+    """Why it is paused, also without a leader; None when it is not."""
     paused_kind: str | None = None
     """`operator`, or why a worker has stopped the tube: `poison` or `park_limit`."""
     paused_until: str | None = None
-    """None: until somebody resumes it."""
+    """None: until it is resumed."""
     paused_for: float | None = None
     """Seconds until then."""
     sink_emptied_for: float | None = None
@@ -144,12 +144,12 @@ class Partition:
 
     @property
     def key(self) -> tuple[str | None, str, int]:
-        """What tells it from all others."""
+        """The fields that identify it."""
         return self.host, self.name, self.partition
 
     @property
     def is_led(self) -> bool:
-        """Whether the term of its leader goes on."""
+        """Whether the term of its leader continues."""
         return self.leader is not None and self.state != "lost"
 
     @property
@@ -176,7 +176,7 @@ class Queue:
     partitions: Sequence[Partition]
     rate_in: float | None = None
     """Pods or records a second that writers added since the sample before; None in the first. Postgres counts
-    them some seconds late at times, and counts those that were rolled back."""
+    them some seconds late at times, and also counts rolled back ones."""
     rate_out: float | None = None
     """Pods or records a second that were delivered or parked since the sample before; None in the first."""
     falls_by: float | None = None
@@ -214,7 +214,7 @@ class Queue:
 
     @property
     def waiting(self) -> Count | None:
-        """Of all partitions, those of backfills, too."""
+        """Of all partitions, with backfills."""
         return Count.total(count for one in self.partitions for count in (one.waiting, one.backfill) if count)
 
     @property
@@ -254,7 +254,7 @@ class Process:
     """A session that a worker process keeps."""
 
     instance: str | None
-    """The first digits of the process's instance id; None for a version that does not tell."""
+    """The first digits of the process's instance id; None for a version that does not report it."""
     version: str | None
     pid: int
     """Of the server's process."""
@@ -269,7 +269,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, as one host's database knows it: by what it leads, wants, or by its session alone."""
+    """A worker process, as one host's database knows it: by its partitions, wishes, or its session alone."""
 
     instance: str
     """The first digits of its instance id."""
@@ -283,7 +283,7 @@ class Worker:
     seen_ago: float | None
     """Since its last sign of life; None: its session is the sign, and this role does not see more of it."""
     version: str | None
-    """Of pytube; None where its session was not found, or does not tell."""
+    """Of pytube; None where its session was not found, or does not report it."""
     host: str | None = None
     hangs: bool = False
     """Its sessions are there, and it has renewed nothing since its last term was taken over."""
@@ -298,7 +298,7 @@ class Unreachable:
 
     tube: str
     use: Literal["election", "delivery"]
-    """`election`: the worker can't be elected to lead what nobody leads; `delivery`: it can't write there."""
+    """`election`: it can't be elected to lead free partitions; `delivery`: it can't write there."""
     bootstrap_servers: str
     client_id: str
     reason: str
@@ -328,7 +328,7 @@ class Hindrance:
     tube: str
     partition: int
     what: Literal["slow", "locked"]
-    """`slow`: its sink; `locked`: somebody has locked a table that it waits for."""
+    """`slow`: its sink; `locked`: another session has locked a table that it waits for."""
     reason: str
     seconds: float
     """For so long it has been so."""
@@ -338,7 +338,7 @@ class Hindrance:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """A tube whose copy is to be verified, or an outbox whose consumers are to be told."""
+    """A tube whose copy is to be verified, or an outbox whose consumers are to be informed."""
 
     tube: str
     cause: str
@@ -352,9 +352,9 @@ class Unverified:
 
     @property
     def finding(self) -> str:
-        """What is known, in a sentence."""
+        """The finding, in a sentence."""
         if self.cause == "sample":
-            return f"a sample has found at {self.since} that the copy differs ({self.detail})"
+            return f"a sample at {self.since} found that the copy differs ({self.detail})"
         kind = "lost commits" if self.is_certain else "was replaced or restored"
         may = "are" if self.is_certain else "may be"
         whose = "the copy has" if self.kind == "tube" else "messages were sent for"
@@ -365,8 +365,9 @@ class Unverified:
         """What to run."""
         if self.kind == "outbox":
             return (
-                "tell those who read its topics: messages may be of transactions that never were, and some "
-                f"may come again; then: pytube outbox acknowledge {self.tube}"
+                "inform the consumers of its topics: some messages may belong to transactions that this "
+                "database no longer has, and some may come again; then: "
+                f"pytube outbox acknowledge {self.tube}"
             )
         repair = f"pytube verify {self.tube} --repair"
         if self.cause == "sample":  # so it can be read
@@ -399,7 +400,7 @@ class LastSample:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """What was read of one host; of one that is down nothing, or what could be read."""
+    """The data read of one host; of a host that is down nothing, or the part that could be read."""
 
     host: str | None
     partitions: Sequence[Partition] = ()
@@ -416,7 +417,7 @@ class HostSample:
     read_at: float = 0.0
     """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
     counted_at: float = 0.0
-    """When it was counted what waits, which may be longer ago where that takes long."""
+    """When the backlog was counted, which may be longer ago where that takes long."""
     took: float = 0.0
     """Seconds that this reading took the server."""
     unverified: Sequence[Unverified] = ()
@@ -437,7 +438,7 @@ class HostSample:
         return None if self.error is None else str(self.error)
 
     def of(self, tube: str) -> HostSample:
-        """What is of one tube or outbox."""
+        """The part for one tube or outbox."""
         return replace(
             self,
             partitions=[one for one in self.partitions if one.name == tube],
@@ -449,7 +450,7 @@ class HostSample:
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that lead something, want to, or have a session, by client id."""
+        """Workers that lead something, want to, or have a session, by client id."""
         ids = {digits(one.instance_id) for one in self.partitions if one.instance_id and one.leader}
         ids |= {digits(one.instance_id) for one in self.candidacies}
         ids |= {one.instance for one in self.processes if one.instance is not None}
@@ -510,7 +511,7 @@ class FleetSample:
         return [worker for host in self.hosts for worker in host.workers]
 
     def of(self, tube: str) -> FleetSample:
-        """What is of one tube or outbox."""
+        """The part for one tube or outbox."""
         hosts = [host.of(tube) for host in self.hosts]
         return FleetSample(self.at, hosts, [queue for queue in self.queues if queue.name == tube])
 
@@ -521,7 +522,7 @@ class FleetSample:
 
     @property
     def not_read(self) -> list[str]:
-        """What was not looked at, in sentences."""
+        """The parts that were not checked, in sentences."""
         return [
             f"{place(host.host)}{what} could not be seen by this role (tube_monitor may)"
             for host in self.hosts

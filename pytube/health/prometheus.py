@@ -65,17 +65,17 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is measured of one host; of one that is down nothing."""
+    """The measurements of one host; of a host that is down nothing."""
 
     sample: HostSample
     writers: Sequence[Writers] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the table of each tube and outbox, with its indexes."""
     backfills: Sequence[Mapping[str, Any]] = ()
-    """Those that are under way, of all tubes, as `Backfills` gives them."""
+    """The running ones of all tubes, as `Backfills` gives them."""
 
     def of(self, tube: str | None) -> Measured:
-        """What is of one tube or outbox, and what is of none; None: all."""
+        """The part for one tube or outbox, and for none; None: all."""
         return self if tube is None else replace(self, sample=self.sample.of(tube))
 
     @property
@@ -109,13 +109,13 @@ def exposition(hosts: Sequence[Measured]) -> str:
 
 
 class _Fleet:
-    """A collector of what was measured. The label `host` names the host, where there are several."""
+    """A collector of measurements. The label `host` names the host, where there are several."""
 
     def __init__(self, hosts: Sequence[Measured]) -> None:
         self._hosts = hosts
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics. What has no value for a partition leaves that partition out."""
+        """All metrics. A metric without a value for a partition leaves that partition out."""
         from prometheus_client.core import GaugeMetricFamily
 
         named = any(host.sample.host is not None for host in self._hosts)
@@ -197,7 +197,7 @@ def _hidden(host: Measured) -> _Samples:
 
 
 def _if_led(one: Partition, value: float) -> float | None:
-    """Nobody knows of a partition without a leader whether its sink is up."""
+    """Without a leader it is unknown whether the sink of a partition is up."""
     return value if one.is_led else None
 
 

@@ -59,7 +59,7 @@ def check_shards(config: Config) -> Iterator[Check]:
     """Whether hosts have shards of one tube in common."""
     shards: dict[str | None, Shards] = {}
     for host in config.hosts:
-        with suppress(PytubeError, psycopg.Error):  # told of where the host was looked at
+        with suppress(PytubeError, psycopg.Error):  # reported by the check of the host
             shards[host] = _read_shards(config.of_host(host))
     shared = list(shared_shards(shards))
     for one in shared:
@@ -67,7 +67,7 @@ def check_shards(config: Config) -> Iterator[Check]:
         yield fail(f"shards of {one.tube}", finding, remedy)
     unknown = ", ".join(str(host) for host in config.hosts if host not in shards)
     if unknown:
-        yield warn("shards", f"those of {unknown} were not looked at", "see above, and run doctor again")
+        yield warn("shards", f"not checked on {unknown}", "see above, and run doctor again")
     elif not shared:
         yield ok("shards", "no tube has one on two hosts")
 
@@ -92,7 +92,7 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
 
 
 def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
-    """Whether trigger functions have the rights of their tables' owners, and of nobody who was one."""
+    """Whether trigger functions have the rights of their tables' owners, and of no former owner."""
     try:
         rows = connection.execute(within(_UNCAPTURED, schema)).fetchall()
     except psycopg.errors.InsufficientPrivilege:
@@ -126,8 +126,8 @@ def check_reach(connection: psycopg.Connection, schema: str, config: Config) -> 
         fit = partitions - len(missing)
         check = warn(
             f"partitions of {tube}",
-            f"no shard of its tables is in {name_partitions(missing)} of {partitions}, so nothing comes "
-            "there, and who leads that has nothing to do",
+            f"no shard of its tables maps to {name_partitions(missing)} of {partitions}, so no pods "
+            "arrive there, and the leader is idle",
             f"have fewer partitions: pytube tube create {tube} --partitions {fit}; or spread a table over "
             f"more shards: pytube tube attach {tube} TABLE --shards {partitions} --force, then backfill it",
         )
@@ -144,11 +144,11 @@ def check_sources(config: Config, tubes: Sequence[str]) -> Iterator[Check]:
     try:
         reports = asyncio.run(_read_reports(config, tubes))
     except psycopg.errors.InsufficientPrivilege:
-        yield warn("enriching", "was not looked at: the registry can't be read", "see above: rights")
+        yield warn("enriching", "not checked: the registry can't be read", "see above: rights")
         return
     except (PytubeError, psycopg.Error) as error:
         text = describe(error) if isinstance(error, psycopg.Error) else str(error)
-        yield fail("enriching", f"was not looked at: {text}", "mend that, and run doctor again")
+        yield fail("enriching", f"not checked: {text}", "fix this, and run doctor again")
         return
     for tube, report in reports.items():
         subject = f"enriching of {tube}"
@@ -393,10 +393,10 @@ def _check(
     if lacking:
         yield fail(
             subject,
-            f"this role may not do what a worker does with {table}",
+            f"this role does not have a worker's rights on {table}",
             f"as its owner, grant the worker's role: {', '.join(lacking)}"
             if adopted
-            else "grant this role tube_worker, or the role of this installation that stands for it",
+            else "grant this role tube_worker, or this installation's role in place of it",
         )
     if row_security:
         yield fail(
@@ -418,15 +418,15 @@ def _check(
         )
 
 
-# --- delivery: leaders, what is paused, down, parked or slow, and copies to be verified ------------------
+# --- delivery: leaders, pauses, outages, parked and slow ones, and copies to be verified ------------------
 
 _NOT_LOOKED_AT: Final = {
     "leaders": "were not looked at",
     "emptied sinks": "were not looked for",
     "parked": "documents were not looked at",
-    "copies": "it was not looked at which are to be verified",
+    "copies": "unverified ones were not looked for",
 }
-"""What a role that may not look is told, by subject."""
+"""The messages for a role without the right, by subject."""
 _LATE = 3
 """A sample is late when so many times the interval has passed, and `_PATIENCE`, since the last one."""
 _PATIENCE = 60.0
@@ -440,7 +440,7 @@ _ENDED: Final = """
 
 
 def check_delivery(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
-    """What keeps documents and records from being delivered, and copies that are not what they should be.
+    """Reasons why documents and records are not delivered, and copies that are wrong.
 
     Workers with another configuration may serve tubes that this one does not name: they get warnings only.
     """
@@ -460,12 +460,12 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
         yield ok("leaders", _well(found.partitions))
     for worker in found.workers:
         if worker.hangs:
-            remedy = "see on its machine what holds it, or kill it with SIGKILL: nothing is lost by that"
+            remedy = "find out on its machine why it hangs, or kill it with SIGKILL: no change is lost"
             yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
     yield from _check_pace(connection, schema, config, found)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
         yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
-    if "what is to be verified" in found.unseen:
+    if "copies to verify" in found.unseen:
         yield warn("copies", _NOT_LOOKED_AT["copies"], "see above: rights")
     else:
         yield from _check_copies(found, config)
@@ -474,7 +474,7 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
 def _check_pace(
     connection: psycopg.Connection, schema: str, config: Config, found: HostSample
 ) -> Iterator[Check]:
-    """Whether what is behind catches up, which a second look tells."""
+    """Whether late queues catch up, which a second sample shows."""
     late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
     if not late:
         return
@@ -494,7 +494,7 @@ def _check_pace(
 def _waited(
     connection: psycopg.Connection, schema: str, rows: Sequence[Partition]
 ) -> dict[tuple[str, int], float]:
-    """For how many seconds something has waited in partitions while nobody led them."""
+    """For how many seconds something has waited in partitions without a leader."""
     free = [row for row in rows if row.leader is None and oldest(row) is not None]
     tubes = sorted({row.name for row in free})
     ended = connection.execute(within(_ENDED, schema), {"tubes": tubes}).fetchall() if tubes else ()
@@ -516,7 +516,7 @@ def _well(rows: Sequence[Partition]) -> str:
 
 def _check_copies(found: HostSample, config: Config) -> Iterator[Check]:
     if not found.unverified:
-        yield ok("copies", "nothing is known that asks for a verification")
+        yield ok("copies", "no copy has to be verified")
     samples = {one.tube: one for one in found.samples}
     for name, tube in config.tubes.items():
         if tube.verify is not None:

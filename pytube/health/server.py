@@ -29,7 +29,7 @@ _RIGHTS_TO_INSTALL = """
         pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
 """
 
-# What this role lacks of what a worker needs; no row when nothing is installed.
+# The rights of a worker that this role does not have; no row when nothing is installed.
 _RIGHTS = r"""
     SELECT current_user, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
         ARRAY(
@@ -92,7 +92,7 @@ _SEES_ALL = """
     SELECT pg_catalog.quote_ident(current_user), pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
 """
 
-# Everybody may read these. A slot that nobody uses holds back all WAL from now on; one that is used counts
+# All roles may read these. An unused slot holds back all WAL from now on; a used one counts
 # where it holds back more than max_wal_size.
 _SLOTS: Final = """
     SELECT slot_name::text, active, wal_status = 'lost',
@@ -106,8 +106,8 @@ _SLOTS: Final = """
     ORDER BY restart_lsn, slot_name
 """
 
-# Whose sessions have it off: of roles that may log in, by the setting that is theirs here; role 0: others.
-# What is no boolean counts as off (tube_wakes). No row where this session has it off: workers poll then.
+# The roles whose sessions have it off: roles that may log in, by their setting here; role 0: others. A value
+# that is not a boolean counts as off (tube_wakes). No row if this session has it off: workers poll then.
 _WAKE: Final = """
     WITH setting AS (
         SELECT DISTINCT ON (s.setrole) s.setrole, s.setdatabase,
@@ -142,11 +142,11 @@ def check_server(connection: psycopg.Connection) -> Iterator[Check]:
     else:
         yield ok("server", f"Postgres {name}")
     if standby:
-        yield fail("server", "it is a standby, which takes no writes", "connect to the primary")
+        yield fail("server", "it is a standby, so it is read-only", "connect to the primary")
 
 
 def check_version(connection: psycopg.Connection, schema: str) -> Check:
-    """Whether our SQL is there in the version that is needed."""
+    """Whether pytube's SQL is installed in the needed version."""
     try:
         version.check(connection, schema)
     except SchemaMismatch as error:
@@ -181,11 +181,11 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
     if grants:
         return fail(
             "rights",
-            f"{role} may not do what a worker does",
+            f"{role} does not have a worker's rights",
             "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
             + "; ".join(grants),
         )
-    return ok("rights", f"{role} may do what a worker does")
+    return ok("rights", f"{role} has a worker's rights")
 
 
 def _qualified(schema: str, names: list[str]) -> str:
@@ -211,7 +211,7 @@ def check_connections(connection: psycopg.Connection) -> Check:
     most, used = _row(connection, _CONNECTIONS)
     finding = f"{used} of {most} in use"
     if most - used < _ROOM:
-        return warn("connections", finding, "raise max_connections, or close what is not needed")
+        return warn("connections", finding, "raise max_connections, or close connections that are not needed")
     return ok("connections", finding)
 
 
@@ -251,7 +251,7 @@ def check_transactions(connection: psycopg.Connection) -> Iterator[Check]:
 
 
 def check_pooler(connection: psycopg.Connection) -> Check:
-    """Which way the session takes; where a pooler gives us none of our own, there is no session to check."""
+    """The way of the session; if a pooler gives no dedicated one, there is no session to check."""
     (pid,) = _row(connection, "SELECT pg_catalog.pg_backend_pid()")
     if pid == connection.info.backend_pid:
         return ok("pooler", "none")
@@ -271,7 +271,7 @@ def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
         drop = f"SELECT pg_drop_replication_slot({sql.Literal(name).as_string()})"
         subject = f"replication slot {name}"
         if is_lost:
-            finding = "lost WAL that its consumer had not read, which has to start anew"
+            finding = "lost WAL that its consumer had not read, so the consumer has to start anew"
             yield warn(subject, finding, f"set that consumer up again, and drop the slot: {drop}")
             continue
         until = "until the disk is full" if limit == "-1" else f"up to max_slot_wal_keep_size ({limit})"
@@ -281,7 +281,7 @@ def check_slots(connection: psycopg.Connection) -> Iterator[Check]:
             )
             yield warn(subject, finding, "see why its consumer is slow, or give the disk room")
         else:
-            finding = f"nobody uses it, and it holds back {held} of WAL, more with each write, {until}"
+            finding = f"it has no consumer, and retains {held} of WAL, more with each write, {until}"
             yield warn(
                 subject, finding, f"start its consumer; if that is gone for good, as a superuser: {drop}"
             )
@@ -295,7 +295,7 @@ def check_wake(connection: psycopg.Connection) -> Iterator[Check]:
     for role, is_here, database in rows:
         where = sql.Identifier(database).as_string()
         if role is None:
-            who = f"roles of database {database} without a setting of their own"
+            who = f"roles of database {database} without their own setting"
             reset = f"ALTER DATABASE {where} RESET pytube.wake"
         else:
             who = f"role {role}"
@@ -304,7 +304,7 @@ def check_wake(connection: psycopg.Connection) -> Iterator[Check]:
         yield warn(
             "wake-ups",
             f"writes of {who} wake no worker (pytube.wake is off), and this role's workers sleep until they "
-            "are woken: such a change may wait for up to 60 s",
+            "are woken: a change may wait for up to 60 s",
             f"run: {reset}; or have workers poll: ALTER DATABASE {where} SET pytube.wake = off, "
             "and restart them",
         )

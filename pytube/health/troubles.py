@@ -1,4 +1,4 @@
-"""What is wrong in a sample of the fleet, for `status`, `doctor`, `top` and the pages. Pure."""
+"""The troubles in a sample of the fleet, for `status`, `doctor`, `top` and the pages. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pytube.outbox.records import NO_ANSWER
 _PATIENCE: Final = 10.0
 """Seconds without a leader while something waits: a hand-over, or a worker's start, is over by then."""
 _SINGLE: Final = 10.0
-"""Below that, a number a second is told with a digit behind the point."""
+"""Below that, a number a second is printed with a digit behind the point."""
 _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
 _UNKNOWN_TOPIC: Final = "Unknown topic"
@@ -94,8 +94,8 @@ def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) ->
 def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
     """Whether a queue that is behind catches up.
 
-    Its lag does not tell: without writers, too, the oldest pod that waits gets older, for as long as it takes
-    longer to deliver than it took to write.
+    Its lag does not show it: without writers, too, the oldest pod that waits gets older, for as long as it
+    takes longer to deliver than it took to write.
 
     None: it is not behind, something else keeps it from delivering, or too little was seen.
     """
@@ -110,7 +110,7 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
         least = "at least " if waiting.is_least else ""
         takes = for_people(waiting.number / speed)
         return (
-            f"catching up: what waits falls by about {number} {nouns} a second; at this pace all that waits "
+            f"catching up: the backlog falls by about {number} {nouns} a second; at this pace all of it "
             f"({_amount(queue)}) is delivered in {least}about {takes}, though the lag may grow until then"
         )
     if queue.falls_by < 0:
@@ -135,18 +135,18 @@ def down_lines(sample: FleetSample) -> list[str]:
 
 
 def kafka_lines(sample: FleetSample) -> list[str]:
-    """A line for each Kafka cluster that a worker can't reach, and what waits for it."""
+    """A line for each Kafka cluster that a worker can't reach, and the queues that wait for it."""
     return [printable(str(one)) for one in _of_kafka(sample.partitions, sample.kafka)]
 
 
 def troubles(
     hosts: Sequence[HostSample], waited: Mapping[tuple[str, int], float] | None = None
 ) -> list[Trouble]:
-    """What is wrong.
+    """The troubles of some hosts.
 
     Args:
-        hosts: what was read of each.
-        waited: for how many seconds something has waited in partitions while nobody led them, by name and
+        hosts: the sample of each.
+        waited: for how many seconds something has waited in partitions without a leader, by name and
             number; None: for as long as there has been something.
     """
     partitions = [one for host in hosts for one in host.partitions]
@@ -189,7 +189,7 @@ def troubles(
 
 
 class _Of(NamedTuple):
-    """What is wrong with one partition."""
+    """A trouble of one partition."""
 
     kind: Kind
     level: Level
@@ -216,16 +216,16 @@ def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iter
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
-    """What is wrong with one partition.
+    """The troubles of one partition.
 
     Args:
         row: the partition.
-        missed: what for its workers need Kafka, and can't reach it: another line tells of that.
-        locked: the lock that keeps its rows from being read: its own line tells of that.
+        missed: the uses for which its workers need Kafka, and can't reach it: another line reports that.
+        locked: the lock that keeps its rows from being read: its own line reports that.
     """
     if row.state == "lost" and "election" not in missed:
-        reason = f"its leader {row.leader} renews its term no more"
-        remedy = f"{_start([row])}; if it is there and hangs, kill it with SIGKILL: nothing is lost by that"
+        reason = f"its leader {row.leader} no longer renews its term"
+        remedy = f"{_start([row])}; if the lost one hangs, kill it with SIGKILL: no change is lost"
         yield _Of(Kind.LEADER_LOST, Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed and row.sink_down is not None:
         remedy = _after_outage("sink", row)
@@ -236,7 +236,7 @@ def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | N
             Kind.SOURCE_DOWN, Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for
         )
     if row.failing is not None:
-        remedy = "see the log of the worker; mend that, or report it if it is a fault of pytube"
+        remedy = "see the log of the worker; fix the cause, or report it if it is a bug in pytube"
         what = f"{row.failing_terms} terms have failed in a row, for"
         yield _Of(Kind.TERMS_FAIL, Level.FAIL, row.failing, remedy, what, row.failing_for)
     if row.problem is not None:
@@ -265,40 +265,41 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
 
 
 def _after_rest(outbox: str, topic: RestingTopic) -> str:
-    """What to do about a topic that takes nothing. Kafka is up: else its own line would tell."""
+    """The remedy for a topic that accepts no records. Kafka is up: an outage has its own line."""
     if topic.reason.startswith(NO_ANSWER):
         return (
-            "see at Kafka whether each partition of the topic has a leader; its records then go by themselves"
+            "check in Kafka that each partition of the topic has a leader; its records are then sent "
+            "automatically"
         )
-    mend = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "correct what the reason names"
+    fix = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "fix the cause that the reason names"
     return (
-        f"{mend}, and its records go by themselves, in order. Only if it is to get none of them: "
+        f"{fix}; its records are then sent automatically, in order. Only if it is to get none of them: "
         f"pytube outbox park {outbox} --topic {topic.topic} sets them aside, and later records of their keys "
-        "may go first"
+        "may overtake them"
     )
 
 
 def _after_outage(what: str, row: Partition) -> str:
-    """What to do about a sink or a source that is down; the worker tries again by itself."""
+    """The remedy for a sink or a source that is down; the worker retries automatically."""
     if row.kind == "outbox":
-        return "bring Kafka up, or correct what the reason names; nothing is to be restarted"
+        return "bring Kafka up, or fix the cause that the reason names; nothing has to be restarted"
     if what == "sink" and row.sink_emptied_for is not None:
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
-            "do what the reason says: as a rule a GRANT, or a query or a document to correct in the "
-            "configuration; workers take up a changed file at SIGHUP, and those with --watch by themselves"
+            "do what the reason says: usually a GRANT, or a query or a document to correct in the "
+            "configuration; workers reload a changed file on SIGHUP, or automatically with --watch"
         )
     return (
-        "bring the sink up, or correct what the reason names; workers take up a changed file at SIGHUP, "
-        f"and those with --watch by themselves; to try the sink: pytube sink check {row.name}"
+        "bring the sink up, or fix the cause that the reason names; workers reload a changed file on SIGHUP, "
+        f"or automatically with --watch; to test the sink: pytube sink check {row.name}"
     )
 
 
 def _locked(host: HostSample) -> Iterator[tuple[Partition, Hindrance]]:
     """Partitions whose rows can't be read, each with the lock that is the reason.
 
-    A read is given up after `answer_timeout`, and names the lock that it waited for. Told as two troubles,
+    A read is given up after `answer_timeout`, and names the lock that it waited for. As two troubles,
     the second one would ask for a GRANT.
     """
     locks = {(one.tube, one.partition): one for one in host.hindered if one.what == "locked"}
@@ -315,7 +316,7 @@ def _lock_of(lock: Hindrance) -> str:
 
 def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
     """`blocking`: those behind which nothing is read any more."""
-    remedy = "do what it says; the worker goes on by itself"
+    remedy = "do that; the worker then continues automatically"
     level = Level.FAIL if one in blocking else Level.WARN
     kind = Kind.SINK_SLOW if one.what == "slow" else Kind.TABLE_LOCKED
     return _Of(kind, level, one.reason, remedy, _WORDS[one.what], one.seconds)
@@ -339,9 +340,8 @@ def _of_queue(
             Level.FAIL,
             f"documents of {name}",
             f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
-            f"pytube backfill start {name} fills it again (with --supersede where a backfill is under "
-            "way that began before); if it may be complete all the same: "
-            f"pytube verify {name}",
+            f"pytube backfill start {name} fills it again (with --supersede if an older backfill is "
+            f"running); if it may be complete anyway: pytube verify {name}",
             host,
             name,
         )
@@ -351,14 +351,17 @@ def _of_queue(
         count = sum(row.parked.number for row in parked if row.parked is not None)
         errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
         error = next((f", one of them: {error}" for error in errors), "")
-        few = f"a record that can't be mended: pytube outbox parked discard {name} ID"
-        many = f"those that can't be mended: pytube outbox parked discard {name} --topic TOPIC, or ID by ID"
+        few = f"for a record that can't be repaired: pytube outbox parked discard {name} ID"
+        many = (
+            f"for records that can't be repaired: pytube outbox parked discard {name} --topic TOPIC, "
+            "or ID by ID"
+        )
         remedy = (
             f"pytube outbox parked list {name} shows why; {_mending(name, error)}, then: "
             f"pytube outbox parked retry {name} --all; {few if count == 1 else many}"
         )
         if kind == "tube":
-            remedy = f"pytube park list {name} shows why; mend that, then: pytube park retry {name}"
+            remedy = f"pytube park list {name} shows why; fix the cause, then: pytube park retry {name}"
         yield Trouble(
             Kind.PARKED, Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name
         )
@@ -375,17 +378,17 @@ def _parked(rows: Sequence[Partition]) -> str:
 
 
 def _mending(outbox: str, error: str) -> str:
-    """How to mend what a record of an outbox was parked for."""
+    """The repair of the error for which a record of an outbox was parked."""
     if "message.max.bytes" in error:
         return (
             f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
             "the topic; restart the workers"
         )
     if "header" in error:
-        return "mend that by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"
+        return "fix it by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"
     if "Message size too large" in error:
         return "raise max.message.bytes of the topic"
-    return "mend that"
+    return "fix the cause"
 
 
 def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
@@ -411,16 +414,16 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
 def _after_stop(pause: str, name: str) -> str:
     if pause == "park_limit":
         return (
-            f"mend the cause, retry or drop what is parked (pytube park list {name}), then: "
+            f"fix the cause, retry or drop the parked documents (pytube park list {name}), then: "
             f"pytube resume {name}"
         )
-    return f"mend the cause, or discard the document (pytube pods discard), then: pytube resume {name}"
+    return f"fix the cause, or discard the document (pytube pods discard), then: pytube resume {name}"
 
 
 def _unled(
     rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None, back: Sequence[Back]
 ) -> Iterator[Trouble]:
-    """Partitions that nobody leads: those where something waits for long, and the others."""
+    """Partitions without a leader: the ones where something waits for long, and the others."""
 
     def is_late(row: Partition) -> bool:
         seconds = oldest(row) if waited is None else waited.get((row.name, row.partition))
@@ -431,13 +434,13 @@ def _unled(
     host, name = rows[0].host, rows[0].name
     level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
     if late:
-        finding = f"nobody leads {_which(late)}; {_waits_there(late)}"
+        finding = f"no worker leads {_which(late)}; {_waits_there(late)}"
         yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
-        finding = f"nobody leads {_which(others)}"
+        finding = f"no worker leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
         if problem is not None:
-            finding += f"; what waits there was not looked at: {problem}"
+            finding += f"; the backlog there was not checked: {problem}"
         elif all(row.paused is None for row in others):
             finding += f"; {_waits_there(others)}"
         yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, host, name)
@@ -447,14 +450,14 @@ def _waits_there(rows: Sequence[Partition]) -> str:
     """How much, and for how long."""
     age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
     if age is None:
-        return "nothing waits there"
+        return "nothing is queued there"
     noun = "pods" if rows[0].kind == "tube" else "records"
     waiting = sum(one.number for row in rows for one in (row.waiting, row.backfill) if one is not None)
     number = f"about {waiting}" if waiting >= _MANY else f"{waiting}"
     documents = Count.total(row.documents for row in rows)
     if documents is not None and documents.number != waiting:
         number += f" with {documents} documents"
-    return f"{noun} that wait there: {number}, the oldest for {for_people(age)}"
+    return f"{noun} queued there: {number}, the oldest for {for_people(age)}"
 
 
 def oldest(row: Partition) -> float | None:
@@ -484,10 +487,11 @@ def _await(back: Sequence[Back]) -> str:
 
 
 def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> Iterator[Trouble]:
-    """One for each cluster that a worker can't reach, with what waits for it. Kafka is not asked."""
+    """One for each unreachable cluster, with the queues that wait for it. Kafka is not asked."""
     unled = {(one.host, one.name) for one in partitions if not one.is_led}
     remedy = (
-        "bring it up, or see from the workers' machines why they can't reach it; they go on by themselves"
+        "bring it up, or find out from the workers' machines why they can't reach it; they then continue "
+        "automatically"
     )
     for servers in dict.fromkeys(one.bootstrap_servers for one in kafka):
         found = [one for one in kafka if one.bootstrap_servers == servers]
@@ -497,7 +501,7 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
         sentence = f"Kafka at {servers} can't be reached by {workers} since {since:%Y-%m-%d %H:%M:%S} UTC"
         sentence += f": {last.reason}"
         for what, of in (
-            ("nobody can be elected for partitions of", _need(found, "election") & unled),
+            ("no worker can be elected for partitions of", _need(found, "election") & unled),
             ("nothing is delivered there for", _need(found, "delivery")),
         ):
             if of:
@@ -507,7 +511,7 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
 
 
 def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
-    """Host and name of each tube and outbox that needs for `use` what can't be reached."""
+    """Host and name of each tube and outbox that needs an unreachable cluster for `use`."""
     return {(one.host, one.tube) for one in found if one.use == use}
 
 
@@ -570,13 +574,13 @@ def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
 def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
     if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
-        return  # of Kafka another line tells
+        return  # another line reports Kafka
     for one in queue.partitions:
         if not one.is_led:
             yield Disagreement(
                 f"{queue.name} partition {one.partition}",
-                f"nobody leads it, though workers that serve {queue.name} are there: {len(there)}; "
-                "if it stays so, see their logs",
+                f"no worker leads it, though workers serve {queue.name}: {len(there)}; if this lasts, see "
+                "their logs",
                 queue.host,
             )
 
@@ -614,8 +618,8 @@ def hanging(worker: Worker) -> str:
     """Of one whose terms were taken over, and whose sessions are there."""
     ago = "" if worker.seen_ago is None else f" for {for_people(worker.seen_ago)}"
     return (
-        f"is alive, and renews nothing{ago}: others have taken over what it led, and its sessions are there "
-        f"(application_name: … {worker.instance} …); it hangs, or was stopped"
+        f"is alive, but has renewed nothing{ago}: other workers have taken over its partitions, and its "
+        f"sessions are still open (application_name: … {worker.instance} …); it hangs, or was stopped"
     )
 
 

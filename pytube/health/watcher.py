@@ -47,13 +47,13 @@ _Rows = dict[tuple[str, int], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """How long a value is kept: `times` what it took to read it, and `longest` seconds at most."""
+    """How long a value is kept: `times` the duration of reading it, and `longest` seconds at most."""
 
     times: float
     longest: float
 
 
-# 0.4 % of a core each, since the time that passes is no less than the time on a core. Who leads is to be
+# 0.4 % of a core each, since the time that passes is at least the time on a core. Leaders have to be
 # known soon, however slow a busy server was the last time.
 _LEADING: Final = _Pace(240, 5)
 _COUNTED: Final = _Pace(240, 30)
@@ -62,7 +62,7 @@ _UNBOUNDED: Final = _Pace(1000, 120)
 
 _ALWAYS: Final = _Pace(0, 0)
 PACE_LOOK: Final = 3.0
-"""Seconds between two samples that tell how fast what waits becomes less."""
+"""Seconds between two samples that show how fast the backlog falls."""
 _LATELY: Final = 10.0
 
 # Records of outboxes are counted by `read_outboxes`.
@@ -89,7 +89,7 @@ _NONE: Final = """
     WHERE false
 """
 Tubes = Literal["exact", "glance", "none"]
-"""How pods of tubes are counted: as far as our SQL does, with control pods; up to `MOST`; not at all."""
+"""How pods of tubes are counted: as far as the SQL does, with control pods; up to `MOST`; not at all."""
 _OF_TUBES: Final[dict[Tubes, LiteralString]] = {"exact": _EXACT, "glance": _GLANCE, "none": _NONE}
 _LOADS: Final = """
     WITH load AS (
@@ -208,7 +208,7 @@ class FleetWatcher:
         """The samples of the last seconds, the oldest first."""
 
     def sample(self) -> FleetSample:
-        """Read all hosts. One that is down is told of, and tried again by the next sample."""
+        """Read all hosts. A host that is down is reported, and tried again by the next sample."""
         hosts = [host.sample() for host in self._hosts]
         queues = [self._with_rates(queue, host.counted_at) for host in hosts for queue in queues_of(host)]
         return FleetSample(datetime.now(UTC), hosts, queues)
@@ -230,7 +230,7 @@ class FleetWatcher:
         return replace(queue, falls_by=self._falls_by(key, queue, counted_at))
 
     def _falls_by(self, key: tuple[str | None, str], queue: Queue, counted_at: float) -> float | None:
-        """How fast what waits becomes less. Postgres counts a second late, so some of them are looked at."""
+        """How fast the backlog falls. Postgres counts a second late, so some of them are looked at."""
         lately = self._lately.setdefault(key, deque())
         if not lately or counted_at > lately[-1][0]:
             lately.append((counted_at, queue))
@@ -246,7 +246,7 @@ class FleetWatcher:
 
 
 def queues_of(host: HostSample) -> list[Queue]:
-    """What was read of a host, by tube and outbox; no rates."""
+    """The sample of a host, by tube and outbox; no rates."""
     found: dict[tuple[Literal["tube", "outbox"], str], list[Partition]] = {}
     for one in host.partitions:
         found.setdefault((one.kind, one.name), []).append(one)
@@ -280,7 +280,7 @@ class _Paced(Generic[T]):
 
 
 class Reader:
-    """Reads what is known of one host, over any session with it."""
+    """Reads the state of one host, over any session with it."""
 
     def __init__(self, schema: str, host: str | None = None, *, tubes: Tubes = "exact") -> None:
         """Of all but a glance, each reading reads everything."""
@@ -291,11 +291,11 @@ class Reader:
         self._loads = self._paced(_COUNTED, self._read_loads)
         self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
         seen = self._if_allowed
-        self._outboxes = self._rarely(seen("what waits in outboxes", self._read_outboxes))
+        self._outboxes = self._rarely(seen("backlogs of outboxes", self._read_outboxes))
         self._parked = self._rarely(seen("parked keys", lambda it: self._keys(it, _PARKED)))
         self._retrying = self._rarely(seen("keys to be sent again", lambda it: self._keys(it, _RETRYING)))
         self._processes = self._rarely(lambda it: [Process(*row) for row in self._rows(it, _PROCESSES)])
-        verification = seen("what is to be verified", self._read_verification)
+        verification = seen("copies to verify", self._read_verification)
         self._verification = self._paced(_LEADING, _timed(verification))
         self._paced_ones: list[_Paced[Any]] = [self._loads, self._leaders, self._outboxes, self._parked]
 
@@ -305,7 +305,7 @@ class Reader:
         self._leaders.forget()
 
     def read(self, connection: psycopg.Connection) -> HostSample:
-        """Read it, over an autocommit session with our SQL in the version that is needed.
+        """Read it, over an autocommit session with pytube's SQL in the needed version.
 
         Raises:
             InsufficientPrivilege: the role may not even see who leads.
@@ -427,7 +427,7 @@ class Reader:
 
 
 def _records(row: OutboxPartition) -> dict[str, Any]:
-    """What is known of the records of a partition of an outbox."""
+    """The counts of the records of a partition of an outbox."""
     return {
         "waiting": None if row.waiting is None else Count.of(row.waiting),
         "lag": row.lag,

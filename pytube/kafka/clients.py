@@ -63,8 +63,8 @@ class Clients:
         ours: Collection[str] = (),
         common: Mapping[str, Any] | None = None,
     ) -> None:
-        """`options` may be secrets; `where` is the configuration's name for them. They may not have `ours`,
-        and may change what is `common` to all clients.
+        """`options` may be secrets; `where` is the configuration's name for them. They must not contain the
+        keys of `ours`, and may change the keys of `common`.
         """
         taken = sorted(set(ours) & options.keys())
         if taken:
@@ -89,7 +89,7 @@ class Clients:
     def admin(self, *, makes_topics: bool = False) -> AdminClient:
         """For topics and groups; `ConfigError` when librdkafka refuses an option.
 
-        `makes_topics`: a broker that makes topics of its own may make one that is asked for.
+        `makes_topics`: a broker that creates topics automatically may create the requested one.
         """
         return self.make(AdminClient, self._of_any_client() | {"allow.auto.create.topics": makes_topics})
 
@@ -159,7 +159,7 @@ at a time, so one in flight costs little.
 """
 
 PARTITIONERS = ("murmur2", "consistent", "fnv1a")
-"""Those that always give a key the same partition; the others scatter empty keys, or all."""
+"""Partitioners that always give a key the same partition; others scatter empty keys, or all."""
 
 
 _LARGEST = 1_000_000
@@ -206,7 +206,7 @@ class Producers(Clients):
     def limit_records(self, largest: int | None) -> None:
         """The topic takes record batches of that many bytes at most; None: it is not known.
 
-        The client then refuses larger records at once, so that each is rejected by itself, and makes no
+        The client then refuses larger records at once, so that each is rejected alone, and makes no
         larger batches of them.
         """
         self._largest = {} if largest is None else {"message.max.bytes": max(1000, largest)}
@@ -222,8 +222,8 @@ class Producers(Clients):
         """A producer, with further settings if given; `ConfigError` when librdkafka refuses an option."""
         own = dict(settings or {})
         if transactional_id is not None:
-            # That a late commit is refused is the successor's doing. This ends the transaction of one that
-            # died, for which readers of committed records wait.
+            # The successor has a late commit refused. This ends the transaction of a producer that died, for
+            # which readers of committed records wait.
             own |= {"transactional.id": transactional_id, "transaction.timeout.ms": 3 * self._milliseconds}
         return self.make(
             Producer, {**self._defaults, **self._largest, **self._common, **self.settings, **own}
@@ -239,11 +239,11 @@ class Producers(Clients):
 
 
 def purge(producer: Producer, *, in_flight: bool = True) -> None:
-    """Drop what a producer has queued, and what is in flight if so told; the reports come with later polls.
+    """Drop a producer's queued records, and, if `in_flight`, those in flight; reports come at later polls.
 
-    It does not wait for librdkafka's threads: one that looks up the name of a broker may take many seconds,
-    and the event loop of the worker as long. A thread drops before it sends again, so nothing is gained by
-    that. confluent-kafka 2.16 hands the inverse of `blocking` over (`RD_KAFKA_PURGE_F_NON_BLOCKING` is set
-    where it is true), so this is what does not wait.
+    It does not wait for librdkafka's threads: a thread that looks up the name of a broker may take many
+    seconds, and would block the event loop as long. A thread drops before it sends again, so waiting would
+    gain nothing. confluent-kafka 2.16 hands the inverse of `blocking` over (`RD_KAFKA_PURGE_F_NON_BLOCKING`
+    is set where it is true), so this call is the one without waiting.
     """
     producer.purge(in_flight=in_flight, blocking=True)

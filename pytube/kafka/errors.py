@@ -7,12 +7,12 @@ from confluent_kafka import KafkaError, KafkaException
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
 
 ALL_DOWN = KafkaError._ALL_BROKERS_DOWN
-"""Says only that there is nobody; another error before it says why."""
+"""Says only that no broker is there; another error before it says why."""
 
 REBALANCING = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
-"""While the group rebalances its generation is ahead of the one that we know.
+"""While the group rebalances its generation is ahead of the one this member knows.
 
-How long depends on the slowest member. One that was removed is told UNKNOWN_MEMBER_ID instead.
+How long depends on the slowest member. A removed member gets UNKNOWN_MEMBER_ID instead.
 """
 
 _COORDINATOR_AWAY = frozenset(
@@ -34,7 +34,7 @@ NO_ANSWER = _COORDINATOR_AWAY | {
     KafkaError._WAIT_COORD,
     KafkaError.REQUEST_TIMED_OUT,
 }
-"""Results of a commit that say nothing of our membership."""
+"""Results of a commit that say nothing of the membership."""
 
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """The record was given up when its producer was."""
@@ -87,7 +87,7 @@ def is_answer(error: KafkaError) -> bool:
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether a broker refuses what it was asked for; else none may be there, or none that serves yet."""
+    """Whether a broker refuses the request; else no broker may be there, or none that is ready."""
     return error.code() in _OF_METADATA or (error.code() >= 0 and error.code() not in _NOT_YET)
 
 

@@ -24,7 +24,7 @@ AT_ONCE = 10_000
 """Parked records that one transaction frees, so that no worker that parks waits for long."""
 
 _LOOK = 0.1
-"""Seconds between looks whether leaders have parked what they were told to."""
+"""Seconds between looks whether leaders have parked the requested records."""
 
 _log = Logger("pytube.outbox")
 _INDEX = IndexQueries(queries.INDEX_TABLE, queries.INDEX_SQL, queries.LEFTOVERS)
@@ -41,7 +41,7 @@ class OutboxSettings:
     value_type: str
     """`text` or `bytea`."""
     adopted: bool
-    """Whether the table is somebody else's."""
+    """Whether the table belongs to the application."""
     wakes: bool
     """Whether writers wake sleeping workers; else workers poll."""
 
@@ -76,7 +76,7 @@ class RestingTopic:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPartition:
-    """What waits in one partition of an outbox, and who leads it."""
+    """The backlog of one partition of an outbox, and its leader."""
 
     outbox: str
     partition: int
@@ -96,7 +96,7 @@ class OutboxPartition:
     sink_down_for: float | None
     """For how many seconds."""
     paused: str | None
-    """Why it is paused, also while nobody leads; None when it is not."""
+    """Why it is paused, also without a leader; None when it is not."""
     problem: str | None
     """Why we may not look at the records."""
     failing: str | None
@@ -114,12 +114,12 @@ class OutboxPartition:
 class Outboxes:
     """The outboxes of one installation.
 
-    All methods raise `UsageError` for unknown outboxes and for what our SQL refuses, with nothing changed,
-    and `DatabaseUnavailable` when the session is lost.
+    All methods raise `UsageError` for unknown outboxes and for calls that the SQL refuses, with nothing
+    changed, and `DatabaseUnavailable` when the session is lost.
     """
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit. Raises `SchemaMismatch` unless our SQL is there."""
+        """`connection` is autocommit. Raises `SchemaMismatch` unless pytube's SQL is there."""
         check(connection, schema)
         self._connection = connection
         self._schema = schema
@@ -127,16 +127,16 @@ class Outboxes:
     def create(
         self, outbox: str, partitions: int | None = None, value_type: str | None = None
     ) -> tuple[OutboxSettings | None, OutboxSettings]:
-        """Make an outbox with a table of its own, or give one another number of partitions.
+        """Make an outbox with its own table, or give one another number of partitions.
 
         Args:
             outbox: its name.
-            partitions: how many; None keeps those of an outbox that is there, and is 1 for a new one.
-            value_type: `text` or `bytea`, for good; None is that of an outbox that is there, and text for a
+            partitions: how many; None keeps the number of an existing outbox, and is 1 for a new one.
+            value_type: `text` or `bytea`, for good; None is the type of an existing outbox, and text for a
                 new one.
 
         Returns:
-            What it was before, None for a new one; what it is now.
+            The settings before, None for a new one; the settings now.
         """
         with translated():
             before = self._settings(outbox)
@@ -154,14 +154,14 @@ class Outboxes:
         wake: bool | None = None,
         limit: float = 60.0,
     ) -> tuple[OutboxSettings | None, OutboxSettings]:
-        """Make an outbox over a table that is there, or change how it is adopted.
+        """Make an outbox over an existing table, or change how it is adopted.
 
         Args:
             outbox: its name.
             table: `schema.table`.
             partitions: as for `create`.
             wake: whether its writers wake sleeping workers, by a trigger; None keeps what there is.
-            limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
+            limit: seconds to wait for the table's lock; writers do not queue behind it meanwhile.
 
         Returns:
             As `create`.
@@ -201,19 +201,19 @@ class Outboxes:
         return int(row[0])
 
     def drop(self, outbox: str, *, force: bool = False) -> OutboxSettings:
-        """Drop an outbox, or let an adopted table go; `force`: also while records wait, which are lost then.
+        """Drop an outbox, or let an adopted table go; `force`: also while records wait, which are then lost.
 
         Returns:
-            What it was.
+            Its settings.
 
         Raises:
-            UnknownTube: there is none of that name.
-            TubesNotEmpty: records wait in its own table, and `force` is not set.
+            UnknownTube: there is no outbox of that name.
+            TubesNotEmpty: records wait in its table, and `force` is not set.
         """
         with translated():
             before = self._settings(outbox)
             self._run(queries.DROP, outbox=outbox, force=force)
-        assert before is not None  # or our SQL has refused the name
+        assert before is not None  # or the SQL has refused the name
         return before
 
     def parked(self, outbox: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
@@ -237,8 +237,8 @@ class Outboxes:
         missing = sorted(set(ids) - {row["id"] for row in rows})
         if missing:
             raise UsageError(
-                f"outbox {outbox!r} has not parked {', '.join(map(str, missing))}; "
-                f"`pytube outbox parked list {outbox}` lists what it has parked"
+                f"outbox {outbox!r} has no parked record {', '.join(map(str, missing))}; "
+                f"`pytube outbox parked list {outbox}` lists the parked records"
             )
         return rows
 
@@ -279,13 +279,13 @@ class Outboxes:
             rows = self._connection.execute(statement, {"outbox": outbox, "topic": topic}).fetchall()
         if not rows:
             raise UsageError(
-                f"outbox {outbox!r} has parked nothing of topic {topic!r}; what waits for a topic that takes "
-                f"nothing is parked by: pytube outbox park {outbox} --topic {topic}"
+                f"outbox {outbox!r} has no parked records of topic {topic!r}; to park the records of a topic "
+                f"that accepts none: pytube outbox park {outbox} --topic {topic}"
             )
         return [number for (number,) in rows]
 
     def park_topic(self, outbox: str, topic: str, limit: float) -> tuple[int, int]:
-        """Have the leaders park what waits for a topic that takes nothing.
+        """Have the leaders park the records of a topic that accepts none.
 
         Args:
             outbox: its name.
@@ -380,4 +380,4 @@ def timed_outboxes(
 
 def unknown_outbox(outbox: str) -> UnknownTube:
     """The error for a name that no outbox has."""
-    return UnknownTube(f"there is no outbox {outbox!r}; `pytube outbox list` names those that there are")
+    return UnknownTube(f"there is no outbox {outbox!r}; `pytube outbox list` lists all outboxes")

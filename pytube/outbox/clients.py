@@ -69,7 +69,7 @@ def _settings_of_producers(config: Config, name: str) -> dict[str, Any]:
 
 
 def outbox_cluster(config: Config, name: str) -> tuple[str, dict[str, Any]]:
-    """Bootstrap servers and options; those of `[kafka]` are for its cluster only."""
+    """Bootstrap servers and options; the options of `[kafka]` are for its cluster only."""
     settings = config.outbox(name)
     if settings.bootstrap_servers is not None:
         return settings.bootstrap_servers, dict(settings.kafka_options)

@@ -48,7 +48,8 @@ def record_id(message: Message) -> RecordId | None:
     """
     found: dict[str, str] = {}
     for name, value in message.headers() or ():
-        # The last of a name is ours. Others come from a service that passes on the headers it has received.
+        # The last header of a name is pytube's. Others come from a service that passes on the headers it has
+        # received.
         if name in _OURS and value is not None:
             found[name] = value.decode() if isinstance(value, bytes) else value
     if OUTBOX_ID not in found:
@@ -60,9 +61,9 @@ _OURS = frozenset({OUTBOX, OUTBOX_ID, ENQUEUED})
 
 
 def outbox_id(message: Message) -> int | None:
-    """The id of the record in its outbox; None for a message that no outbox has sent.
+    """The id of the record in its outbox; None for a message that did not come from an outbox.
 
-    Ids of two outboxes may be equal: `record_id` tells their records apart.
+    Ids of two outboxes may be equal: `record_id` distinguishes their records.
     """
     found = record_id(message)
     return None if found is None else found.id
@@ -93,14 +94,14 @@ class Deduplicator:
         """Nothing is remembered yet.
 
         Args:
-            by: what has a memory of `size` records of its own, for each outbox: each partition of a topic, or
-                each key. Repeats of a key are close together: by key, as many records as the outbox's
-                `window` are enough.
+            by: which scope has a separate memory of `size` records, for each outbox: each partition of a
+                topic, or each key. Repeats of a key are close together: by key, as many records as the
+                outbox's `window` are enough.
             size: records for each partition or key.
-            lanes: partitions or keys; beyond them the one that was quiet for longest is forgotten.
+            lanes: partitions or keys; beyond them the longest quiet one is forgotten.
             compacted: for an outbox with `compact`, by key. After a crash it may send a record that a newer
-                one had replaced, and then the newer one again: what is older than what was handled of its
-                key counts as a repeat, or the old value would stay.
+                one had replaced, and then the newer one again: a record older than the last handled one of
+                its key counts as a repeat, or the old value would stay.
         """
         if compacted and by != "key":
             raise ValueError('compacted goes by key; give by="key", too')
@@ -120,7 +121,7 @@ class Deduplicator:
         return _is_older(record, order[-1]) if self._keeps_newest(message) else record in known
 
     def remember(self, message: Message) -> None:
-        """The record was handled. One that no outbox has sent is not remembered."""
+        """The record was handled. A message that did not come from an outbox is not remembered."""
         record = record_id(message)
         if record is None:
             return
@@ -151,7 +152,7 @@ class Deduplicator:
 
 
 def _is_older(record: RecordId, handled: RecordId) -> bool:
-    """Whether a record of a key is one that was handled, or is older; not so one that got an id again."""
+    """Whether a record equals the handled one of its key, or is older; not if its id was reused."""
     return record.id <= handled.id and _written(record) <= _written(handled)
 
 

@@ -6,13 +6,13 @@ Records of one topic and ordering key form a *lane*. What must hold, whatever is
   written and are not purged count as if they flew: should the worker die now, they would be sent again;
 - records of a lane are sent in the order of their ids. After a failure nothing more of the lane is sent until
   all of it that flies has settled; then it is sent again from the first record that failed;
-- nothing is forgotten: each record is held until it is finished (to be purged) or parked, and `unfinished`
+- nothing is forgotten: each record is held until it is finished (to be purged) or parked; `unfinished`
   names the others.
 
-A topic that takes nothing cools down alone, for longer after each failure. It is told of only where the
+A topic that accepts nothing cools down alone, for longer after each failure. It is reported only where the
 broker refuses it: while no broker answers, that is the reason, and it is tried again as soon as one does.
 
-A topic of which a chunk failed by its own fault is sent *carefully*: one chunk at a time, one record of a
+A topic of which a chunk failed because of the topic is sent *carefully*: one chunk at a time, one record of a
 lane in it. Chunks are halved while the broker refuses one record of many, so that in the end the record that
 is at fault stands alone.
 
@@ -97,7 +97,7 @@ class _Topic:
     unanswered_at: float = 0.0
     """When the last try had no answer, of a topic that waits for one."""
     is_tried: bool = False
-    """Whether it is tried again since a broker has answered somebody else."""
+    """Whether it is tried again since a broker has answered another request."""
     is_doubtful: bool = False
     """Whether that try had no answer either."""
 
@@ -135,7 +135,7 @@ class InFlight:
         self.compacted = 0
         """Records that were replaced by newer ones."""
 
-    # --- what is held ---------------------------------------------------------------------
+    # --- the held records ---------------------------------------------------------------------
 
     @property
     def held(self) -> int:
@@ -154,7 +154,7 @@ class InFlight:
 
     @property
     def has_refused(self) -> bool:
-        """Whether records wait for earlier ones of their key, which an operator has told to send again."""
+        """Whether records wait for earlier ones of their key, which an operator has retried."""
         return bool(self._refused)
 
     @property
@@ -172,7 +172,7 @@ class InFlight:
         return {topic.name: topic.down_since for topic in topics if topic.down_since is not None}
 
     def rests(self) -> list[Rest]:
-        """The topics that take nothing, and what waits for them."""
+        """The topics that accept nothing, and the records that wait for them."""
         return [
             Rest(topic.name, topic.reason, topic.down_since, topic.until, _held(topic))
             for topic in self._topics.values()
@@ -182,7 +182,7 @@ class InFlight:
     # --- records come in ------------------------------------------------------------------
 
     def add(self, records: Iterable[Record]) -> int:
-        """Hold records; those that are held already are ignored. How many are new."""
+        """Hold records; already held ones are ignored. How many are new."""
         held, before = self._held, len(self._held)
         topic = None
         for record in records:
@@ -256,7 +256,7 @@ class InFlight:
             _, _, topic, lane = heapq.heappop(self._rests)
             if lane is not None and lane.until <= now:
                 lane.resting = False
-                # What has failed alone is sent alone again; others must not fail with it.
+                # A record that failed alone is sent alone again; others must not fail with it.
                 topic.limit = 1
                 self._reopen(topic, lane, now)
                 if lane.queued:
@@ -314,10 +314,10 @@ class InFlight:
         kept.reverse()
         lane.waiting = kept
 
-    # --- what came of them ----------------------------------------------------------------
+    # --- outcomes ----------------------------------------------------------------
 
     def settle(self, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
-        """All of a chunk is decided; `failures`: what was not written, or of which it is not known, by id."""
+        """A chunk is decided; `failures`: the records that were not, or perhaps not, written, by id."""
         chunk.failures = failures
         topic = self._topics[chunk.topic]
         if self._rules.window == 1:
@@ -355,7 +355,7 @@ class InFlight:
             self._reopen(topic, lane, now)
 
     def _part(self, topic: _Topic, lane: Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
-        """Finish what was written before the first failure; the rest is to be sent again."""
+        """Finish the records written before the first failure; the rest is to be sent again."""
         first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
         self._write(topic, lane, part[:first])
         if first < len(part):
@@ -380,7 +380,7 @@ class InFlight:
                 self._finish(absorbed)
 
     def _reopen(self, topic: _Topic, lane: Lane, now: float) -> None:
-        """Queue a lane that may send again; forget one that is empty."""
+        """Queue a lane that may send again; forget an empty one."""
         if lane.broken is not None and not lane.flying:
             lane.waiting = sorted(lane.broken + lane.waiting, key=_id)
             lane.broken = None
@@ -400,9 +400,9 @@ class InFlight:
     # --- failures -------------------------------------------------------------------------
 
     def reached(self, asked_at: float, now: float) -> None:
-        """A broker has answered what it was asked then: topics that waited for that go on.
+        """A broker has answered a request of that time: topics that waited for an answer continue.
 
-        One that has no answer all the same, and while the next question is answered, takes nothing.
+        A topic without an answer while the next question is answered counts as accepting nothing.
         """
         for topic in self._unanswered:
             if topic.unanswered_at >= asked_at or topic.flights:
@@ -500,11 +500,11 @@ class InFlight:
         heapq.heappush(self._rests, (lane.until, next(self._order), topic, lane))
 
     def _give_up(self, topic: _Topic, lane: Lane, record: Record, reason: str) -> None:
-        """Have a record parked. Those that it replaced are sent in its place."""
+        """Have a record parked. The records that it replaced are sent in its place."""
         topic.ceiling = None
         attempts = self._attempts.pop(record.id)
         again = lane.broken
-        assert again is not None, "a record that failed is among what is sent again"
+        assert again is not None, "a record that failed is among the records to send again"
         again.remove(record)
         for older in self._absorbed.pop(record.id, ()):
             insort(again, older, key=_id)
@@ -527,7 +527,7 @@ class InFlight:
     def letters(self) -> list[Letter]:
         """Records to be parked now, to be answered by `park`.
 
-        Those that follow a parked record come after it was answered, so that the database has it.
+        The records behind a parked one come after that was answered, so that the database has it.
         """
         if not self._letters and not self._parking:
             behind, self._behind = self._behind, []
@@ -542,7 +542,7 @@ class InFlight:
     def park(self, letters: Sequence[Letter], parked: Iterable[int], now: float) -> None:
         """The database has parked the records of these ids; the others of `letters` it has not.
 
-        It refuses a record that was to be parked behind another one which an operator has told to send again.
+        It refuses a record that was to be parked behind another record, which an operator has retried.
         The record waits for it: see `resume`.
         """
         ids = set(parked)
@@ -552,7 +552,7 @@ class InFlight:
             topic, lane = self._parking.pop(record.id)
             lane.parking -= 1
             lanes[lane] = topic
-            if record.id in ids or not letter.behind:  # or somebody has deleted it
+            if record.id in ids or not letter.behind:  # or it was deleted
                 del self._held[record.id]
                 continue
             insort(lane.waiting, record, key=_id)
@@ -608,7 +608,7 @@ class InFlight:
             self._forget_if_idle(found)
 
     def resume(self, now: float) -> None:
-        """All records that operators have told to send again were added: what waits for them may go on."""
+        """All retried records were added: the records that wait for them may continue."""
         refused, self._refused = self._refused, []
         for topic, lane in refused:
             lane.refused = False

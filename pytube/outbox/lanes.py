@@ -40,7 +40,7 @@ class Lane:
         purge(self.producer)
 
     def close(self) -> None:
-        """Nothing is handed over any more, and nobody asks for reports."""
+        """Nothing is handed over any more, and no caller asks for reports."""
 
     def decided(self) -> list[Handed]:
         """The chunks of which all reports have come since the last call."""
@@ -59,14 +59,14 @@ class PolledLane(Lane):
         """See `Lane`."""
         try:
             self.producer.poll(0)
-        except KafkaException:  # it tells of a fatal error so; the reports of the chunks come all the same
+        except KafkaException:  # raised for a fatal error; the reports of the chunks come anyway
             if not self.is_broken:
                 self.give_up()
         return super().decided()
 
 
 class WatchedLane(Lane):
-    """A thread receives reports as they come, and has the event loop woken by those that decide a chunk."""
+    """A thread receives reports as they come, and wakes the event loop for the ones that decide a chunk."""
 
     def __init__(self, producer: Producer, on_decided: Callable[[], None]) -> None:
         """Begins the thread, which lives until `close`. `on_decided` is called in the event loop."""

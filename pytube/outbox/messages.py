@@ -37,20 +37,20 @@ def failure_of(error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:
     """What an error means that is not about one record."""
     if (
         error.code() == KafkaError.TOPIC_EXCEPTION
-    ):  # it is no name of a topic, or the topic is the brokers' own
+    ):  # it is not a valid topic name, or the topic is the brokers'
         return Failure(Fault.POISON, f"the broker takes no records for this topic: {say(error)}")
     return Failure(Fault.TOPIC if is_refusal(error) else Fault.UNANSWERED, say(error))
 
 
 class Origin(NamedTuple):
-    """Where records come from, as their headers tell."""
+    """Where records come from, as their headers say."""
 
     outbox: bytes
     epoch: bytes
 
 
 def headers_of(record: Record, origin: Origin) -> Headers:
-    """The record's own headers, then ours: of a name that both have, the last one is ours.
+    """The record's headers, then pytube's: of a name that both have, pytube's comes last.
 
     They are as `unsendable` wants them.
     """
@@ -66,7 +66,7 @@ def headers_of(record: Record, origin: Origin) -> Headers:
     return [*zip(record.header_keys or (), record.header_values or (), strict=True), *ours]
 
 
-# --- what can be no message -----------------------------------------------------------------------
+# --- records that can't be messages -----------------------------------------------------------------------
 
 
 def unsendable(chunk: Chunk, limit: int) -> dict[int, Failure]:
@@ -99,7 +99,7 @@ def _why_malformed(record: Record, limit: int) -> str | None:
 
 
 def _why_no_headers(keys: Sequence[Any], values: Sequence[Any]) -> str | None:
-    """What is wrong with arrays that Postgres takes and no message can have."""
+    """The error in arrays that Postgres takes and a message can't have."""
     for what, texts in (("names", keys), ("values", values)):
         if any(isinstance(text, list) for text in texts):
             return f"the {what} of its headers are an array of more than one dimension"
@@ -126,7 +126,7 @@ def _size_of(record: Record) -> int:
 
 
 def _why_no_topic(name: str) -> str | None:
-    """Why nobody may write to a topic of this name."""
+    """Why a topic of this name can't be written to."""
     if name in _OF_BROKERS:
         return f"Kafka's brokers take no records for the topic {name}"
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
@@ -139,8 +139,8 @@ class Handed:
     """A chunk that was handed to a producer.
 
     librdkafka calls `report` for each record, with a copy of its key and value. It is one function for all
-    records: one for each would take as long as all else that is done for a record. It may be called in
-    another thread than the rest, also while `produce` goes on: so neither sets what the other one counts.
+    records: one for each would take as long as everything else per record. It may be called in
+    another thread than the rest, also during `produce`: so neither sets the other's counters.
     """
 
     __slots__ = ("at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
@@ -158,7 +158,7 @@ class Handed:
         self.overdue = False
         """Whether it was given up, because no answer came in time."""
         self.failures: dict[int, Failure] = {}
-        """What was not taken, by id."""
+        """The records that were not accepted, by id."""
         self.errors: list[tuple[KafkaError, bytes | None, bytes | None]] = []
 
     def report(self, error: KafkaError | None, message: Message) -> None:
@@ -167,7 +167,7 @@ class Handed:
             if error.fatal() or error.code() in BROKEN:
                 self.is_broken = True
             self.errors.append((error, message.key(), message.value()))
-        self.reports += 1  # at last: whoever sees the last one sees what it says
+        self.reports += 1  # last: whoever sees the last report sees its content
 
     def produce(self, producer: Producer, origin: Origin, widths: Widths, clients: Producers) -> None:
         """Hand all records over, up to the first that is not taken: what follows must not overtake it.
@@ -181,7 +181,7 @@ class Handed:
         index = 0
         failure: Failure | None = None
         try:
-            for index, record in enumerate(records):  # noqa: B007 # it tells where it stopped
+            for index, record in enumerate(records):  # noqa: B007 # the index says where it stopped
                 headers = headers_of(record, origin)
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
@@ -193,7 +193,9 @@ class Handed:
         except KafkaException as error:
             failure = self._refusal(records[index], error.args[0], widths, clients)
         except Exception as error:  # noqa: BLE001 # see above
-            failure = Failure(Fault.POISON, f"the record is no message: {type(error).__name__}: {error}")
+            failure = Failure(
+                Fault.POISON, f"the record is not a valid message: {type(error).__name__}: {error}"
+            )
         if failure is not None:
             self.failures = dict.fromkeys((record.id for record in records[index:]), UNSENT)
             self.failures[records[index].id] = failure
@@ -215,10 +217,10 @@ class Handed:
         return self.reports == self.taken
 
     def outcome(self, say: Callable[[KafkaError], str]) -> dict[int, Failure]:
-        """What was not written, or not for sure, by id.
+        """The records that were not, or perhaps not, written, by id.
 
-        Records of the same key and value can't be told apart: the first of them counts as the one that
-        failed, so that the others are sent again, too.
+        Records of the same key and value look the same: the first of them counts as the failed one, so that
+        the others are sent again, too.
         """
         if self.errors:
             same: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)

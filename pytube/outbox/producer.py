@@ -1,17 +1,17 @@
 """Records to Kafka without transactions, by idempotent producers.
 
-In windowed mode many records of a key are under way, and none may be written after one that was not:
-consumers that drop what they have seen would be left with an old value. librdkafka promises that with
-`enable.gapless.guarantee`, except for records whose time is over. So their time is never over there: what is
-overdue is given up here, with all else of the producer at once. A producer that fails is replaced. What it
-has on the wire may still be written, between what its successor sends. These are repeats, and no first
+In windowed mode many records of a key are under way, and none may be written after a lost one: consumers that
+drop the records they have seen would be left with an old value. librdkafka promises that with
+`enable.gapless.guarantee`, except for records that time out. So they never time out there: overdue records
+are given up here, with all records of the producer at once. A producer that fails is replaced. Its records
+on the wire may still be written, among its successor's records. These are repeats, and no first
 occurrence is out of order, as the broker takes the records of each producer in their order.
 
-Topics in doubt, of which one record of a key is under way at a time, have a producer of their own, so that
-their failures cost the others nothing. In strict mode all topics have that one.
+Topics in doubt, with one record of a key under way at a time, have a separate producer, so that
+their failures cost the others nothing. In strict mode all topics have this one.
 
-Everything here is called in the event loop, and does not block. `pytube.outbox.lanes` has how it is learned
-what became of the records.
+Everything here is called in the event loop, and does not block. `pytube.outbox.lanes` says how the outcomes
+of the records are learned.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ REPORT_DELAY = 1.0
 
 
 _HURRY = 1.0
-"""Seconds for which an answer is of use: by then librdkafka has looked by itself."""
+"""Seconds for which an answer is of use: by then librdkafka has looked on its own."""
 
 
 def _ask_twice(producer: Producer, topic: str) -> None:
-    """Ask for metadata; blocks. That no answer comes is told by the reports of what was handed over."""
+    """Ask for metadata; blocks. The records' reports show that no answer comes."""
     with suppress(KafkaException):
         for _ in range(2):
             producer.list_topics(topic, timeout=_HURRY)
@@ -61,7 +61,7 @@ class PlainProducer:
             clients: makes producers.
             epoch: of the term.
             strict: whether one record of a key is under way at a time.
-            on_settled: is called in the event loop then, when `settled` has something to tell.
+            on_settled: is called in the event loop when `settled` has results.
         """
         self._clients = clients
         self._largest = clients.largest
@@ -112,7 +112,7 @@ class PlainProducer:
         if handed.failures:
             self._cut_short = handed
         if handed.is_broken:
-            if not is_alone:  # the others tell what has happened; this chunk has no part in it
+            if not is_alone:  # the others report the failure; this chunk had no part in it
                 handed.failures = dict.fromkeys(handed.failures, UNSENT)
             lane.give_up()
         if handed.is_over:
@@ -163,12 +163,12 @@ class PlainProducer:
 
     @property
     def has_room(self) -> bool:
-        """Whether a chunk may be handed over: not while a lane that broke may still write what it has."""
+        """Whether a chunk may be handed over: not while a lane that broke may still write its records."""
         return self._cut_short is None and not any(lane.is_broken for lane in self._lanes())
 
     @property
     def needs_poll(self) -> bool:
-        """Whether only `settled` learns what is decided; else `on_settled` is called."""
+        """Whether outcomes are only seen by `settled`; else `on_settled` is called."""
         return not self._strict
 
     @property
@@ -176,7 +176,7 @@ class PlainProducer:
         """Whether chunks are under way."""
         return bool(self._refused or self._learning or any(lane.handed for lane in self._lanes()))
 
-    # --- what came of it ------------------------------------------------------------------
+    # --- outcomes ------------------------------------------------------------------
 
     def _lanes(self) -> list[Lane]:
         return [*self._leaving, *(lane for lane in (self._gapless, self._careful) if lane is not None)]
@@ -239,7 +239,7 @@ class PlainProducer:
             purge(lane.producer, in_flight=False)
 
     def stop(self) -> None:
-        """Give up what is not answered, too: it may still be written."""
+        """Give up unanswered records, too: they may still be written."""
         for lane in self._lanes():
             lane.give_up()
             lane.close()

@@ -1,7 +1,7 @@
 """A load generator for outboxes: messages at a steady rate, in transactions of a steady size.
 
-Each value begins with a running number: that of the record within its key, from 1 on. So a consumer of a
-topic that only one pump has written to can tell whether records of a key are missing, or out of order.
+Each value begins with a running number: the number of the record within its key, from 1 on. So a consumer of
+a topic that only one pump has written to can see whether records of a key are missing, or out of order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytube.errors import UsageError
 from pytube.outbox.stash import Message, stash
 
 _DEBT = 1.0
-"""Seconds for which a pump that was held up makes up: more would be a burst that nobody has asked for."""
+"""Seconds for which a delayed pump catches up: more would be an unwanted burst."""
 _FILLER = "."
 _TICK = 1.0
 """Seconds between two readings."""
@@ -26,7 +26,7 @@ _TICK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is written."""
+    """The messages to write."""
 
     topic: str
     keys: int
@@ -61,7 +61,7 @@ def planned(rate: float | None, transactions: float | None, batch: int | None) -
         if whole < 1 or abs(whole * transactions - rate) > 1e-6 * rate:
             raise UsageError(
                 f"{rate:g} records in {transactions:g} transactions make {rate / transactions:g} records "
-                "each, which is no whole number: change --rate or --transactions, or give --batch for one"
+                "each, not a whole number: change --rate or --transactions, or replace one by --batch"
             )
         return whole, transactions
     if transactions is not None:
@@ -72,7 +72,7 @@ def planned(rate: float | None, transactions: float | None, batch: int | None) -
 
 @dataclass(frozen=True, slots=True)
 class PumpReading:
-    """What was written since the pump began, and in the time since the reading before."""
+    """The messages written since the pump began, and since the reading before."""
 
     seconds: float
     """Since it began."""
@@ -129,7 +129,7 @@ class Pump:
         return self.total()
 
     def total(self) -> PumpReading:
-        """What was written since the pump began."""
+        """The messages written since the pump began."""
         seconds = time.monotonic() - self._begun
         rate = self._records / seconds if seconds else 0.0
         took = self._busy / self._transactions if self._transactions else 0.0
@@ -144,7 +144,7 @@ class Pump:
 
 
 def _between(before: PumpReading, now: PumpReading) -> PumpReading:
-    """The reading `now`, with what was since another one."""
+    """The reading `now`, with the difference from an earlier one."""
     seconds, transactions = now.seconds - before.seconds, now.transactions - before.transactions
     busy = now.transaction * now.transactions - before.transaction * before.transactions
     return PumpReading(

@@ -1,4 +1,4 @@
-"""The statements that the administration of outboxes sends. `{s}` stands for our schema."""
+"""The statements that the administration of outboxes sends. `{s}` stands for pytube's schema."""
 
 from __future__ import annotations
 

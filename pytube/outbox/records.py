@@ -25,7 +25,7 @@ class Record(NamedTuple):
     header_values: Sequence[str] | None = None
     partition_key: str | None = None
     retried: bool = False
-    """Whether an operator has told to send it again."""
+    """Whether an operator has retried it."""
     held: bool = False
     """Whether an earlier record of its key is parked, and this one is to be parked behind it."""
 
@@ -111,7 +111,7 @@ class Letter(NamedTuple):
 
 
 class Lane:
-    """The records held of one topic and ordering key, except those that are finished."""
+    """The records held of one topic and ordering key, except finished ones."""
 
     __slots__ = (
         "broken",
@@ -136,7 +136,7 @@ class Lane:
         self.unpurged = 0
         """Records that were written, and that a crash would have sent again."""
         self.broken: list[Record] | None = None
-        """After a failure: what is to be sent again when all that flies has settled; None without one."""
+        """After a failure: the records to send again when all in flight have settled; None without one."""
         self.resting = False
         """Whether a record failed alone, and the lane backs off until `until`."""
         self.until = 0.0
@@ -175,7 +175,7 @@ class Chunk:
     """What failed, by id; None until the chunk is settled."""
 
     def records(self) -> list[Record]:
-        """All of them; those of one lane by id."""
+        """All of them; within a lane by id."""
         if len(self.parts) == 1:
             return self.parts[0][1]
         return [record for _, part in self.parts for record in part]
@@ -211,7 +211,7 @@ class Outgoing(Protocol):
         """Chunks that are decided since the last call, and what of them failed, by id."""
 
     def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
-        """So many chunks, of those that `settled` gave first, are purged but for `left`, on the disk too."""
+        """So many chunks, the first of `settled`'s, are purged except `left`, on the disk too."""
 
     @property
     def is_busy(self) -> bool:
@@ -223,7 +223,7 @@ class Outgoing(Protocol):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether only `settled` learns what is decided; else the term's attention is drawn to it."""
+        """Whether outcomes are only seen by `settled`; else they draw the term's attention."""
 
     @property
     def answer_due(self) -> float | None:
@@ -244,4 +244,4 @@ class Outgoing(Protocol):
         """Send nothing that is not on its way yet."""
 
     def stop(self) -> None:
-        """Give up what is not answered, too: it may still be written."""
+        """Give up unanswered records, too: they may still be written."""

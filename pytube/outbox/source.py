@@ -19,11 +19,11 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 
 # --- statements -----------------------------------------------------------------------------------
-# Sessions have our schema first in their search path, so nothing is qualified here.
+# Sessions have pytube's schema first in their search path, so nothing is qualified here.
 
 # With the terms that had records of this partition, also of another number of partitions: p1 of P1 shares
-# records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2). Released ones, too: a term that lost its
-# session is released by the next one, and has not purged what it had sent.
+# records with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2). Released terms, too: the next term releases
+# a term that lost its session, and the lost term has not purged the records it had sent.
 OUTBOX: Final = """
     SELECT adopted, wakes, (
         SELECT coalesce(array_agg(ARRAY[
@@ -117,7 +117,7 @@ class OutboxSource:
         self._version = 0
         self._adopted = False
         self.greatest_id = 0
-        """Of the records marked; 0 of an adopted table, whose ids are of another sequence than ours."""
+        """Of the records marked; 0 of an adopted table, whose ids are of another sequence."""
         self.identity = ""
         """What the records' headers name the outbox by."""
         self.earlier: Sequence[EarlierTerm] = ()
@@ -125,13 +125,13 @@ class OutboxSource:
         self.wakes = False
         """Whether writers wake a worker that sleeps."""
         self.returned_all_retried = False
-        """Whether the last mark returned all records that operators had told to send again before it."""
+        """Whether the last mark returned all records that operators had retried before it."""
         self.is_held_up = False
         """Whether the last mark met records that others have locked, or anything a table that they have."""
         self.locked: str | None = None
         """The first record that others have locked, for people; None: it is the table, or nothing."""
         self.unpurged: frozenset[int] = frozenset()
-        """Those of the last purge that others have locked: they are there still."""
+        """The records of the last purge that others have locked: they still exist."""
         self._known_locked: set[int] = set()
         """All that could not be purged."""
 
@@ -144,16 +144,16 @@ class OutboxSource:
         self.earlier = [EarlierTerm(int(p), int(q), int(epoch), until) for p, q, epoch, until in earlier]
 
     def look_everywhere(self) -> None:
-        """Have the next mark look for records whose ids were chosen, too, below what was drawn."""
+        """Have the next mark look for records whose ids were chosen, too, below the drawn ids."""
         self._floor.lower((1,))
 
     async def mark(self, limit: int, settled: Settled | None, done: Sequence[int] = ()) -> list[Record]:
         """Mark up to `limit` records, by id; the records of `done` are purged in the same transaction.
 
-        Records that operators have told to send again come first. A record that somebody else has locked
-        waits, and so does what comes after it of its key; the others do not: see `is_held_up`.
+        Retried records come first. A record that another session has locked waits, and so do later records of
+        its key; the others do not: see `is_held_up`.
 
-        No other record comes before those of its key that were committed before it. Where the floor has
+        No other record comes before the records of its key that were committed before it. Where the floor has
         passed long writers, Postgres decides by the mark's own snapshot whether to scan from there, or, since
         one of them has ended, from the settled floor.
 
@@ -188,7 +188,7 @@ class OutboxSource:
         retried = sum(record.retried for record in records) if records and records[0].retried else 0
         self.returned_all_retried = retried < limit
         self._note_greatest(records)
-        if not self._adopted and self.returned_all_retried:  # the ids of others are not drawn as ours are
+        if not self._adopted and self.returned_all_retried:  # other sequences draw otherwise
             last = None if len(records) < limit else records[-1].id
             self._floor.advance(last, seq, max(seq, provisional))
         return records
@@ -207,7 +207,7 @@ class OutboxSource:
         return len(ids) - len(self.unpurged)
 
     async def _go_around(self, limit: int, done: Sequence[int]) -> list[Record]:
-        """Purge and mark what nobody has locked; also whether anybody still has something locked."""
+        """Purge and mark records that are not locked; also note whether any still are."""
         self.returned_all_retried = False
         try:
             rows = await self._session.held_rows(
@@ -223,7 +223,7 @@ class OutboxSource:
         locked = {row[0] for row in rows if row[-1]}
         self.unpurged = frozenset(locked.intersection(done))
         self._known_locked = self._known_locked.difference(done) | self.unpurged
-        if limit:  # a purge alone says nothing of what is to be marked
+        if limit:  # a purge alone says nothing of records to mark
             self.is_held_up = locked != self.unpurged
         records = [Record(*row[:-1]) for row in rows if not row[-1]]
         self._note_greatest(records)
@@ -234,9 +234,9 @@ class OutboxSource:
             self.greatest_id = max(self.greatest_id, records[-1].id)
 
     async def purge_sent(self, sent: Sent) -> bool:
-        """Delete what is in this partition of records that an earlier term has sent, on the disk too.
+        """Delete the records in this partition that an earlier term has sent, on the disk too.
 
-        False where somebody has locked one of them: nothing is deleted then.
+        False if another session has locked one of them: nothing is deleted then.
         """
         arguments = {"ids": Int8Array(sorted(sent.ids)), "until": sent.until}
         try:
@@ -247,16 +247,16 @@ class OutboxSource:
         return True
 
     async def reset(self, ids: Sequence[int]) -> int:
-        """Give back records that are not done; how many there were, and nobody has locked."""
+        """Give back records that are not done; how many existed and were not locked."""
         count = int(await self._session.value(RESET, self._arguments | {"ids": Int8Array(ids)}))
         if ids:
             self._floor.lower(ids)
         return count
 
     async def park(self, letters: Sequence[Letter], *, hold: bool) -> tuple[list[int], Sequence[Letter]]:
-        """Set records aside: the ids of those that were, and the letters that wait for somebody's lock.
+        """Set records aside; returns the ids of the parked ones, and the letters that wait for a lock.
 
-        Left out is one that was to be parked behind another, which an operator has told to send again.
+        A record is left out if it was to be parked behind a retried one.
         """
         try:
             return await self._park(letters, hold=hold), ()
@@ -293,7 +293,7 @@ class OutboxSource:
     # --- topics that rest -----------------------------------------------------------------
 
     async def tell_rests(self, rests: Sequence[Rest], now: float) -> list[str]:
-        """Say which topics rest, and no others do; those of which an operator wants the records parked."""
+        """Report which topics rest, and only these; returns the topics whose records are to be parked."""
         topics = [
             {
                 "topic": one.topic,
@@ -310,10 +310,10 @@ class OutboxSource:
     async def park_topic(
         self, topic: str, reason: str, ids: Sequence[int], *, hold: bool, limit: int
     ) -> list[int]:
-        """Set aside up to `limit` records of a topic: of `ids`, and those that this term has not marked.
+        """Set aside up to `limit` records of a topic: of `ids`, and of records not marked by this term.
 
         Returns:
-            The ids. None while somebody has locked what is needed for it.
+            The ids. None while another session has locked something that is needed for it.
         """
         arguments = {"topic": topic, "error": storable(reason), "ids": Int8Array(ids), "hold": hold}
         try:

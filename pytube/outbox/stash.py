@@ -24,7 +24,7 @@ OUTBOX_ID: Final = "pytube-outbox-id"
 """The record's id in the outbox, as a decimal number. It stays the same however often the record is sent."""
 
 EPOCH: Final = "pytube-epoch"
-"""The epoch of the term that sent the record, as a decimal number. It tells repeats of two leaders apart."""
+"""The epoch of the term that sent the record, as a decimal number. Repeats of two leaders differ in it."""
 
 ENQUEUED: Final = "pytube-enqueued"
 """When the record was written to the outbox, by the database's clock: Unix seconds with three decimals.
@@ -94,16 +94,16 @@ def stash(
         messages: in their order.
         outbox: its name.
         in_order: other transactions that stash messages of the same keys, and ask for it, too, wait until
-            this one is over. So messages of a key are delivered in the order of the commits. Two that do
-            it more than once may wait for each other; Postgres ends one of them (40P01).
-        schema: where our SQL is.
+            this one is over. So messages of a key are delivered in the order of the commits. Transactions
+            that do so more than once may wait for each other; Postgres ends one of them (40P01).
+        schema: where pytube's SQL is.
 
     Returns:
         The ids of the records, in the order of the messages.
 
     Raises:
         UsageError: a value is neither `str`, `bytes` nor None; there is no such outbox (`UnknownTube`).
-        psycopg.Error: Postgres refused something else, e.g. what is no topic's name (22023).
+        psycopg.Error: Postgres refused something else, such as an invalid topic name (22023).
     """
     given = list(messages)
     if not given:
@@ -174,7 +174,7 @@ def _parameters_of_one(message: Message) -> dict[str, Any]:
 def _parameters(given: list[Message], *, binary: bool) -> dict[str, Any]:
     """An array for each part of the messages; None for a part that no message has.
 
-    Texts become bytes where any of the values is bytes: the array has one type, and our SQL converts.
+    Texts become bytes where any of the values is bytes: the array has one type, and the SQL converts.
     """
     return {
         "topics": [message.topic for message in given],

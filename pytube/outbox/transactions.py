@@ -3,24 +3,24 @@
 Readers at `read_committed` see each record once, whatever is killed, because of three things:
 
 - The transactional id names the number of partitions and the partition, and each term calls
-  `init_transactions` before its first mark: with its own id, and with those of earlier terms that had
+  `init_transactions` before its first mark: with its own id, and with the ids of earlier terms that had
   records of its partition when there were more partitions, or fewer. That ends what an earlier leader began,
-  and the broker refuses what it sends later. A deposed leader could be late with its own call, and fence its
+  and the broker refuses its later records. A deposed leader could be late with its own call, and fence its
   successor; so the right to send is looked at again after the call.
 - Each transaction also commits, as the offset of a consumer group of the same name, which records it has: the
-  *receipt*. A term reads the last one of each of these ids when it begins. These records are purged before
-  the first mark, and not sent again; nor older ones that they have replaced, which would be the newest at a
+*receipt*. When a term begins, it reads the last receipt of each of these ids. These records are purged before
+  the first mark, and not sent again; nor are older ones that they replaced, which would be the newest at a
   reader then. A database that was restored from a backup, or a standby that lost commits, may give the same
-  ids to other records. So the receipt of a term that the database does not know does not count, and that of
-  another one only for records that were written before the term was over, and no later than the youngest
+  ids to other records. So the receipt of a term that the database does not know does not count, and another
+  receipt counts only for records that were written before the term was over, and no later than the youngest
   record of the receipt: a standby may be promoted long before the terms of its primary are over.
-- A receipt also has what earlier transactions have sent and is not purged yet, or not on the disk. Where
-  that is too much for a receipt, the commit waits for the purge.
+- A receipt also has the records of earlier transactions that are not purged yet, or not on the disk. If that
+  is too much for a receipt, the commit waits for the purge.
 
 librdkafka's calls block, so they are made in a thread. Chunks that wait go into one transaction together.
 One of the calls ignores its time-out, and after an outage may never return (librdkafka's issue 5456). Then
-`check` raises, which ends the term; the next one takes the transactional id with a producer of its own, and
-whatever the thread comes back to is refused.
+`check` raises, which ends the term; the next one takes the transactional id with a new producer, and the
+broker refuses whatever the thread comes back to.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class TransactionalProducer:
         """Topics one of which has failed a transaction: each goes alone until it succeeds."""
         self._stopped = False
         self._has_failed = False
-        """Whether a transaction has failed that `settled` has not told of yet."""
+        """Whether a transaction has failed that `settled` has not returned yet."""
         self._last_receipt = 0
         self._commits = False
         """Whether the commit of the transaction under way has begun."""
@@ -224,7 +224,7 @@ class TransactionalProducer:
             raise BrokerUnavailable("Kafka: librdkafka does not return from send_offsets_to_transaction")
 
     def confirm_purged(self, chunks: int, left: Collection[int] = ()) -> None:
-        """So many chunks, of those that `settled` gave first, are purged but for `left`, on the disk too."""
+        """So many chunks, the first of `settled`'s, are purged except `left`, on the disk too."""
         with self._changed:
             self._unpurged = [
                 (last, stay, until)
@@ -265,7 +265,7 @@ class TransactionalProducer:
         return f"{self._prefix}{partitions}.{partition}"
 
     def _take_over(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
-        """End what earlier terms may still send; what they have sent last."""
+        """End the transactions of earlier terms; returns the last records that they sent."""
         terms = {(self._name(one.partitions, one.partition), one.epoch): one for one in earlier}
         names = {name for name, _ in terms} - {self._id}
         receipts = {name: self._take(name)[2] for name in names}
@@ -294,7 +294,7 @@ class TransactionalProducer:
             consumer.close()
 
     def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
-        """The offsets of our group; of consumers, librdkafka asks for those that no transaction may change.
+        """The offsets of the group. For a consumer, librdkafka asks for ones that no transaction can alter.
 
         Not by `list_consumer_group_offsets`: where the coordinator has just moved or restarted, librdkafka
         2.16 takes the answer for that of a consumer, and ends the process (SIGSEGV in rd_kafka_cgrp_op).
@@ -319,7 +319,7 @@ class TransactionalProducer:
             try:
                 outcome = self._transact(chunks)
             except Exception as error:  # noqa: BLE001 # answered; the thread lives on for the next chunks
-                self._producer = None  # the next one of this id aborts what it has begun
+                self._producer = None  # the next one of this id aborts its transaction
                 outcome = self._after(chunks, error)
             if outcome is None:
                 return
@@ -372,7 +372,7 @@ class TransactionalProducer:
         self._loop.call_soon_threadsafe(self._on_settled)
 
     def _transact(self, chunks: Sequence[Chunk]) -> dict[int, Failure] | None:
-        """One transaction; what was not committed, by id: all, or nothing. None: that can't be learned."""
+        """One transaction; the records not committed, by id: all or none. None: the outcome is unknown."""
         self._commits = False
         failures: dict[int, Failure] = {}
         for chunk in chunks:
@@ -407,9 +407,9 @@ class TransactionalProducer:
         return outcome
 
     def _ask_why(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
-        """What failed a transaction whose records were dropped before they were sent: the next call tells.
+        """Why a transaction failed whose records were dropped before they were sent: the next call shows it.
 
-        So it is when the broker takes no records for a topic from us. Which one, it does not say.
+        This happens when the broker refuses this principal's records for a topic. Which one, it does not say.
         """
         try:
             self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, 0, "-"))  # to be aborted
@@ -430,7 +430,7 @@ class TransactionalProducer:
         try:
             producer.abort_transaction(self._clients.timeout)
         except KafkaException:
-            self._producer = None  # the next one of this id aborts what it has begun
+            self._producer = None  # the next one of this id aborts its transaction
 
     def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
         self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
@@ -512,8 +512,8 @@ def _sent(group: str, receipt: TopicPartition, term: EarlierTerm) -> Sent:
         ids, until = read_receipt(receipt.metadata or "")
     except ValueError as error:
         raise BrokerUnavailable(
-            f"Kafka: what is committed in the group {group} is not a receipt of ours ({error}):"
-            " delete the group, and what the last transaction has sent is sent again"
+            f"Kafka: the metadata committed in the group {group} is not a receipt ({error});"
+            " delete the group: the records of the last transaction are then sent again"
         ) from None
     return Sent(ids, min(until, term.until))
 

@@ -35,10 +35,10 @@ class Backend(Protocol):
 
 
 class Outbox:
-    """Publishes messages the way that it is configured to.
+    """Publishes messages by the configured backend.
 
     `db`, the default, stashes them in the caller's transaction; `direct` sends them to Kafka at once, and so
-    is no part of any transaction; `memory` collects them in `Outbox.messages`, for tests of the application.
+    is not part of any transaction; `memory` collects them in `Outbox.messages`, for tests of the application.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Outbox:
 
         Args:
             name: of the outbox.
-            backend: `db`, `direct`, `memory`, or one of your own; None: what the environment variable
+            backend: `db`, `direct`, `memory`, or your own; None: as the environment variable
                 `PYTUBE_OUTBOX_BACKEND` says, else `db`.
-            schema: where our SQL is; for `db`.
+            schema: where pytube's SQL is; for `db`.
             in_order: as of `stash`; for `db`.
             kafka: options of librdkafka, `bootstrap.servers` among them; for `direct`.
 
@@ -185,7 +185,7 @@ class DirectBackend:
                 )
                 return
             except BufferError:
-                producer.poll(0.1)  # the queue is full of what waits for its confirmation
+                producer.poll(0.1)  # the queue is full of unconfirmed messages
             except KafkaException as error:
                 raise BrokerUnavailable(
                     f"a message for {message.topic} was not sent: {error.args[0].str()}"
@@ -207,7 +207,7 @@ class DirectBackend:
                 self._widths.learn(topic, producer)
         except KafkaException as error:
             raise BrokerUnavailable(
-                f"Kafka does not tell the partitions of {topic}: {error.args[0].str()}"
+                f"Kafka does not report the partitions of {topic}: {error.args[0].str()}"
             ) from error
         return self._widths.of(topic)
 

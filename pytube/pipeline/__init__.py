@@ -1,1 +1,1 @@
-"""A partition worker's decisions as values and state machines: what waits, flies, is sent again. No I/O."""
+"""A partition worker's decisions as values and state machines: which keys wait, fly, or retry. No I/O."""

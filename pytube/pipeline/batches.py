@@ -53,7 +53,7 @@ def keys_of(groups: Mapping[int, Iterable[Id]]) -> list[Key]:
 def split(documents: Documents, most: Callable[[], int], max_bytes: int) -> Iterator[Documents]:
     """Runs of `documents` of at most so many bytes, and as many as `most` says when its turn has come.
 
-    One that is larger stands alone.
+    A larger document stands alone.
     """
     if len(documents) <= most() and documents.size <= max_bytes:
         if documents:
@@ -139,7 +139,7 @@ class Answers:
     """Why the last of them was."""
     rejected: dict[Key, str] = field(default_factory=dict)
     newer: Token | None = None
-    """The highest token of another term that the sink holds: our own term is over."""
+    """The highest token of another term that the sink holds: this term is over."""
 
 
 def is_all_ok(batch: Batch, results: Sequence[Result]) -> bool:
@@ -174,14 +174,14 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
 
 
 def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
-    """Our own token is that of our own write, done before; a newer one is not ours, and ends our term.
+    """An equal token is of this very write, done before; a newer one is of another term, and ends this one.
 
-    Within a term a key is never written twice at once, and tokens only grow. So a newer token of our
-    own epoch comes from a database that had issued that epoch before: it was restored, or failed over.
+    Within a term a key is never written twice at once, and tokens only grow. So a newer token of the
+    same epoch comes from a database that had issued that epoch before: it was restored, or failed over.
     """
     if newer < ours:
         raise SinkContract(
-            f"the sink refused {key} for a newer write, but its token {newer} is lower than ours"
+            f"the sink refused {key} for a newer write, but that write's token {newer} is lower than {ours}"
         )
     if newer == ours:
         answers.done.append(key)
@@ -190,7 +190,7 @@ def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
 
 
 def _checked(after: float) -> float:
-    """Seconds that a document may be put off; what is no such number would keep it for ever."""
+    """Seconds that a document may be put off; NaN or infinity would keep it for ever."""
     if not 0 <= after <= LONGEST_RETRY:
         raise SinkContract(f"the sink puts a document off by {after} s; 0 to {LONGEST_RETRY:g} are allowed")
     return after

@@ -2,7 +2,7 @@
 
 Each key `(shard, id)` that the machine holds is in exactly one place:
 
-    waiting   nobody works on it; another touch of it is absorbed here
+    waiting   not being sent; another touch of it is absorbed here
     flying    its enrich has begun; it is in one flight, and only there
     blocked   flying, and touched again since: it waits behind its own flight
 
@@ -11,7 +11,7 @@ whatever order: no key is in two flights at once; a pod is never finished before
 keys landed *after* the pod was added; nothing that was added is forgotten.
 
 Speed: a pod whose keys are all new, by far the most frequent case, is handled by set operations
-on whole pods. Only pods that overlap with what is held are looked at key by key.
+on whole pods. Only pods that overlap with held ones are looked at key by key.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Shard:
         return found
 
     def flying(self, keys: dict[Id, None]) -> set[Id]:
-        """Those of the keys that are in a flight."""
+        """Which of the keys are in a flight."""
         return set().union(*(flight.keys() & keys.keys() for flight in self.flights))
 
     @property
@@ -79,7 +79,7 @@ class Flight:
         self.is_retried = False
         """Whether keys of it were sent again."""
         self.stamp = 0
-        """The highest seq added before the flight began, so at least that of its own touches."""
+        """The highest seq added before the flight began, so at least the seqs of its touches."""
         self.ts = 0.0
         """When the pod of that seq was inserted."""
 
@@ -105,7 +105,7 @@ class InFlight:
         self._left: dict[int, int] = {}
         """How many keys each of them waits for."""
         self._backfill: set[int] = set()
-        """Those of op B."""
+        """Pods of op B."""
         self._shards: dict[int, _Shard] = {}
         self._queue: tuple[deque[_Shard], deque[_Shard]] = (deque(), deque())
         self._control: set[int] = set()
@@ -117,7 +117,7 @@ class InFlight:
         self._flying = 0
         self._blocked = 0
 
-    # --- what is held ---------------------------------------------------------------------
+    # --- the held pods ---------------------------------------------------------------------
 
     @property
     def keys(self) -> int:
@@ -131,12 +131,12 @@ class InFlight:
 
     @property
     def pods(self) -> int:
-        """Pods held, those that are finished but not yet collected left out."""
+        """Pods held, without the ones that are finished but not yet collected."""
         return len(self._held)
 
     @property
     def control(self) -> int:
-        """How many of them are control pods, which may wait for long for what is not ours to hasten."""
+        """How many of them are control pods, which may wait long for events outside of the worker."""
         return len(self._control)
 
     def waiting(self, pod_class: PodClass) -> int:
@@ -150,7 +150,7 @@ class InFlight:
 
     @property
     def oldest(self) -> float | None:
-        """As `oldest_of` incremental pods: those of backfills are not in a hurry."""
+        """As `oldest_of` incremental pods: backfill pods are not in a hurry."""
         return self.oldest_of(PodClass.INCREMENTAL)
 
     def oldest_of(self, pod_class: PodClass) -> float | None:
@@ -170,8 +170,8 @@ class InFlight:
     def longest_waiting(self, pod_class: PodClass) -> float | None:
         """When the pod was inserted whose key has waited longest for a flight; None when no key waits.
 
-        A key that is sent again and again does not count, as it is in its flight. One that has waited behind
-        its own flight stands at the end of the line, and counts when its turn comes.
+        A key that is sent again and again does not count, as it is in its flight. A key that has waited
+        behind its own flight stands at the end of the line, and counts when its turn comes.
         """
         firsts = (next(iter(one.waiting[pod_class].values()), None) for one in self._shards.values())
         return min((self._held[_seqs(owners)[0]] for owners in firsts if owners is not None), default=None)
@@ -246,7 +246,7 @@ class InFlight:
                 self._wait(shard, key, seq)
 
     def _wait(self, shard: _Shard, key: Id, owners: Owners) -> None:
-        """Let `key` wait, joined with those that wait for it; incremental draws backfill with it."""
+        """Let `key` wait, joined with the pods that wait for it; incremental draws backfill with it."""
         backfilled = shard.waiting[1].pop(key, None)
         if backfilled is not None:
             self._waiting[1] -= 1

@@ -117,7 +117,7 @@ class CongestionControl:
         return {
             "timeout": f"it does not answer within {self._timeout:g} s",
             "latency": f"its answers take more than half of {self._timeout:g} s",
-            "pushback": "it puts off what it is sent",
+            "pushback": "it defers documents",
         }[self.slow]
 
     @property
@@ -141,7 +141,7 @@ class CongestionControl:
         self._pace = math.inf
         """Seconds for each document, in the answer that had the fewest: with no other request to wait for."""
         self._quick: Sent | None = None
-        """The last request to be sent among those that were answered quickly."""
+        """The request sent last, of the quickly answered ones."""
         self._run: tuple[int, int, float] | None = None
         """The limits and the latency before the first of several decreases in a row."""
         self._is_used_to = False
@@ -189,14 +189,14 @@ class CongestionControl:
             self.requests = self._fewer_requests(sent, _LESS)
 
     def time_out(self, sent: Sent, now: float) -> Verdict:
-        """What came of the request is not known.
+        """The outcome of the request is unknown.
 
         Returns:
             `silent`: the sink answers nothing, not even a single document; `document`: others that were sent
             later were answered quickly, so it is because of a document; `slow`: neither is certain.
         """
         elapsed, is_silent = now - sent.at, self.answered_at <= sent.at
-        if elapsed <= _SLOW * self._patience:  # an error, and not a lack of time
+        if elapsed <= _SLOW * self._patience:  # an error, not a matter of time
             return "silent" if is_silent else "document"
         self.slow_at = now
         later = self._quick
@@ -217,7 +217,7 @@ class CongestionControl:
         """Raise a limit, if the sink bears it by what this answer lets expect."""
         wants_documents = self.documents < self._most_documents
         wants_requests = sent.abreast >= self.requests and self.requests < self._most_requests
-        # As if the service time were in proportion to what is sent: then it is safe in all other cases.
+        # As if the service time were in proportion to the request: then it is safe in all other cases.
         abreast = min(self.requests, self._widest)
         share = max(1.0, self.documents / sent.documents) * max(1.0, abreast / sent.abreast)
         room = _CEILING * self._patience / max(latency * share, 1e-9)
@@ -246,9 +246,9 @@ class CongestionControl:
             self._note_change(now)
 
     def _slow_down(self, sent: Sent, latency: float, now: float) -> None:
-        """Lower a limit; or raise all to what they were, if answers take as long although they are lower.
+        """Lower a limit; or raise all to their earlier values, if answers take as long at a lower limit.
 
-        Some sinks take long whatever they are sent, as one that refreshes an index now and then.
+        Some sinks take long whatever they get, such as an index that is refreshed now and then.
         """
         self._run = self._run or (self.documents, self.requests, latency)
         documents, requests, before = self._run
@@ -271,7 +271,7 @@ class CongestionControl:
         return max(1, int(min(self.requests, sent.abreast) * factor))
 
     def _lower(self, sign: Sign | None, now: float) -> None:
-        if self.slow is None:  # one that is down is told to be that
+        if self.slow is None:  # a sink that is down is reported as down
             self.slow, self._requests_before = sign, self.requests
         self._full_since = None
         self._slow_start = False

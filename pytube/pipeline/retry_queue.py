@@ -1,4 +1,4 @@
-"""The retry queue of one partition: what is sent again, in which groups, and when. Pure.
+"""The retry queue of one partition: the keys to send again, in which groups, and when. Pure.
 
 A group that failed as a whole is sent again in halves, down to single documents, so that one poison
 document fails alone. Only a failure of a document that was sent alone uses up one of its attempts. Times

@@ -28,7 +28,7 @@ _TRANSIENT = {
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
-"""Errors that end by themselves, or when something is freed; a wrong path does not."""
+"""Errors that end on their own, or when space is freed; a wrong path does not."""
 
 
 class AppendFile:
@@ -58,7 +58,7 @@ class AppendFile:
                 raise
 
     def append(self, begin: Callable[[], None], block: Callable[[], bytes]) -> None:
-        """Wait for the lock, without limit, and write `block()` at the end, on a line of its own.
+        """Wait for the lock, without limit, and write `block()` at the end, as separate lines.
 
         `begin` is called under the lock, right before the write. It raises if the write must not
         begin any more.
@@ -206,7 +206,7 @@ def _open_path(path: str) -> int:
         special = False
     if not special:
         return os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
-    # Without O_NONBLOCK, opening a pipe that nobody reads would wait for a reader.
+    # Without O_NONBLOCK, opening a pipe without a reader would wait for one.
     fd = os.open(path, flags | os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(fd, True)
     return fd
@@ -216,10 +216,10 @@ def _open_stdout() -> int:
     """The standard output, opened again where that is possible.
 
     Processes started by one shell share one open file, so a lock on that file would exclude none of
-    them. Opened again, each process has an open file of its own, and the lock keeps them apart.
+    them. Opened again, each process has its own open file, and the lock separates them.
     """
     if _is_regular(1):
-        # Other output of the process has an offset of its own, and must not overwrite the lines.
+        # Other output of the process has another offset, and must not overwrite the lines.
         fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_APPEND)
     for flags in (os.O_RDWR, os.O_WRONLY) if _is_regular(1) else (os.O_WRONLY,):
         try:
@@ -236,7 +236,7 @@ def _explain(path: str, error: OSError | ValueError) -> PytubeError:
     if number in _TRANSIENT:
         return SinkUnavailable(f'sink "jsonl": {name} can\'t be opened: {reason}')
     if number == errno.ENXIO:
-        return SinkUnavailable(f'sink "jsonl": {name} is a pipe that nobody reads')
+        return SinkUnavailable(f'sink "jsonl": {name} is a pipe that no process reads')
     hint = "give a file that this user can write to"
     if number == errno.EISDIR:
         hint = "give a file inside of it"

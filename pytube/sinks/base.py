@@ -1,4 +1,4 @@
-"""The contract of a sink: what it owes for each document, and what it may offer beside.
+"""The contract of a sink: its duties for each document, and its optional features.
 
 A sink never reorders two writes of a key once it has answered the first. It must never answer
 `Ok` for a write that a crash of the sink could lose.
@@ -55,7 +55,7 @@ class Sink(Protocol):
         """Write the batch, and answer each document in order.
 
         The caller limits the time by cancelling. A cancelled `send` raises at once; a write that
-        it had begun may go on, see `abandon`.
+        it had begun may continue, see `abandon`.
 
         Raises:
             SinkUnavailable: the sink is down or closed, or `batch.send_before` had passed; it
@@ -79,7 +79,7 @@ class Sink(Protocol):
         """Release everything. Does nothing when the sink is closed; also called after `open` failed.
 
         No write begins after it. A `send` that has not begun to write raises `SinkUnavailable`;
-        one that has begun goes on and gives its answer. `close` does not wait for a write that hangs.
+        a write that has begun continues and gives its answer. `close` does not wait for a write that hangs.
         """
 
 
@@ -169,7 +169,7 @@ class Stored:
 
     @property
     def value(self) -> Any:
-        """The document, decoded; None where there is none. `ValueError` when somebody has written no JSON."""
+        """The document, decoded; None without one. `ValueError` if another writer stored invalid JSON."""
         if self._value is None and self._body is not None:
             self._value = (decode(self._body),)
         return None if self._value is None else self._value[0]
@@ -221,7 +221,7 @@ class Keyed(Protocol):
     """What a sink offers in addition to `Sink` if its options say which ids it can hold."""
 
     def cannot_hold(self, keys: KeyType) -> str | None:
-        """Why ids of that type can't be written as it is configured; None: they can, or it can't tell."""
+        """Why ids of that type can't be written as it is configured; None: they can, or it does not know."""
 
 
 @runtime_checkable
@@ -232,10 +232,10 @@ class Naming(Protocol):
         """Whether they do."""
 
     def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
-        """Which columns the keys of a shard are made of, from now on; None: they are of one column.
+        """Set the columns that the keys of a shard consist of; None: they are of one column.
 
         Called before the first document is sent or read, and whenever the tables of the tube change. Several
-        Postgres hosts, which have different shards, are told of one by one.
+        Postgres hosts, which have different shards, are set one by one.
         """
 
     def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
@@ -252,22 +252,22 @@ def naming_of(sink: object) -> Naming | None:
 
 @runtime_checkable
 class Making(Protocol):
-    """What a sink offers in addition to `Sink` if `open` may make or change something, such as an index.
+    """The addition to `Sink` for a sink whose `open` may make or change something, such as an index.
 
-    Commands that only look open such a sink by it.
+    Commands that only look open the sink by it.
     """
 
     async def open_existing(self) -> str | None:
         """As `open`, but make and change nothing; None: it is open.
 
-        Else what is missing that `open` would make, as a sentence that could end in "; a worker makes it".
-        The sink is not open then. Raises as `open`.
+        Else the missing objects that `open` would make, as a sentence that could end in "; a worker makes
+        it". The sink is not open then. Raises as `open`.
         """
 
 
 @runtime_checkable
 class Marked(Protocol):
-    """What a sink offers in addition to `Sink` if it can tell that it has lost its documents.
+    """The addition to `Sink` for a sink that can notice the loss of its documents.
 
     A worker asks for the mark every few seconds, in one process of many at the same time, and keeps it in
     Postgres. Another mark, or none, where there was one means: the documents are gone, or are others.
@@ -348,10 +348,10 @@ def in_groups(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> It
 
 
 async def held_forms(sink: Reading, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-    """What `read` would give for each of these documents once it was written: `sink.as_held(bodies)`.
+    """The result of `read` for each of these documents once it was written: `sink.as_held(bodies)`.
 
-    Most sinks have no such method, and give the same document; one that keeps some fields only, or other
-    types, gives another. None: it would reject it. `HOLDS_NOTHING`: to write it deletes what is there.
+    Most sinks have no such method, and give the same document; a sink that keeps some fields only, or other
+    types, gives another. None: it would reject it. `HOLDS_NOTHING`: writing it deletes the document.
     """
     as_held: Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]] | None
     as_held = getattr(sink, "as_held", None)
@@ -394,14 +394,14 @@ class ReindexState:
 
     tube: str
     old: str | None
-    """The name of the copy from which to move; None when somebody has deleted it."""
+    """The name of the copy from which to move; None if it was deleted."""
     new: str | None
-    """The name of the copy that is filled; None when somebody has deleted it."""
+    """The name of the copy that is filled; None if it was deleted."""
     is_switched: bool
     """Whether readers see the new copy."""
     started_at: datetime
     backfills: tuple[int, ...]
-    """The numbers of those that fill the new copy; none while it is not known that one was begun."""
+    """The ids of the backfills that fill the new copy; none while it is unknown whether one began."""
 
 
 @runtime_checkable
@@ -416,20 +416,20 @@ class Reindexing(Protocol):
 
 
 Erase = Callable[[str, Collection[Key]], Awaitable[None]]
-"""Deletes all that the sink of a trial has written: the documents of these keys of a tube, and what is around
-them."""
+"""Deletes all that the sink of a trial has written: the documents of these keys of a tube, and everything
+else that it stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A place of its own at the store of a sink, for documents that nobody reads."""
+    """A separate place at the store of a sink, for documents that no application reads."""
 
     make_sink: Callable[[], Sink]
     """Makes a sink, not open, that writes there; else it is as configured. Called several times."""
     where: str
     """The name of the place, e.g. of an index."""
     erase: Erase | None
-    """None: what is written can't be taken back."""
+    """None: the written documents can't be removed."""
     notes: tuple[str, ...] = ()
     """What of the configuration is not used, and so not judged."""
     tube: str = "conformance"
@@ -441,14 +441,14 @@ class Trying(Protocol):
     """A sink that `pytube sink check` can judge."""
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """A place of its own, for ids of that type; nothing is created yet.
+        """A separate place, for ids of that type; nothing is created yet.
 
         Args:
             name: of the trial: lower-case letters, digits and hyphens; new each time.
             keys: `BIGINT` or `TEXT`.
 
         Raises:
-            ConfigError: there is none, as the sink is configured.
+            ConfigError: the sink's configuration allows none.
         """
 
 
@@ -458,5 +458,5 @@ def notes_of_the_suite(tube: str) -> tuple[str, str]:
 
 
 def of_the_suite(what: str) -> str:
-    """The note that the suite has something of its own."""
+    """The note about an object that belongs to the suite."""
     return f"{what} is the suite's own, and that of the configuration is not judged"

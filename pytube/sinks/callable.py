@@ -82,7 +82,7 @@ class CallableSink:
             self._slots = asyncio.Semaphore(self._concurrency)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Call the function, once a slot is free; raises what it raises."""
+        """Call the function, once a slot is free; raises its errors."""
         slots = self._slots
         if slots is None:
             raise SinkUnavailable(f"{self.name} is not open")
@@ -112,7 +112,7 @@ class CallableSink:
         await self._abandoned.over(batch)
 
     async def close(self) -> None:
-        """Allow no more calls; those that run go on."""
+        """Allow no more calls; running calls continue."""
         self._slots = None
 
     def trial(self, name: str, keys: KeyType) -> Trial:
@@ -120,8 +120,8 @@ class CallableSink:
         make = getattr(self._function, "trial", None)
         if make is None:
             raise ConfigError(
-                f'sink "callable": {self.name} has no attribute `trial`, so that there is no place of its '
-                "own for a trial; see docs/sinks.md"
+                f'sink "callable": {self.name} has no attribute `trial`, so there is no separate place for a '
+                "trial; see docs/sinks.md"
             )
         made = make(name, keys.value)
         if not isinstance(made, Trial):
@@ -133,7 +133,7 @@ class CallableSink:
         return None if self._reader else 'option "read" names no function that gives documents back'
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
-        """What the function gives; raises what it raises, and `SinkContract` for another kind of answer."""
+        """The function's answer; raises its errors, and `SinkContract` for another kind of answer."""
         reader = self._reader
         assert reader is not None
         if self._slots is None:
@@ -188,7 +188,7 @@ class CallableSink:
         try:
             await over.wait()
         except asyncio.CancelledError:
-            # Its error is nobody's concern any more, and should not be logged as lost.
+            # Its error has no reader any more, and should not be logged as lost.
             task.add_done_callback(lambda t: t.cancelled() or t.exception())
             task.cancel()
             self._abandoned.add(batch, over)

@@ -1,6 +1,6 @@
 """Calls that outlive the `send` that began them. Most are in a daemon thread.
 
-A daemon thread, because one that hangs must not keep the process from exiting, as the threads of
+A daemon thread, because a hanging call must not keep the process from exiting, as the threads of
 an executor do.
 """
 
@@ -79,7 +79,7 @@ class ThreadCall(Generic[T]):
         return self.over.is_set
 
     def result(self) -> T:
-        """What the function returned; raises what it raised. Only when the call is over."""
+        """The function's result; raises its error. Only when the call is over."""
         return self._future.result(timeout=0)
 
     def call_off(self, error: SinkError) -> bool:
@@ -127,7 +127,7 @@ class Abandoned:
         return len(self._calls)
 
     def add(self, batch: Batch, over: Flag) -> None:
-        """Remember that something goes on for a batch until it is `over`: can have no effect any more."""
+        """Remember that a write of a batch is in progress until it is `over`: can have no effect any more."""
         self._forget()
         self._calls.append((batch, over))
 

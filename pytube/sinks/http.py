@@ -1,4 +1,4 @@
-"""HTTP for sinks, by aiohttp: one server, and what went wrong in two kinds.
+"""HTTP for sinks, by aiohttp: one server, and two kinds of failure.
 
 Nothing was sent: `SinkUnavailable`. Something may have been: `SinkTimeout`. Whatever the server answers is an
 `Answer`. Redirects, cookies and proxies of the environment are not followed.
@@ -141,7 +141,7 @@ class Client:
                     return Answer(response.status, response.headers, await self._body(response))
             # Without their causes, which hold headers and URLs.
             except SinkUnavailable:
-                if begun:  # sent, and not sent again, which is what was refused
+                if begun:  # sent; the refusal is about sending it again
                     raise SinkTimeout(f"{self.name} gave no whole answer: the sink is closed") from None
                 raise
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -180,7 +180,7 @@ class Client:
             request_class=_Request,
             auto_decompress=self._most is None,
             skip_auto_headers=("Accept-Encoding",),  # answers are short, or from near by
-            timeout=aiohttp.ClientTimeout(),  # ours is on the whole
+            timeout=aiohttp.ClientTimeout(),  # the limit is on the whole request
             max_line_size=_LONGEST_HEADER,
             max_field_size=_LONGEST_HEADER,
         )
@@ -229,7 +229,7 @@ class _Request(aiohttp.ClientRequest):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Limits the time for connecting by itself, and refuses answers that nobody asked for."""
+    """Limits the time of connecting separately, and refuses unrequested answers."""
 
     connect_timeout: float
 
@@ -241,14 +241,14 @@ class _Connector(aiohttp.TCPConnector):
     def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
         """A connection that is to be closed is cut: a request that was half sent has no end then.
 
-        Closed in order, it would send what is left, whenever the server reads on.
+        Closed in order, it would send the rest, whenever the server reads on.
         """
         if (should_close or protocol.should_close) and protocol.transport is not None:
             protocol.transport.abort()
         super()._release(key, protocol, should_close=should_close)
 
     async def connect(self, req: Any, traces: Any, timeout: aiohttp.ClientTimeout) -> Any:
-        """A connection. What has come on an idle one would be taken for the answer to the next request."""
+        """A connection. Data received on an idle one would be taken for the answer to the next request."""
         del timeout  # it has nothing that is for connecting
         limit = aiohttp.ClientTimeout(sock_connect=self.connect_timeout)
         while True:
@@ -258,7 +258,7 @@ class _Connector(aiohttp.TCPConnector):
                 self._used.add(protocol)
                 return connection
             try:
-                for _ in range(2):  # the first one comes back before the event loop has read what is there
+                for _ in range(2):  # the first one returns before the event loop has read the data
                     await asyncio.sleep(0)
             except BaseException:
                 connection.close()
@@ -333,7 +333,7 @@ def _innermost(
 
 
 def tls_context(sink: str, options: ServerOptions, *, verify: bool = True) -> ssl.SSLContext:
-    """How certificates are checked, and which one is ours; `ConfigError` names a file that can't be used."""
+    """How certificates are checked, and the client's own; `ConfigError` names an unusable file."""
     option = "ca_file"
     try:
         context = ssl.create_default_context(cafile=options.ca_file)

@@ -18,10 +18,10 @@ def begins_with(sign: str, text: str) -> bool:
 
 
 def members(text: str) -> Iterator[tuple[str, Any, str]]:
-    """Each name of an object, its value, in which numbers are texts, and the value's own text.
+    """Each name of an object, its value, in which numbers are texts, and the value's text.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     rest = _Text(text)
     rest.expect("{")
@@ -29,7 +29,7 @@ def members(text: str) -> Iterator[tuple[str, Any, str]]:
         while True:
             name, own = rest.value()
             if not own.startswith('"'):
-                raise ValueError("it is no JSON: a name is no text")
+                raise ValueError("it is not valid JSON: a name is not a string")
             rest.expect(":")
             yield name, *rest.value()
             if rest.takes("}"):
@@ -69,11 +69,11 @@ class _Text:
 
     def expect(self, sign: str) -> None:
         if not self.takes(sign):
-            raise ValueError(f"it is no JSON: {sign!r} is missing at character {self._at}")
+            raise ValueError(f"it is not valid JSON: {sign!r} is missing at character {self._at}")
 
     def expect_end(self) -> None:
         if self._at < len(self._text):
-            raise ValueError("it is no JSON: something follows its end")
+            raise ValueError("it is not valid JSON: more text follows its end")
 
     def value(self) -> tuple[Any, str]:
         """The next value, decoded, and its text."""
@@ -81,7 +81,7 @@ class _Text:
         try:
             value, self._at = _VALUES.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
-            raise ValueError(f"it is no JSON: {error}") from None
+            raise ValueError(f"it is not valid JSON: {error}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         text = self._text[start : self._at]

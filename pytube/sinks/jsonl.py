@@ -160,7 +160,7 @@ class Tail:
         self._path = path
         self._offset = 0
         self.rest = b""
-        """What has come of a line whose end is not there yet."""
+        """The part of a line whose end has not arrived yet."""
 
     def lines(self, pieces: int | None = None) -> Iterator[bytes]:
         """The lines that have come since the last call; none while the file is not there.
@@ -292,7 +292,7 @@ class JsonlSink:
         return [OK] * len(batch)
 
     async def abandon(self, batch: Batch) -> None:
-        """Wait for a write of the batch that has begun; one that had not begun was called off."""
+        """Wait for a write of the batch that has begun; if it had not begun, it was called off."""
         await self._abandoned.over(batch)
 
     async def close(self) -> None:
@@ -305,7 +305,7 @@ class JsonlSink:
             file.close()
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """A file of its own beside the file."""
+        """A separate file beside the file."""
         del keys  # a line takes both
         if (reason := self.cannot_read()) is not None:
             raise ConfigError(

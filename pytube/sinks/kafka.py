@@ -137,13 +137,13 @@ class KafkaSink(Templated):
         await self._abandoned.over(batch)
 
     async def close(self) -> None:
-        """Take no more records; those that were taken are delivered or time out."""
+        """Take no more records; the accepted ones are delivered or time out."""
         lanes, self._lanes = self._lanes, None
         for lane in (lanes or {}).values():
             lane.stop()
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """A topic of its own, and transactional ids of its own."""
+        """A separate topic, with separate transactional ids."""
         del keys  # a record takes both
         topic = f"{self._options.topic[:200]}-{name}"
         own: dict[str, object] = {"topic": topic, "create_topic": True, "key": "{shard}:{id}"}
@@ -204,7 +204,7 @@ class Topic:
             raise self._unavailable(error) from None
 
     def is_there(self) -> bool:
-        """Whether there is such a topic; raises `SinkUnavailable` if the cluster does not answer."""
+        """Whether the topic exists; raises `SinkUnavailable` if the cluster does not answer."""
         try:
             return self._exists()
         except KafkaException as error:
@@ -250,7 +250,7 @@ class Topic:
                 raise
 
     def _wait_for(self, settings: Mapping[str, str]) -> None:
-        """Wait until the broker knows what the topic was created with; at first it tells its defaults.
+        """Wait until the broker knows the topic's settings; at first it returns its defaults.
 
         Another worker may have created the topic with other settings, so the wait ends in any case.
         """

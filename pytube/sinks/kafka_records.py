@@ -34,7 +34,7 @@ _PUT_OFF = 1.0
 
 
 class Record(NamedTuple):
-    """What is produced of one document."""
+    """The record to produce for one document."""
 
     key: bytes
     value: bytes | None
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class Records:
-    """The records of one batch; each is made when it is asked for, so that nobody waits for all."""
+    """The records of one batch; each is made on demand, so that none waits for all."""
 
     def __init__(self, batch: Batch, template: KeyTemplate | None) -> None:
         """Without a template, keys are JSON."""
@@ -125,7 +125,7 @@ class Sending:
         """Whether every record that was produced is reported."""
 
     def call_off(self) -> None:
-        """Records can't be called off; those that were not produced yet never are."""
+        """Records can't be called off; records that were not produced yet never are."""
 
     # --- producing ----------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Sending:
         if self._reported == self._produced:
             self.over.set()
 
-    # --- what came of it ----------------------------------------------------------------------
+    # --- outcome ----------------------------------------------------------------------
 
     def _judged(self) -> list[Result]:
         if not self._failed:

@@ -1,10 +1,10 @@
 """Records of the sink `kafka` in transactions: a producer per partition of the tube, fenced by its id.
 
 The id names the partition, and each term calls `init_transactions` before it writes. That ends what an
-earlier leader began, and the broker refuses what it sends later. A deposed leader could be late with its own
+earlier leader began, and the broker refuses its later records. A deposed leader could be late with its own
 call, and fence its successor. So the right to send is checked once `init_transactions` has returned: if the
 leader has it then, no successor has begun to write, and the successor's call comes later. If not, nothing is
-written, and the successor, which is told that it was fenced, takes the id back for its next batch.
+written, and the successor, which learns that it was fenced, takes the id back for its next batch.
 
 Batches that wait go into one transaction together, because a commit takes milliseconds.
 """
@@ -97,7 +97,7 @@ class Ticket:
 
 
 class Lane:
-    """The transactions of one partition, one after the other, in a thread of its own."""
+    """The transactions of one partition, one after the other, in a separate thread."""
 
     def __init__(self, clients: Producers, topic: str, transactional_id: str) -> None:
         self._clients = clients
@@ -166,7 +166,7 @@ class Lane:
             self._write(producer, begun)
 
     def _of(self, epoch: int) -> Producer:
-        """The producer of a term; it fences those of all earlier ones."""
+        """The producer of a term; it fences the producers of all earlier ones."""
         if self._producer is None or self._epoch != epoch:
             self._producer = None
             producer = self._clients.producer(self._id)
@@ -201,7 +201,7 @@ class Lane:
                     for ticket in tickets:
                         ticket.tell(unknown)
                 return False
-            else:  # fenced by another producer of this id, or out of time: what was not committed never is
+            else:  # fenced by another producer of this id, or out of time: uncommitted records never are
                 self._drop()
                 _end(tickets, unknown)
             return True

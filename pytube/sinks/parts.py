@@ -1,7 +1,7 @@
-"""Documents that are split: each part of one is a document of its own at the sink.
+"""Documents that are split: each part of one is a separate document at the sink.
 
-The parts are declared. So every write covers all of them, those that a document does not have as deletes, and
-nothing has to be remembered of what was sent before. No part that is out of date can stay.
+The parts are declared. So every write covers all of them, with missing parts as deletes, and the sink need
+not remember earlier writes. No outdated part can stay.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class Joined(Stored):
 
     @property
     def value(self) -> Any:
-        """The same, decoded. `ValueError` when somebody has written a part that is no JSON."""
+        """The same, decoded. `ValueError` if another writer has stored a part with invalid JSON."""
         pairs = zip(self._parts.names, self._held, strict=True)
-        # Each by itself: texts that are no JSON might make one when they are joined.
+        # Each separately: invalid texts might become valid JSON when joined.
         return {name: one.value for name, one in pairs if one.exists} if self.exists else None
 
 
@@ -176,8 +176,8 @@ def _lowest(values: Sequence[T | None]) -> T | None:
 def join_results(names: Sequence[str], results: Sequence[Result], token: Token) -> Result:
     """The answer for a document whose parts got these: `Ok` if all are written, else the gravest.
 
-    A newer write of another term at one part ends our term, whatever became of the others. A part that is
-    rejected parks the document although others are only put off: sent again, it would be rejected again.
+    A newer write of another term at one part ends this term, whatever the other answers. A part that is
+    rejected parks the document although others are only deferred: sent again, it would be rejected again.
     """
     rejected: list[tuple[str, str]] = []
     delayed: list[tuple[float, str]] = []
@@ -187,7 +187,7 @@ def join_results(names: Sequence[str], results: Sequence[Result], token: Token) 
             case Ok():
                 pass
             case Stale():
-                if result.newer != int(token):  # our own write, done before, is as good as Ok
+                if result.newer != int(token):  # this very write, done before, is as good as Ok
                     newer.append(result.newer)
             case Reject():
                 rejected.append((name, result.reason))
@@ -224,7 +224,7 @@ class PartsSink:
         self._inner = inner
         self._parts = parts
         self._sent: WeakKeyDictionary[Batch, Batch] = WeakKeyDictionary()
-        """The batch of parts that was sent for each batch which somebody may still abandon."""
+        """The batch of parts that was sent for each batch that may still be abandoned."""
         self._strangers: dict[int, tuple[int, Id]] = {}
         """By shard: documents that the last scan has left out, and one of their ids."""
 
@@ -249,7 +249,7 @@ class PartsSink:
     # --- writing ----------------------------------------------------------------------------
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Send all parts of all documents at once; what can't be split is rejected."""
+        """Send all parts of all documents at once; unsplittable documents are rejected."""
         split = await self._split(batch)
         parts = [document for one in split if not isinstance(one, Reject) for document in one]
         sent = self._sent[batch] = batch.carrying(parts)
@@ -304,11 +304,11 @@ class PartsSink:
             async for page in scan:
                 yield [key for key in (self._base(shard, found) for found in page) if key is not None]
         finally:
-            if isinstance(scan, AsyncGenerator):  # what it holds at the sink is to be given back now
+            if isinstance(scan, AsyncGenerator):  # so that the sink frees its resources now
                 await scan.aclose()
 
     def _base(self, shard: int, found: Id) -> Id | None:
-        """The id of the whole document; None for what is no part that is declared."""
+        """The id of the whole document; None for an undeclared part."""
         split = base_id(found)
         if split is None or not self._parts.has(split[1]):
             count, example = self._strangers.get(shard, (0, found))
@@ -317,7 +317,7 @@ class PartsSink:
         return split[0]
 
     def overlooked(self) -> str | None:
-        """Documents that are no declared part: nothing that is sent would change or delete them."""
+        """Documents that are not a declared part: no write would change or delete them."""
         if not self._strangers:
             return None
         count = sum(count for count, _ in self._strangers.values())

@@ -64,7 +64,7 @@ _SETTINGS = {
 class PostgresSink:
     """Writes each batch in one transaction, and compares tokens.
 
-    A session is of this sink alone, as all sessions of ours. A write whose session was lost may have been
+    Sessions are not shared with other users. A write whose session was lost may have been
     done; a lower token never overwrites a higher one, so nothing need be waited for.
     """
 
@@ -157,7 +157,7 @@ class PostgresSink:
     # --- scanning -----------------------------------------------------------------------------
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """Two tables of its own in the same schema, with documents as JSON."""
+        """Two separate tables in the same schema, with documents as JSON."""
         table = f"pytube_{name}".replace("-", "_")
         own: dict[str, object] = {
             "table": table,
@@ -204,7 +204,7 @@ class PostgresSink:
     async def _step(self, arguments: Mapping[str, Any], *, first: bool) -> list[tuple[Any, ...]]:
         async with self._asking() as (connection, tables):
             rows = await _at_once(connection, _rows(connection, tables.scan(first=first), arguments))
-            # A uuid is a text in our documents.
+            # A uuid is a text in pytube's documents.
             return [(str(key), old) for key, old in rows] if tables.keys is KeyType.UUID else rows
 
     # --- reading ------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class PostgresSink:
             return await _at_once(connection, read_files(connection, self._options))
 
     async def write_mark(self, tube: str, mark: str) -> None:
-        """Create what is missing, which has its numbers by that."""
+        """Create missing tables, which have their ids from then on."""
         del tube, mark
         self._tables = None
         async with self._session() as connection:
@@ -337,10 +337,10 @@ class PostgresSink:
             return
         seconds = self._options.tombstone_seconds
         self._clean_at = time.monotonic() + seconds / 60
-        # What was written before is answered, whatever comes of this.
+        # Earlier writes are answered, whatever this results in.
         with suppress(psycopg.Error):
             cursor = await connection.execute(tables.clean, {"seconds": seconds, "limit": _CLEANED})
-            if cursor.rowcount == _CLEANED:  # there are more: go on after the next write
+            if cursor.rowcount == _CLEANED:  # there are more: continue after the next write
                 self._clean_at = 0.0
 
     async def _connect(self) -> Session:
@@ -415,7 +415,7 @@ class _Write:
             "seqs": Int8Array(document.seq for document in documents),
             **_keys(tables.keys, [document.key for document in documents]),
         }
-        if None not in bodies:  # one statement, which is a transaction by itself
+        if None not in bodies:  # one statement, which is a transaction
             return _results(documents, await _rows(connection, tables.write, arguments))
         async with connection.pipeline(), connection.transaction():
             lost = await _rows(connection, tables.write, arguments)
@@ -423,7 +423,7 @@ class _Write:
             gone = [
                 d.key for d, answer in zip(documents, results, strict=True) if d.is_delete and answer is OK
             ]
-            # A statement of its own: only a new snapshot shows a row whose writer was waited for.
+            # A separate statement: only a new snapshot shows a row whose writer was waited for.
             await connection.execute(tables.delete, _keys(tables.keys, gone))
         return results
 

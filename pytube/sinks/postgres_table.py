@@ -1,8 +1,8 @@
-"""The tables of the sink `postgres`: what they must be like, how they are created, the statements over them.
+"""The tables of the sink `postgres`: requirements, creation, and statements.
 
 The target is the user's own table: key and document, or key and columns. Beside it stands a table of
 stamps: of each key the token and seq of its last write, and when it was deleted. So the target has no
-column of ours and no row that is deleted, and a late write finds the token of a delete.
+column of pytube and no row that is deleted, and a late write finds the token of a delete.
 
 Every write first takes the row of its key in the table of stamps. The unique index there makes two writers
 of one key wait for each other, also where the target has no row: a late insert can't slip past a delete
@@ -113,7 +113,7 @@ class PostgresOptions(SinkOptions):
 
     @property
     def fields(self) -> list[str]:
-        """The fields of the document that go to columns of their own."""
+        """The fields of the document that have their own columns."""
         return [] if self.columns is None else list(self.columns.values())
 
     @property
@@ -128,12 +128,12 @@ class PostgresOptions(SinkOptions):
 
     @property
     def stamps_key(self) -> tuple[str, ...]:
-        """The key of the table of stamps: that of the target, by our names."""
+        """The key of the table of stamps: the key of the target, by pytube's names."""
         return ("shard", "id") if self.shard else ("id",)
 
 
 async def create(connection: psycopg.AsyncConnection, options: PostgresOptions) -> None:
-    """Create what is missing. Of a table that is there, its own type of ids counts, not `id_type`."""
+    """Create missing tables. An existing table's type of ids counts, not `id_type`."""
     id_type: str = options.id_type
     types = {options.document: "jsonb"} if options.columns is None else options.types
     name = options.qualified(options.table)
@@ -147,7 +147,7 @@ async def create(connection: psycopg.AsyncConnection, options: PostgresOptions) 
         missing = _quoted(set(options.data) - types.keys())
         if missing and not target:
             raise ConfigError(
-                f'sink "postgres": there is no table {name}, and option "types" lacks {missing}; '
+                f'sink "postgres": there is no table {name}, and option "types" does not name {missing}; '
                 "create the table, or give each of its columns a type"
             )
         stamps = await _columns(connection, options, options.stamps_table)
@@ -193,7 +193,7 @@ def _index_name(stamps: str) -> str:
     return stamps.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore") + suffix
 
 
-# --- what is there ------------------------------------------------------------------------------
+# --- the present state ------------------------------------------------------------------------------
 
 _COLUMNS = """
     SELECT a.attname, t.typname, pg_catalog.format_type(a.atttypid, a.atttypmod),
@@ -222,7 +222,7 @@ _HAS_KEY = """
 """
 
 
-# A partitioned table has no file of its own; those of its partitions come and go.
+# A partitioned table has no file; the files of its partitions come and go.
 _FILES = """
     SELECT pg_catalog.string_agg(pg_catalog.concat_ws('.', c.oid, pg_catalog.pg_relation_filenode(c.oid)), ' '
         ORDER BY c.relname = %(stamps)s)
@@ -397,7 +397,7 @@ def _missing_rights(
         )
         if not has
     ]
-    return [f"the role lacks {', '.join(missing)} on {name}"] if missing else []
+    return [f"the role has no right to {', '.join(missing)} on {name}"] if missing else []
 
 
 # --- statements ---------------------------------------------------------------------------------
@@ -474,10 +474,10 @@ class Tables:
             "stamps": _named(options.schema_name, options.stamps_table),
             "id": _named(options.id),
             "shard": _named(options.shard) if options.shard else sql.SQL("NULL"),
-            "id_array": sql.SQL(f"{keys.value}[]"),  # one of three names of ours
+            "id_array": sql.SQL(f"{keys.value}[]"),  # one of three fixed names
             "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
         }
-        # A field that the document lacks is NULL. Types are written as the catalog shows them.
+        # A field that the document does not have is NULL. Types are written as the catalog shows them.
         self._record = _commas(
             [
                 sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
@@ -496,7 +496,7 @@ class Tables:
         self.cast = sql.SQL(_CAST).format(record=self._record)
         self.clean = sql.SQL(_CLEAN).format(**self._names)
         # Documents that were there before pytube have no stamp. Which shard they are of is known where
-        # the target says so; a guess could delete one that belongs to another shard.
+        # the target says so; a guess could delete a document of another shard.
         self._scan = sql.SQL(_SCAN_TARGET if options.shard else _SCAN_STAMPS)
         self._scan_by = self._names["id"] if options.shard else _named("id")
 

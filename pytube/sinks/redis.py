@@ -86,7 +86,7 @@ class RedisSink(Templated):
     async def open(self) -> None:
         """Connect, and check what the configuration and the server have to agree about.
 
-        A wrong password counts as unavailable: it is mended at the server, without a restart of workers.
+        A wrong password counts as unavailable: it can be fixed at the server, without a restart of workers.
         """
         if self._servers is not None:
             return
@@ -115,16 +115,16 @@ class RedisSink(Templated):
         return [results.get(at) or Retry(_PAUSE, trouble) for at in range(len(batch))]
 
     async def abandon(self, batch: Batch) -> None:
-        """Return at once: what comes late has a lower token, and loses."""
+        """Return at once: a late write has a lower token, and loses."""
 
     async def close(self) -> None:
-        """Close the connections; a write that has begun goes on, and its connection is closed then."""
+        """Close the connections; a write that has begun continues, and its connection is closed after it."""
         servers, self._servers = self._servers, None
         if servers is not None:
             await servers.close()
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """Keys with a hash tag of its own, which registers and tombstones have, too."""
+        """Keys with a separate hash tag, which registers and tombstones have, too."""
         del keys  # a name takes both
         options = self._options.model_copy(update={"key": f"{{{{{name}}}}}:{{shard}}:{{id}}"})
         notes = (of_the_suite("the template of keys"),)
@@ -222,7 +222,7 @@ class RedisSink(Templated):
         for server, share in shares.items():
             found = await server.ask([commands[at] for at in share], self._options.timeout)
             for at, reply in zip(share, found, strict=True):
-                if isinstance(reply, NoPermissionError):  # of the key or command: documents may go on
+                if isinstance(reply, NoPermissionError):  # of the key or command: others may continue
                     raise ConfigError(f'sink "redis": grant MGET and SET of pytube.mark:* ({reply})')
                 if isinstance(reply, ResponseError):
                     servers.in_doubt = self._options.cluster
@@ -338,7 +338,7 @@ class RedisSink(Templated):
     async def _spread(
         self, servers: Servers, calls: Sequence[Call], batch: Batch, results: dict[int, Result]
     ) -> tuple[list[Call], str]:
-        """Have each server do its calls: those that have moved to another one, and another trouble."""
+        """Have each server do its calls; returns the calls that have moved elsewhere, and another trouble."""
         shares: dict[Server, list[Call]] = {}
         for call in calls:
             shares.setdefault(servers.of(call.register), []).append(call)
@@ -484,7 +484,7 @@ class RedisSink(Templated):
     def _check_persistence(self, server: Server, about: Mapping[bytes, bytes]) -> None:
         if not self._options.wait_fsync:
             if about.get(b"aof_enabled") != b"1":
-                reason = "appendonly is off, so a crash takes what was acknowledged since the last snapshot"
+                reason = "appendonly is off, so a crash loses writes acknowledged since the last snapshot"
                 self._log.warning("redis_may_lose", server=server.name, reason=reason)
             return
         if about.get(b"aof_enabled") != b"1":
@@ -510,7 +510,7 @@ def _note(call: Call, reply: Any, results: dict[int, Result]) -> str:
 def _stored(stamp: bytes | None, stone: bytes | None, document: Any) -> Stored:
     """One document: a text, or the fields of a hash; with its entry in the register, and its tombstone."""
     token, seq = stamp_of(stamp or stone)
-    if isinstance(document, ResponseError):  # somebody else's key, of another type
+    if isinstance(document, ResponseError):  # another application's key, of another type
         return Stored(b"", token, seq)
     if isinstance(document, list):
         if not document and stamp is None:

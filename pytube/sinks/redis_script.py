@@ -189,7 +189,7 @@ def hash_tag(name: bytes) -> bytes:
 
 
 def member_of(key: Id) -> bytes:
-    """An id as a field of the register; a text is told apart from a number that looks the same."""
+    """An id as a field of the register; a text differs from a number that looks the same."""
     return b"%d" % key if isinstance(key, int) else b"=" + key.encode()
 
 
@@ -199,7 +199,7 @@ def id_of(member: bytes) -> Id:
 
 
 def seq_of(stamp: bytes) -> int:
-    """The seq of an entry of the register; -1, which is older than any, for what is no such entry."""
+    """The seq of an entry of the register; -1, older than any, for other content."""
     last = stamp.rpartition(b":")[2]
     return int(last) if last.isdigit() else -1
 
@@ -213,7 +213,7 @@ def stamp_of(held: bytes | None) -> tuple[Token | None, int | None]:
 
 
 def text_of(field: bytes) -> str:
-    """A name or a value of a hash as a text; what is no UTF-8, which only others write, is told apart."""
+    """A name or a value of a hash as a text; invalid UTF-8, which only others write, stays distinct."""
     return field.decode(errors="backslashreplace")
 
 
@@ -221,7 +221,7 @@ def payload_of(document: Document, mode: Mode) -> Sequence[bytes]:
     """How many values follow (-1 deletes), and the values: the body's text, or fields with their values.
 
     Raises:
-        ValueError: the body is no JSON object with plain texts, which the mode `hash` needs.
+        ValueError: the body is not a JSON object with plain texts, which the mode `hash` needs.
     """
     body = document.body
     if body is None or mode == "invalidate":
@@ -239,12 +239,12 @@ def hash_fields(body: bytes) -> list[bytes]:
     so that numbers keep their digits. Of a name that comes twice, the last value counts.
 
     Raises:
-        ValueError: it is no JSON object, or a text in it has no UTF-8 form.
+        ValueError: it is not a JSON object, or a text in it has no UTF-8 form.
     """
     found: dict[str, bytes] = {}
     text = body.decode()
     if not begins_with("{", text):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     try:
         for name, value, own in members(text):
             found.pop(name, None)

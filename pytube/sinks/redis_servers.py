@@ -151,7 +151,7 @@ class _SSLConnection(_Connection, SSLConnection):
 class Server:
     """One server, and the connections to it.
 
-    The pool is our own: redis-py's has one timeout for the wait for a free connection and none for the
+    The pool is pytube's own: redis-py's has one timeout for the wait for a free connection and none for the
     handshake of a new one.
     """
 
@@ -162,7 +162,7 @@ class Server:
         how = options.connection()
         self._kind = _SSLConnection if "ssl_cert_reqs" in how else _Connection
         self._resolver = resolver
-        # A timeout of its own for each read would not bound the whole; `ask` does.
+        # A timeout for each read would not bound the whole; `ask` does.
         limits = {"socket_timeout": None, "socket_connect_timeout": options.connect_timeout}
         self._settings = {"host": address[0], "port": address[1], "protocol": 2, **limits, **how}
         self._slots = asyncio.Semaphore(options.pool_size)
@@ -172,7 +172,7 @@ class Server:
     async def ask(
         self, commands: Sequence[Command], limit: float, begin: Callable[[], None] | None = None
     ) -> list[Any]:
-        """One round trip: the replies in order; one that is an error is a `ResponseError`.
+        """One round trip: the replies in order; an error is a `ResponseError`.
 
         `begin` is called right before the first byte is written, and raises if it must not be.
 
@@ -195,7 +195,7 @@ class Server:
                     self._idle.append(connection)
 
     async def close(self) -> None:
-        """Close the connections that nobody uses; each of the others is closed after its exchange."""
+        """Close the unused connections; each of the others is closed after its exchange."""
         self._closed = True
         await self.drop_idle()
 
@@ -244,7 +244,7 @@ class Server:
 
 async def _reply(connection: Connection) -> Any:
     try:
-        # Without a limit of its own: the caller's is on all replies together.
+        # Without a limit: the caller's is on all replies together.
         return await connection.read_response(timeout=math.inf)
     except ResponseError as error:
         return error
@@ -295,7 +295,7 @@ class Servers:
         """Ask which server of the cluster has which slots; does nothing where there is no cluster.
 
         Raises:
-            ConfigError: the server is no member of a cluster.
+            ConfigError: the server is not a member of a cluster.
             SinkUnavailable: none of the known servers answers.
         """
         if not self._cluster:
@@ -313,14 +313,14 @@ class Servers:
         raise SinkUnavailable('sink "redis": none of the servers of the cluster answers')
 
     async def close(self) -> None:
-        """Close all connections that nobody uses."""
+        """Close all unused connections."""
         for server in self._known.values():
             await server.close()
 
     async def _arrange(self, ranges: Sequence[Any]) -> None:
         slots: list[Server | None] = [None] * 16384
         for first, last, primary, *_ in ranges:
-            # A server that does not know its own name gives none: it is the one that was asked.
+            # A server that does not know its own name gives none: it is the server that was asked.
             host = primary[0].decode() if primary[0] else self._options.address[0]
             address = host, primary[1]
             if address not in self._known:

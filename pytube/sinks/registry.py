@@ -1,6 +1,6 @@
 """Finds a sink by the type that the configuration names, and builds it from its options.
 
-Errors name the option and what was expected, never a value, because it may be a secret.
+Errors name the option and the expected value, never a value, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PLACEHOLDERS = ("tube", "shard", "id")
 class KeyTemplate:
     """A template such as `{tube}:{shard}:{id}`; `{{` and `}}` stand for braces.
 
-    One that has another placeholder, as `{tenant_id}:{id}`, is for keys of several columns, and names all of
-    them. What stands between placeholders is percent-encoded in their values, and so is `%`: two keys of a
+    A template with another placeholder, as `{tenant_id}:{id}`, is for keys of several columns, and names all
+    of them. The text between placeholders is percent-encoded in their values, and so is `%`: two keys of a
     table never have one name.
     """
 
@@ -185,7 +185,9 @@ class ServerOptions(SinkOptions):
     """Base of the options of a sink that has connections to a server, which may be encrypted."""
 
     ca_file: str | None = Field(default=None, min_length=1, description="a PEM file of certificates to trust")
-    client_cert: str | None = Field(default=None, min_length=1, description="a PEM file, our certificate")
+    client_cert: str | None = Field(
+        default=None, min_length=1, description="a PEM file, the certificate of this client"
+    )
     client_key: str | None = Field(
         default=None, min_length=1, description="a PEM file, the key of client_cert"
     )
@@ -194,7 +196,7 @@ class ServerOptions(SinkOptions):
     pool_size: int = Field(default=16, ge=1, description="a number of connections, 1 or more")
 
     def faults(self) -> Iterator[str]:
-        """What no field can check by itself. Messages have no values: some are secrets."""
+        """Faults that no single field can check. Messages have no values: some are secrets."""
         if self.client_key is not None and self.client_cert is None:
             yield "client_key goes with client_cert"
 
@@ -264,12 +266,12 @@ def finished(
     """The sink as a worker uses it, if it can be used; raises as `build_sink`."""
     if not isinstance(sink, Sink):
         raise ConfigError(
-            f'sink "{sink_type}" is a {type(sink).__name__}, which is no sink: '
+            f'sink "{sink_type}" is a {type(sink).__name__}, which is not a sink: '
             "it needs compares, open, send, abandon and close"
         )
     if isinstance(sink, Bounded) and sink.write_timeout > request_timeout:
         raise ConfigError(
-            f'sink "{sink_type}": a write may go on for {sink.write_timeout:g} s, and request_timeout is '
+            f'sink "{sink_type}": a write may take {sink.write_timeout:g} s, but request_timeout is '
             f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
     if parts is None:
@@ -297,7 +299,7 @@ def _load(point: EntryPoint) -> SinkFactory:
 
 
 def _checked(sink_type: str, target: str, factory: object) -> SinkFactory:
-    """What was found, if it can build sinks."""
+    """The imported object, if it can build sinks."""
     if not callable(getattr(factory, "from_options", None)):
         raise ConfigError(f'sink type "{sink_type}": {target} has no from_options(options) to build it')
     checked: SinkFactory = factory  # type: ignore[assignment] # as far as that can be seen
@@ -305,7 +307,7 @@ def _checked(sink_type: str, target: str, factory: object) -> SinkFactory:
 
 
 def _option_errors(sink: str, model: type[BaseModel] | None, error: ValidationError) -> str:
-    """What is wrong with the options of `sink`, one clause per key, without their values."""
+    """The faults of the options of `sink`, one clause per key, without their values."""
     fields = model.model_fields if model is not None else {}
     clauses = []
     for item in error.errors(include_input=False, include_url=False):

@@ -1,9 +1,9 @@
-"""The sink `relations`: what a companion tube holds becomes touches of documents.
+"""The sink `relations`: turns the pods of a companion tube into touches of documents.
 
 `pytube.documents.resolve` configures it.
 
-The keys of such a tube are the values of links; see `pytube.documents.model`. For each relation, which is a
-shard, its path finds the documents that rows with these values lead to, and they are touched in the
+The keys of a companion tube are the values of links; see `pytube.documents.model`. For each relation, which
+is a shard, its path finds the documents that rows with these values lead to, and they are touched in the
 document's own tube. No document that changed is missed, under three conditions:
 
 1. Paths are read after the pods were marked: in a later snapshot, and on the primary. So they see what the
@@ -13,12 +13,12 @@ document's own tube. No document that changed is missed, under three conditions:
 2. Documents are read after paths: their touches are inserted after the path was read, and marked after that.
 3. The columns of a `where` count as links: a row that leaves a document by one is touched as if it had moved.
 
-No document is written here, so a send that comes late, or twice, harms nobody: documents are read once more.
+No document is written here, so a send that comes late, or twice, does no harm: documents are read once more.
 Hence the sink has no use for tokens. But touches have to be where the pods are purged then. They are on disk
 when they are answered. And a session that has stayed with another server, as after a failover that left it
 open, does not know the term: the statement looks for it.
 
-Nothing is rejected. A relation that was parked would be documents that stay wrong.
+Nothing is rejected. A parked relation would leave its documents wrong.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _SHARE_OF_TIME = 0.9
 """Of `timeout`: the server ends a statement before the worker gives it up, so that it is known not to have
 worked."""
 _PODS_LOOKED_AT = 1000
-"""Of each class, to tell how many documents wait."""
+"""Of each class, to estimate how many documents wait."""
 _PODS_LOOKED_THROUGH = 10_000
-"""Of each class, to find those: a backfill has 2000 in the tube, unless it was told to have more."""
+"""Of each class, to find those: a backfill has 2000 in the tube, unless configured to have more."""
 
 
 class RelationsOptions(SinkOptions):
     """Options of the sink of a companion tube. They stand in no file."""
 
     dsn: SecretStr = Field(description="a connection string, as postgresql://user@host/database")
-    schema_name: str = Field(default="tube", alias="schema", description="the schema of our SQL")
+    schema_name: str = Field(default="tube", alias="schema", description="the schema of pytube's SQL")
     tube: str = Field(description="the tube of the document")
     digest: str = Field(description="the digest of the document")
     key_type: KeyType = Field(description="the type of the links")
@@ -78,8 +78,8 @@ class RelationsOptions(SinkOptions):
 
 
 # The partition and the class of a pod are written as in the index of a tube (sql/tubes/indexes.sql). Of each,
-# the newest are looked at: those of fan-outs, if there were any lately. What waits for a backfill, which its
-# payload tells, does not count, or relations would wait for as long as that.
+# the newest are looked at: pods of fan-outs, if there were any lately. Pods that wait for a backfill (their
+# payload says so) do not count, or relations would wait for as long as the backfill.
 _TOUCH = """
     SELECT r.declared, r.partitions, l.epoch, w.waiting,
         CASE WHEN r.declared = %(digest)s AND r.partitions = {partitions} AND l.epoch = %(epoch)s
@@ -140,7 +140,7 @@ class RelationsSink:
         self._partitions = 1
         """Of the document's tube, as last seen."""
         self._given_up: dict[Batch, _Work] = {}
-        """What was begun for batches whose send was cancelled, and has not ended."""
+        """The work begun for batches whose send was cancelled, and has not ended."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -162,9 +162,9 @@ class RelationsSink:
             raise _unavailable(error) from error
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Touch the documents of each relation by a statement of its own.
+        """Touch the documents of each relation by a separate statement.
 
-        Where some fail, the others are answered: so those are sent alone the next time, and raise.
+        If some fail, the others are answered: so the failed ones are sent alone the next time, and raise.
         """
         if self._pool is None:
             raise _unavailable("it is not open")
@@ -296,8 +296,8 @@ class RelationsSink:
         pause = min(_MOST_PAUSE, _LEAST_PAUSE * waiting / most)
         return Retry(
             pause,
-            f"{waiting} documents or more wait in tube {self._options.tube}; those that changed relations "
-            f"lead to are looked for when {most} or fewer do",
+            f"at least {waiting} documents are queued in tube {self._options.tube}; documents of changed "
+            f"relations are looked up when {most} or fewer are queued",
         )
 
     def _statement(self, path: str, partitions: int) -> sql.Composed:
@@ -350,7 +350,7 @@ class RelationsSink:
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """What is done for one batch."""
+    """The work for one batch."""
 
     task: asyncio.Task[list[Result]] | None = None
     connection: psycopg.AsyncConnection | None = None

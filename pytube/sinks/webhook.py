@@ -37,7 +37,7 @@ Format = Literal["ndjson", "json"]
 
 CONTENT_TYPES: dict[Format, str] = {"ndjson": "application/x-ndjson", "json": "application/json"}
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 # how such a secret begins
+SECRET_PREFIX = "whsec_"  # noqa: S105 # how a secret begins
 _LONGEST_WAIT = 3600.0
 """Seconds of a Retry-After that are believed."""
 _IDLE_SECONDS = 3.0
@@ -53,7 +53,7 @@ LONGEST_REASON = 500
 def lines(tube: bytes, documents: Sequence[Document]) -> list[bytes]:
     """The documents as lines; `tube` is its name in JSON.
 
-    Of a worker's documents, what is the same in all is written once: to write each line by itself would take
+    In a worker's documents, equal parts are written once: to write each line separately would take
     as long as to send it.
     """
     if isinstance(documents, Documents):
@@ -194,7 +194,7 @@ _PAUSE = 1.0
 """Seconds after which documents are sent again that were not taken while others of the batch were."""
 
 _OF_THE_BODY = {400, 413, 415, 422}
-"""Statuses by which a receiver refuses what was sent, so that smaller requests tell which document it is."""
+"""Statuses by which a receiver refuses the content, so that smaller requests show which document it is."""
 _LATER = {425, 429}
 _NOT_TAKEN = {501, 505}
 """Statuses of servers that have not looked at the documents. At any other above 499, and at 408, the receiver
@@ -213,7 +213,7 @@ class WebhookOptions(ServerOptions):
     headers: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="a table of further headers with printable ASCII values; "
-        "those that HTTP or the sink sets itself are not among them",
+        "headers that HTTP or the sink sets itself are not allowed",
     )
     compares: bool = Field(default=False, description="true or false")
     allow_plain_http: bool = Field(default=False, description="true or false")
@@ -267,7 +267,7 @@ class WebhookOptions(ServerOptions):
         return [key_of(s.get_secret_value()) for s in (self.secret, self.old_secret) if s is not None]
 
     def tls(self) -> ssl.SSLContext | None:
-        """How certificates are checked, and which one is ours; None for plain HTTP; raises `ConfigError`."""
+        """How certificates are checked, and the client's own; None for plain HTTP; raises `ConfigError`."""
         if urlsplit(self.url.get_secret_value()).scheme != "https":
             return None
         return tls_context("webhook", self)
@@ -300,7 +300,7 @@ class WebhookSink:
         return cls(WebhookOptions.parse("webhook", options))
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """The same receiver, with a tube of its own: what it took can't be taken back."""
+        """The same receiver, with a separate tube: documents that it took can't be removed."""
         del keys  # a message takes both
         tube = f"conformance-{name}"
         where = f"the receiver at {self._host}, as documents of the tube {tube}"
@@ -362,14 +362,14 @@ class WebhookSink:
     async def abandon(self, batch: Batch) -> None:
         """Wait until the receiver is done with the requests of the batch that it has not answered.
 
-        Their connections are closed already. Nobody tells when the receiver is done, so `settle_seconds` is
-        waited out, unless the receiver compares.
+        Their connections are closed already. The receiver does not report when it is done, so
+        `settle_seconds` is waited out, unless the receiver compares.
         """
         if not self.compares:
             await self._abandoned.over(batch)
 
     async def close(self) -> None:
-        """Begin no more requests; those that were begun go on."""
+        """Begin no more requests; requests that have begun continue."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -418,7 +418,7 @@ class WebhookSink:
         return {**headers, **own}
 
     def _leave(self, batch: Batch) -> None:
-        """The receiver may go on with a request of the batch."""
+        """The receiver may still work on a request of the batch."""
         over = Flag()
         asyncio.get_running_loop().call_later(self._options.settle_seconds, over.set)
         self._abandoned.add(batch, over)
@@ -426,7 +426,7 @@ class WebhookSink:
     # --- answers --------------------------------------------------------------------------
 
     def _results(self, name: str, batch: Batch, answer: Answer, count: int) -> list[Result]:
-        """What the answer says of the documents; raises what it says of the receiver."""
+        """The results for the documents; raises the answer's errors about the receiver."""
         status = answer.status
         said = f"{name} answered {status}"
         if 200 <= status < 300:
@@ -447,7 +447,7 @@ class WebhookSink:
         raise SinkUnavailable(said + hint)
 
     def _without_secrets(self, result: Result) -> Result:
-        """A receiver may repeat our own headers, or where they were sent, in its reasons."""
+        """A receiver may repeat the sink's headers, or their address, in its reasons."""
         if not isinstance(result, Retry | Reject):
             return result
         options, reason = self._options, result.reason

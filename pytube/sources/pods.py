@@ -136,7 +136,7 @@ class ParkItem:
     attempts: int
     payload: object = None
     document: bytes | None = None
-    """What was sent, where it is to be kept."""
+    """The document that was sent, if it is to be kept."""
 
     def as_json(self) -> dict[str, object]:
         """As `tube_pods_park` wants it."""
@@ -191,7 +191,7 @@ class TubeSource:
     """Mark, purge, reset and park pods, and handle control pods, for one term.
 
     All calls raise `Fenced` or `WrongPartitions` when the term is over, and `DatabaseUnavailable`. Whether
-    a call whose answer was lost had an effect is unknown, and pods may be marked that nobody works on; so
+    a call whose answer was lost had an effect is unknown, and pods may be marked that no flight has; so
     the term has to end, unless the call only reads (`still_parked`).
     """
 
@@ -306,7 +306,7 @@ class TubeSource:
                 self._failed -= keys
 
     async def still_parked(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
-        """Those of the keys, given as ids by shard, that are parked, and not retried since."""
+        """The keys, of these ids by shard, that are parked and were not retried since."""
         if (self._failed is not None and not self._failed) or not (keys := self._known(groups)):
             return set()
         shards, ids = zip(*keys, strict=True)
@@ -315,7 +315,7 @@ class TubeSource:
         return {(shard, self._id(key)) for shard, key in rows}
 
     def _known(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
-        """Those that may have failed."""
+        """The keys that may have failed."""
         keys = {(shard, key) for shard, ids in groups.items() for key in ids}
         return keys if self._failed is None else keys & self._failed
 
@@ -332,7 +332,7 @@ class TubeSource:
     # --- steps ----------------------------------------------------------------------------
 
     async def take_step(self, number: int) -> Step | None:
-        """Take a step that an operator asks for, and mark its pod; None when nobody wants it any more."""
+        """Take a step that an operator asks for, and mark its pod; None when it is not wanted any more."""
         row = await self._session.row(queries.STEP_TAKE, self._arguments | {"step": number})
         if row is None:
             return None

@@ -1,6 +1,6 @@
 """The whole conversation between a worker and its tubes, statement by statement.
 
-Sessions have our schema first in their search path, so nothing is qualified here.
+Sessions have pytube's schema first in their search path, so nothing is qualified here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ LEADER_RENEW: Final = """
     SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
 """
 
-# Of hundreds of terms nearly all are renewed, with nothing more to say: those have no row. FULL, so that the
-# function is called even without terms: its failure tells a worker that this server only reads any more.
+# Of hundreds of terms nearly all are renewed, with nothing more to say: they have no row. FULL, so that the
+# function is called even without terms: its failure shows a worker that this server has become read-only.
 LEADERS_RENEW: Final = """
     SELECT t.leader_id, r.renewed, r.paused, r.step
     FROM unnest(%(leader_ids)s::uuid[]) AS t (leader_id)
@@ -104,7 +104,7 @@ MARK_DECLARE: Final = """
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
         %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
 """
-# For tubes whose keys are no bigint.
+# For tubes with keys of another type than bigint.
 MARK_KEYS_DECLARE: Final = """
     DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, keys, payload, date_part('epoch', ts)
@@ -142,8 +142,8 @@ UNPARK: Final = """
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shards)s, %(ids)s)
 """
 
-# The keys that have failed: those to be sent again with their attempts and the seconds until the next one,
-# and those that are parked.
+# The keys that have failed: the ones to send again with their attempts and the seconds until the next one,
+# and the parked ones.
 FAILED_KEYS: Final = """
     (SELECT shard, id, attempts, extract(epoch FROM next_at - clock_timestamp())::float8
     FROM tube_attempt
@@ -156,7 +156,7 @@ FAILED_KEYS: Final = """
     LIMIT %(limit)s)
 """
 
-# Those of some keys that are parked, and that no operator has retried since.
+# Which of these keys are parked, and were not retried by an operator since.
 STILL_PARKED: Final = """
     SELECT p.shard, p.id
     FROM unnest(%(shards)s::integer[], %(ids)s::text[]) AS k (shard, id)

@@ -12,7 +12,7 @@ _STATEMENTS = [text for name, text in vars(queries).items() if name.isupper() an
 _TEXT = "\n".join([*_STATEMENTS, ROOTS, *backfills.OF_WORKERS])
 
 FUNCTIONS = frozenset(re.findall(r"\b(tube_[a-z_]+)\(", _TEXT))
-"""Functions of ours that a worker calls."""
+"""pytube's functions that a worker calls."""
 
 TABLES = frozenset(re.findall(r"\b(?:FROM|JOIN) (tube_[a-z_]+)\b(?!\()", _TEXT)) | {"tube_version"}
-"""Tables of ours that a worker reads."""
+"""pytube's tables that a worker reads."""

@@ -6,7 +6,7 @@ a transaction that drew a number up to S had its transaction id before it drew, 
 
 A transaction that writes elsewhere may hold (3) up for hours. So, after a while, the worker asks who has a
 tube's table open for writing since S was read, and has a transaction id; when all of those are gone, S is
-settled, because nobody draws for a tube without having it open.
+settled, because a transaction draws for a tube only while it has the table open.
 
 A transaction that has written to a tube may stay open for hours, too: a long writer. Then S becomes
 provisional: settled, except for the pods of the long writers. Each long writer that ends starts a new version
@@ -78,16 +78,16 @@ class Settled:
 
     @property
     def age(self) -> float:
-        """Seconds for which the settled seq has been behind what was drawn; 0 while it is not."""
+        """Seconds for which the settled seq has been behind the last seq drawn; 0 while it is not."""
         if self._long_writers:
             return time.monotonic() - min(since for _, since in self._long_writers.values())
         return time.monotonic() - self._probe.begun_at if self._probe is not None else 0.0
 
     async def is_quiet(self) -> bool:
-        """Whether everything that was drawn before this call is settled.
+        """Whether every seq drawn before this call is settled.
 
-        True tells a worker that went to sleep before it asked: whatever was drawn by somebody who
-        may not have seen the sleeper is visible to the next mark.
+        True helps a worker that went to sleep before it asked: all pods of writers that may not have seen the
+        sleeper are visible to the next mark.
         """
         async with self._turn:
             drawn = await self._drawn()
@@ -97,7 +97,7 @@ class Settled:
             return self.seq >= drawn
 
     async def advance(self) -> None:
-        """Settle what can be; cheap when nothing was drawn since."""
+        """Settle as far as possible; cheap when no seq was drawn since."""
         async with self._turn:
             if self._probe is not None:
                 await self._conclude()

@@ -1,6 +1,6 @@
 """Terms: leadership over a partition as the database sees it. The fence of everything else.
 
-It also tells of shards that two hosts have: rows would overwrite each other at the sink.
+It also reports shards that two hosts have: rows would overwrite each other at the sink.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytube.model import KeyType
 from pytube.sources import queries
 
 _LONGEST_REASON = 500
-"""Characters of what is told of an error."""
+"""Characters of an error that are reported."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 _PASSWORD = re.compile(r"(?i)((?:password|passwd|secret|token|api[_-]?key)[\"']?\s*[=:]\s*)[^\s,;&]+")
 
@@ -43,7 +43,7 @@ class Term:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What every fenced statement is told."""
+        """The arguments of every fenced statement."""
         return {
             "tube": self.tube,
             "partitions": self.partitions,
@@ -94,7 +94,7 @@ async def acquire(
     """Begin a term, if the epoch is still `expected_epoch`.
 
     Raises:
-        EpochMoved: somebody else began one meanwhile.
+        EpochMoved: another process began one meanwhile.
         LeaseHeld: under the lease election, the lease has not run out.
         WrongPartitions: the tube was repartitioned.
         UsageError: the tube has keys of a type that this version does not know.
@@ -131,13 +131,13 @@ def _key_type(tube: str, name: str) -> KeyType:
 
 Trouble = Literal["sink", "source", "paused"]
 Hindrance = Literal["slow", "locked"]
-"""What slows a term down: its sink, or somebody's lock. It delivers all the same, or will."""
+"""Why a term is slowed down: by its sink, or by another session's lock. It still delivers, or will."""
 
 
 class Troubles:
-    """What keeps a term from delivering: its sink or source is down, or a pause; and what slows it down.
+    """Why a term does not deliver: its sink or source is down, or a pause; and what slows it down.
 
-    Renewals tell of it.
+    Renewals report it.
     """
 
     def __init__(self) -> None:
@@ -145,13 +145,13 @@ class Troubles:
         self._watched: dict[str, Callable[[], tuple[str, float] | None]] = {}
 
     def reason(self, what: Trouble) -> str | None:
-        """Why it is down, as it is told; None when it is not."""
+        """Why it is down, as reported; None when it is not."""
         return self._since[what][0] if what in self._since else None
 
     def note(self, what: Trouble, reason: str, since: float | None = None) -> None:
         """It is down, or at rest, for this reason.
 
-        The latest reason counts: the first one is often gone by the time that somebody looks. When it began
+        The latest reason counts: the first one is often gone when an operator looks. When it began
         stays: now, or `since`, a moment of `time.monotonic`.
         """
         if what in self._since:
@@ -203,10 +203,10 @@ RENEWED: Final = Renewal(True, None, None)
 
 
 async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> Mapping[UUID, Renewal]:
-    """Renew terms, of whatever tubes; what is answered of those that are not simply `RENEWED`.
+    """Renew terms, of whatever tubes; returns the answers other than `RENEWED`.
 
-    Their troubles, and that they have none any more, go with the renewal, so that they cost no statement of
-    their own and end with the term.
+    Their troubles, and the ends of troubles, go with the renewal, so that they cost no extra statement
+    and end with the term.
     """
     troubles = {str(leader_id): told for leader_id, one in terms.items() if (told := one.as_json())}
     arguments = {
@@ -263,12 +263,12 @@ class SharedShard:
 
     @property
     def finding(self) -> str:
-        """What is wrong, and what to do."""
+        """The finding and its remedy."""
         one, other = self.hosts
         return (
-            f"tube {self.tube!r} has shard {self.shard} on host {one} and on host {other}, so rows of one id "
-            "would overwrite each other at the sink; attach the tables of each host to shards of its own "
-            "(pytube tube attach --shard)"
+            f"tube {self.tube!r} has shard {self.shard} on host {one} and on host {other}, so rows with the "
+            "same id would overwrite each other at the sink; attach the tables of each host to separate "
+            "shards (pytube tube attach --shard)"
         )
 
 

@@ -26,7 +26,7 @@ from pytube.sources import queries
 from pytube.sources.terms import Term
 
 _TEST_TIMEOUT = 2.0
-"""Seconds for which a notification of our own is waited for."""
+"""Seconds for which to wait for a test notification."""
 _TEST_INTERVAL = 15.0
 """Seconds between two of them. A session that only listens would not notice that its server is gone."""
 _LISTEN_LIMIT = 5.0
@@ -68,13 +68,13 @@ class Heard(Enum):
 async def listen(
     session: Session, tubes: Sequence[str], log: Logger
 ) -> AsyncGenerator[PodsArrived | Heard, None]:
-    """What is notified of all tubes of a process, over a session of its own; without end.
+    """Notifications for all tubes of a process, over a dedicated session; without end.
 
     Until it is known that notifications do arrive, they don't.
 
     Raises:
         DatabaseUnavailable: the session was lost.
-        StatementFailed: Postgres does not let us listen (a standby, a full queue).
+        StatementFailed: Postgres refuses to listen (a standby, a full queue).
     """
     of_channel: dict[str, str] = dict(await session.rows(queries.CHANNELS, {"tubes": list(tubes)}))
     nonce = uuid4().hex
@@ -84,7 +84,7 @@ async def listen(
         listens = sql.SQL("; ").join(map(_listening, of_channel))
         await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
         while not connection.closed:
-            # Notify ourselves, to find out whether what is notified arrives.
+            # Send a test notification, to find out whether notifications arrive.
             notify = _row(connection, queries.NOTIFY, (next(iter(of_channel)), nonce))
             _, wakes, has_room = await wait_for_answer(connection, _LISTEN_LIMIT, notify)
             writers_notify, is_answered = wakes and has_room, False
@@ -109,7 +109,7 @@ async def listen(
 async def _until_answered(
     connection: psycopg.AsyncConnection, of_channel: Mapping[str, str], nonce: str
 ) -> AsyncGenerator[PodsArrived | Heard, None]:
-    """What is heard until our own notification arrives, which is told as WORKS, or that takes too long."""
+    """Notifications until the test one arrives, which yields WORKS, or takes too long."""
     due, is_answered = time.monotonic() + _TEST_TIMEOUT, False
     while not is_answered and (left := due - time.monotonic()) > 0:
         async for notification in connection.notifies(timeout=left, stop_after=1):

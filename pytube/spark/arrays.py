@@ -328,7 +328,7 @@ def _parse_canonical(lengths: Ints, data: Bytes) -> bytes | None:
 def _parse_uuid(text: bytes) -> bytes:
     if _ANY_UUID.fullmatch(text) is None:
         example = f"write it like {UUID_EXAMPLE}, or give its {UUID_WIDTH} bytes"
-        raise UsageError(f"an id is no uuid: {_shown(text)}; {example}")
+        raise UsageError(f"an id is not a valid uuid: {_shown(text)}; {example}")
     return bytes.fromhex(text.strip(b"{}").replace(b"-", b"").decode())
 
 

@@ -127,7 +127,7 @@ def backfill(
 def _begin(connection: psycopg.Connection, tube: str, number: int) -> None:
     """Take the right to work on a backfill, and bring it past step 2."""
     if not _value(connection, queries.BACKFILL_LOCK, backfill=number):
-        raise BackfillBusy(f"backfill {number} is worked on by another session; see `pytube backfill status`")
+        raise BackfillBusy(f"another process is running backfill {number}; see `pytube backfill status`")
     if _state(connection, tube, number)[0] == "waiting":
         _wait_for_transactions(connection, number)
 

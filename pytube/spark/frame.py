@@ -193,7 +193,7 @@ def normal(value: Column, column: types.DataType, kind: KeyKind) -> Column:
             return value
     text = value.cast("string")
     why = sf.concat(
-        sf.lit(f"{REFUSED}an id is no uuid: '"),
+        sf.lit(f"{REFUSED}an id is not a valid uuid: '"),
         sf.substring(text, 1, 60),
         sf.lit(f"'; write it like {arrays.UUID_EXAMPLE}"),
     )

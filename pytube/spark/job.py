@@ -37,8 +37,8 @@ class PartFailed(PytubeError):
     def __init__(self, job_id: str, hosts: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name}: {reason.removeprefix(name + ': ')}" for name, reason in hosts.items())
         super().__init__(
-            f"not all of job {job_id!r} is written: {reasons}. Run it again with the same job_id, "
-            "and only what is missing is written"
+            f"job {job_id!r} is incomplete: {reasons}. Run it again with the same job_id, which writes "
+            "only the missing parts"
         )
         self.job_id = job_id
         self.hosts = dict(hosts)

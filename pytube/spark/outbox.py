@@ -57,8 +57,8 @@ class OutboxSource(DataSource):
         records = self._records()
         if records.adopted:
             raise UsageError(
-                f"the outbox {records.name!r} can't be a stream, as its table was adopted: its ids are "
-                "drawn from a sequence of its own, so nothing tells which of them may still be committed. "
+                f"the outbox {records.name!r} can't be a stream, as its table was adopted: its ids come "
+                "from another sequence, and smaller ones may still be committed at any time. "
                 "Read it with spark.read"
             )
         most = source.number_or_none(self.options, "max_records")

@@ -74,13 +74,13 @@ class TableSource(DataSource):
             self.options,
             "snapshot",
             "read within `with pytube.spark.snapshot(spark, dsn) as moment:`, which gives it; "
-            "or give 'each', and each task reads as of its own beginning",
+            "or give 'each', so that each task takes its own snapshot",
         )
         begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
         if snapshot == _EACH:
             return (begin,)
         if not _SNAPSHOT.fullmatch(snapshot):
-            raise UsageError(f"{snapshot!r} is no snapshot of Postgres")
+            raise UsageError(f"{snapshot!r} is not a valid Postgres snapshot")
         return (begin, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
 
     def _divide(

@@ -134,7 +134,7 @@ def divided(connection: psycopg.Connection, query: str, ranges: int, kind: KeyKi
                 if low is None:
                     return []
                 if not isinstance(low, int) or not isinstance(high, int):
-                    raise UsageError(f"the first column of the query holds {low!r}, which is no whole number")
+                    raise UsageError(f"the first column of the query holds {low!r}, not a whole number")
                 return [str(edge) for edge in even_edges(low, high, ranges)]
             if of_type == _UUID:
                 # Old versions of Postgres have no min(uuid). The texts sort alike.

@@ -73,7 +73,7 @@ def required(options: Mapping[str, str], name: str, what: str) -> str:
     """An option that must be given; `what` explains it in the error."""
     given = options.get(name)
     if not given:
-        raise UsageError(f"the option {name!r} lacks: {what}")
+        raise UsageError(f"the option {name!r} is missing: {what}")
     return given
 
 

@@ -180,7 +180,7 @@ def derived_shard(parts: Parts) -> Spread:
     if len(spread) != 1:
         has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n, _ in spread)
         raise UsageError(
-            "which shard? Give a column or a number: shard=…; it can be told only if the tables of the "
+            "which shard? Give a column or a number: shard=…; you can only omit it if the tables of the "
             f"tubes have the same shards (they have: {has or 'none, as no table is attached'})"
         )
     return spread[0]
@@ -341,4 +341,4 @@ def _counts(notices: Sequence[str]) -> tuple[int, int]:
     for text in reversed(notices):
         if found := _COUNTS.search(text):
             return int(found[1]), int(found[2])
-    raise PytubeError(f"tube_pods_insert did not say what it wrote: {notices!r}")
+    raise PytubeError(f"tube_pods_insert did not report its counts: {notices!r}")

@@ -36,8 +36,8 @@ class _ScanningSink(Sink, Scanning, Protocol):
 class SinkContract(ReadingChecks, MarkChecks):
     """Inherit in a class `Test…` and give `make_sink` and `read_back`; pytest finds the tests.
 
-    The other methods of `SinkHarness` make some checks sharper; give those that the store allows. What a sink
-    does not offer, or the suite can't judge, is skipped with the reason: it was not tested.
+    The other methods of `SinkHarness` make some checks sharper; give the ones that the store allows. Checks
+    that a sink does not offer, or the suite can't judge, are skipped with the reason: they were not tested.
     """
 
     # --- writing: content, order, tokens, answers ----------------------------------------------
@@ -51,7 +51,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_upsert_delete_upsert(self) -> None:
-        """Each takes the place of the one before; to delete what is not there is Ok."""
+        """Each takes the place of the one before; to delete a missing document is Ok."""
         async with self.opened() as sink:
             await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
             await self.expect_values({(0, 1): {"v": 1}, (0, 2): {"v": 1}}, "after upserts")
@@ -102,7 +102,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_lower_token_does_not_win(self) -> None:
-        """Where the sink compares: the newer write stays, a tombstone too, and is told of."""
+        """Where the sink compares: the newer write stays, a tombstone too, and is reported."""
         async with self.opened() as sink:
             if not sink.compares:
                 skip("the sink does not compare tokens")
@@ -131,7 +131,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_acknowledged_writes_keep_their_order(self) -> None:
-        """What was answered last is what the store holds, with other keys written beside it."""
+        """The store holds the write answered last, with other keys written beside it."""
         async with self.opened() as sink:
 
             async def one(shard: int) -> None:
@@ -176,7 +176,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_keys_that_are_texts(self) -> None:
-        """Whatever text names a document: each is one of its own, is written over, and is deleted."""
+        """Whatever text names a document: each is distinct, is written over, and is deleted."""
         expected: dict[Key, Any] = {(0, text): {"n": at} for at, text in enumerate(ODD_TEXTS)}
         async with self.opened() as sink:
             await self.write_ok(sink, batch(expected))
@@ -210,7 +210,7 @@ class SinkContract(ReadingChecks, MarkChecks):
     def test_has_the_shape_of_a_sink(self) -> None:
         """It has every method, and says whether it compares."""
         sink = self.make_sink()
-        expect(isinstance(sink, Sink), "it lacks one of compares, open, send, abandon, close")
+        expect(isinstance(sink, Sink), "one of compares, open, send, abandon, close is missing")
         expect(isinstance(sink.compares, bool), f"compares is {sink.compares!r}, not a bool")
 
     @in_loop
@@ -228,7 +228,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_close_after_open_failed(self) -> None:
-        """A failed open says what is wrong, and close is quiet."""
+        """A failed open reports the fault, and close is quiet."""
         sink = self.unopenable_sink()
         if sink is None:
             skip("unopenable_sink() gives none")
@@ -306,7 +306,7 @@ class SinkContract(ReadingChecks, MarkChecks):
     _stuck = False
 
     def _watch(self, ticking: threading.Event) -> None:
-        """Note that the loop stands still, and let the store go on so that the test can end."""
+        """Note that the loop stands still, and let the store continue so that the test can end."""
         self._stuck = not ticking.wait(self.limit / 4)
         if self._stuck:
             self.unstall()
@@ -339,7 +339,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_scan_finds_what_is_older(self) -> None:
-        """Documents of the shard with a lower stamp; not what is newer, deleted, or of another shard."""
+        """Documents of the shard with a lower stamp; not newer or deleted ones, or ones of another shard."""
         async with self._scanning() as sink:
             await self.write_ok(
                 sink,
@@ -355,7 +355,7 @@ class SinkContract(ReadingChecks, MarkChecks):
 
     @in_loop
     async def test_scan_after_more_was_written(self) -> None:
-        """A second look sees what was written since the first."""
+        """A second look sees documents written since the first."""
         async with self._scanning() as sink:
             await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, seq=5))
             await self._expect(sink, 0, 10, {1, 2})

@@ -17,7 +17,7 @@ from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Document, Id, Key, Ok, Result, Token
 from pytube.sinks.base import Sink
 
-# --- documents: batches made in one line, and what is at the edges --------------------------------
+# --- documents: batches made in one line, and edge cases --------------------------------
 
 TUBE = ContextVar("TUBE", default="conformance")
 """The tube of batches that name none."""
@@ -116,7 +116,7 @@ def expect(condition: bool, what: str) -> None:
 
 
 def skip(why: str) -> NoReturn:
-    """End a test as skipped: what it is for can't be tested here. pytest knows this exception, too."""
+    """End a test as skipped: its subject can't be tested here. pytest knows this exception, too."""
     raise unittest.SkipTest(why)
 
 
@@ -167,7 +167,7 @@ class SinkHarness:
     # --- for the checks -----------------------------------------------------------------------
 
     def run(self, check: Coroutine[Any, Any, None]) -> None:
-        """Run one check in a loop of its own, for `limit` seconds at most."""
+        """Run one check in a separate loop, for `limit` seconds at most."""
 
         async def limited() -> None:
             task = asyncio.ensure_future(check)
@@ -253,7 +253,7 @@ def in_loop(check: Callable[[_Harness], Coroutine[Any, Any, None]]) -> Callable[
 
 
 async def begun(send: Awaitable[Sequence[Result]], turns: float) -> asyncio.Task[Sequence[Result]]:
-    """A send in a task of its own, left to run for `turns` seconds."""
+    """A send in a separate task, left to run for `turns` seconds."""
 
     async def run() -> Sequence[Result]:
         return await send

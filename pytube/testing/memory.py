@@ -94,7 +94,7 @@ class MemorySink:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
-        """A sink with a store of its own."""
+        """A sink with a separate store."""
         return cls(compares=MemoryOptions.parse("memory", options).compares)
 
     @property
@@ -150,7 +150,7 @@ class MemorySink:
         return {key: Stored() if d is None else Stored(d.body, d.token, d.seq) for key, d in held}
 
     async def close(self) -> None:
-        """Refuse sends, those that hang too."""
+        """Refuse sends, hanging ones too."""
         self._is_open = False
         self._wake()
 

@@ -37,7 +37,7 @@ class ReadingChecks(SinkHarness):
 
     @in_loop
     async def test_read_gives_what_was_written(self) -> None:
-        """Documents at the edges of what Postgres holds; not what was deleted, nor what never was."""
+        """Documents at the limits of Postgres' types; not deleted ones, nor ones that never were."""
         sent = batch(ODD_DOCUMENTS, token=(1, 1), seq=5)
         async with self._reading() as sink:
             await self.write_ok(sink, sent)
@@ -53,7 +53,7 @@ class ReadingChecks(SinkHarness):
 
     @in_loop
     async def test_read_of_keys_that_are_texts(self) -> None:
-        """Each is one of its own."""
+        """Each is distinct."""
         sent = batch({text: {"n": at} for at, text in enumerate(ODD_TEXTS)})
         async with self._reading() as sink:
             await self.write_ok(sink, sent)
@@ -118,7 +118,7 @@ class MarkChecks(SinkHarness):
 
     @in_loop
     async def test_open_existing(self) -> None:
-        """It opens what is there, and else says what is missing, and leaves the sink closed."""
+        """It opens existing objects, and else names the missing ones, and leaves the sink closed."""
         sink = self.make_sink()
         if not isinstance(sink, Making):
             skip("the sink has no open_existing: nothing is made by `open`")
@@ -137,7 +137,7 @@ class MarkChecks(SinkHarness):
 
     @in_loop
     async def test_mark_stays(self) -> None:
-        """While documents come and go; for every sink of the place. One that is there is not overwritten."""
+        """While documents come and go; for every sink of the place. An existing one is not overwritten."""
         async with self._marked() as sink:
             mark = await self._mark(sink, "first")
             await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
@@ -152,7 +152,7 @@ class MarkChecks(SinkHarness):
             except SinkUnavailable:
                 pass
             else:
-                expect(False, "a closed sink told its mark")
+                expect(False, "a closed sink returned its mark")
         await self.expect_values({}, "beside a mark")
 
     @in_loop
@@ -165,7 +165,7 @@ class MarkChecks(SinkHarness):
                 skip("lose() does not say how this store loses its documents")
             expect(await sink.read_mark(TUBE.get()) != mark, "the mark is there, and the documents are gone")
             again = await self._mark(sink, "second")
-            expect(again != mark, "what was emptied has the mark that it had before")
+            expect(again != mark, "the emptied store still has its old mark")
             await self.write_ok(sink, batch({1: {"v": 2}}, token=(1, 2)))
         await self.expect_values({(0, 1): {"v": 2}}, "after the loss")
 

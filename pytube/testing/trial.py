@@ -1,4 +1,4 @@
-"""Runs the conformance suite against the real store of a sink, each check in a place of its own there."""
+"""Runs the conformance suite against the real store of a sink, each check in a separate place there."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ERASE_LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of one check."""
+    """The result of one check."""
 
     check: str
     result: Literal["ok", "failed", "not judged"]
     reason: str | None
     left: str | None = None
-    """What is left at the store, and why; None when nothing is."""
+    """The objects left at the store, and why; None when there are none."""
 
 
 def names_of_checks() -> list[str]:
@@ -67,11 +67,11 @@ class Interruption:
 def run_checks(
     make_trial: MakeTrial, told_left: Callable[[str], object], interruption: Interruption
 ) -> Iterator[Checked]:
-    """Run one check after the other, and delete what each has written; ends early when it is interrupted.
+    """Run one check after the other, and delete its documents; ends early when it is interrupted.
 
     Args:
-        make_trial: a sink in a place of its own, by the name of the trial.
-        told_left: receives what is left at the store when an interrupted check could not be cleaned up.
+        make_trial: a sink in a separate place, by the name of the trial.
+        told_left: receives the leftovers at the store when an interrupted check could not be cleaned up.
         interruption: by whom it is interrupted.
     """
     run = uuid4().hex[:8]
@@ -106,7 +106,7 @@ def _judge(suite: _Suite, check: str) -> tuple[Literal["ok", "failed", "not judg
     finally:
         TUBE.reset(token)
     if suite.unread is not None:
-        return "not judged", f"the answers were right; what was written was not looked at: {suite.unread}"
+        return "not judged", f"the answers were right; the written documents were not checked: {suite.unread}"
     return "ok", None
 
 
@@ -128,7 +128,7 @@ class _Suite(SinkContract):
         super().run(self._interruption.over(check))
 
     def make_sink(self) -> Sink:
-        """A sink on the place that keeps in mind what is written, for looking at it and deleting it."""
+        """A sink on the place that remembers its writes, to check and delete them."""
         sink = self.place.make_sink()
         send = sink.send
 
@@ -136,7 +136,7 @@ class _Suite(SinkContract):
             self._bodies.update((document.key, document.body) for document in batch)
             return send(batch)
 
-        sink.send = remembering  # type: ignore[method-assign] # each sink is ours alone
+        sink.send = remembering  # type: ignore[method-assign] # no sink is shared
         return sink
 
     def unopenable_sink(self) -> Sink | None:
@@ -151,7 +151,7 @@ class _Suite(SinkContract):
         """All that the suite wrote, as the sink reads it."""
         held = await self._held(self._bodies.keys(), [])
         if held is None:
-            skip(f"what was written can't be looked at: {self.unread}")
+            skip(f"the written documents can't be checked: {self.unread}")
         return {key: stored.value for key, stored in held[0].items() if stored.exists}
 
     async def expect_values(self, expected: Mapping[Key, Any], when: str) -> None:
@@ -167,7 +167,7 @@ class _Suite(SinkContract):
                 _expect_held(key, wanted[key], stored, when)
 
     def _text(self, key: Key, value: Any) -> bytes:
-        """What was sent, where it is that value: some stores keep the text of it."""
+        """The text that was sent, if it has that value: some stores keep the text of it."""
         sent = self._bodies.get(key)
         return sent if sent is not None and decode(sent) == value else json.dumps(value).encode()
 
@@ -190,7 +190,7 @@ class _Suite(SinkContract):
             await sink.close()
 
     def erase(self) -> str | None:
-        """Delete what was written; what is left, and why."""
+        """Delete the written documents; returns the leftovers, and why."""
         erase = self.place.erase
         if erase is None:
             return None
@@ -201,7 +201,7 @@ class _Suite(SinkContract):
 
         try:
             asyncio.run(limited())
-        except Exception as error:  # noqa: BLE001 # people are to be told whatever it was
+        except Exception as error:  # noqa: BLE001 # people should see any error
             return f"{self.place.where} ({type(error).__name__}: {error})"
         return None
 

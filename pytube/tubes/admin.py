@@ -39,11 +39,11 @@ class Attachment:
     key_type: str
     """Of all ids of the tube: `bigint`, `uuid` or `text`."""
     companion_of: str | None = None
-    """The tube whose documents' relations it holds; None: it is no companion."""
+    """The tube whose documents' relations it holds; None: it is not a companion."""
     key_cols: list[str] | None = None
     """The columns of a key of several, of which `id_col` is the first; None: `id_col` is the key."""
     shard_by: str | None = None
-    """The one of them that alone tells a key's shard; None: the whole key."""
+    """The column that alone determines a key's shard; None: the whole key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class AttachResult:
 class Tubes:
     """The tubes of one installation.
 
-    All methods raise `UsageError` for unknown tubes and tables and for what our SQL refuses, with
+    All methods raise `UsageError` for unknown tubes and tables and for calls that the SQL refuses, with
     nothing changed, and `DatabaseUnavailable` when the session is lost.
     """
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit. Raises `SchemaMismatch` unless our SQL is there."""
+        """`connection` is autocommit. Raises `SchemaMismatch` unless pytube's SQL is there."""
         check(connection, schema)
         self._connection = connection
         self._schema = schema
@@ -97,12 +97,12 @@ class Tubes:
 
         Args:
             tube: its name.
-            partitions: how many; None keeps those of a tube that is there, and is 1 for a new one.
-            predicate: which rows belong to it; None keeps what is there, '' removes it.
-            key_type: of its ids, for good; None is that of a tube that is there, and bigint for a new one.
+            partitions: how many; None keeps the number of an existing tube, and is 1 for a new one.
+            predicate: which rows belong to it; None keeps the present one, '' removes it.
+            key_type: of its ids, for good; None is the type of an existing tube, and bigint for a new one.
 
         Returns:
-            What it was before, None for a new one; what it is now.
+            The settings before, None for a new one; the settings now.
         """
         with translated():
             before = self._settings(tube)
@@ -124,11 +124,11 @@ class Tubes:
                 _log.warning("index_left", tube=tube, partitions=wanted, reason=left)
             now = self._settings(tube)
         if now is None:
-            raise unknown_tube(tube)  # somebody dropped it meanwhile
+            raise unknown_tube(tube)  # it was dropped meanwhile
         return before, now
 
     def rebase(self, tube: str, epoch: int) -> int:
-        """Let the epochs of a tube go on above `epoch`, the highest that its sink holds.
+        """Continue the epochs of a tube above `epoch`, the highest that its sink holds.
 
         Returns:
             The greatest epoch issued; later terms have greater ones.
@@ -164,7 +164,7 @@ class Tubes:
         force: bool = False,
         limit: float = 60.0,
     ) -> AttachResult:
-        """Attach a table to a tube, or change how it is attached: what is None stays as it is.
+        """Attach a table to a tube, or change how it is attached: None keeps a setting.
 
         Args:
             tube: its name.
@@ -179,9 +179,9 @@ class Tubes:
                 new one.
             replica: whether rows that logical replication writes are touched, too; not for a new one.
             key_cols: the columns of a key of several, in place of `id_col`; the tube's keys are texts.
-            shard_by: the one of them that alone tells the shard of an id; empty: all of them.
+            shard_by: the column that alone determines the shard of an id; empty: all of them.
             force: also if each row would have a document under another key then.
-            limit: seconds to wait for the table's lock; nobody queues behind us meanwhile.
+            limit: seconds to wait for the table's lock; writers do not queue behind it meanwhile.
 
         Raises:
             NoUsableKey: for a new one `id_col` is not given, and nothing proves which column names rows.
@@ -198,7 +198,7 @@ class Tubes:
             column = self._id_column(table, oid, wish, place.was)
             manner = place.manner(wish, self._in_schema(oid), id_col if column is None else column.name)
             if wish.id_col is not None and wish.key_cols is not None:
-                manner = replace(manner, id_col=wish.id_col)  # which our SQL refuses
+                manner = replace(manner, id_col=wish.id_col)  # which the SQL refuses
             place.check(wish, manner, force=force)
             root = with_retries(
                 self._connection,
@@ -208,7 +208,7 @@ class Tubes:
                 limit=limit,
                 on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
-        assert column is not None  # or our SQL has refused the table
+        assert column is not None  # or the SQL has refused the table
         reason = column.reason if root is None else f"it holds ids of {root}"
         before = None if place.was is None else place.was.manner
         return AttachResult(before, manner, IdColumn(column.name, reason))
@@ -228,7 +228,7 @@ class Tubes:
         return IdColumn(found, reason)
 
     def _refuse_keyless(self, table: str, oid: int, found: tuple[Any, ...] | None) -> None:
-        """Say which options there are, unless our SQL finds none, and says so."""
+        """Name the possible options, unless the SQL finds none, and says so."""
         several = self._one(queries.SEVERAL, table=oid)
         key = ",".join(several[1]) if several is not None and several[0] else None
         if key is not None and found is None:
@@ -262,7 +262,7 @@ class Tubes:
         return None if row is None or row[0] is None else int(row[0])
 
     def _attached(self, tube: str | None) -> Sequence[Attached]:
-        """What is attached to the tube now; None: to all tubes."""
+        """The tables attached to the tube now; None: to all tubes."""
         statement = queries.within(queries.ATTACHED, self._schema)
         rows = self._connection.execute(statement, {"tube": tube}).fetchall()
         return [
@@ -296,7 +296,7 @@ class Tubes:
             if root is None:
                 return None
             was_related = place.was is not None and place.root_of(place.was.manner) is not None
-            if not wish.names_key and not was_related:  # somebody has attached it since we looked
+            if not wish.names_key and not was_related:  # it was attached since the look
                 raise now.taken(root, manner)
             return root.name
 

@@ -15,7 +15,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody asks for; None: nothing is said about it."""
+    """The requested settings; None: not given."""
 
     shard: int | None = None
     shards: int | None = None
@@ -41,14 +41,14 @@ class Manner:
     shard: int
     shards: int = 1
     id_col: str | None = None
-    """None: our SQL finds none, and says so."""
+    """None: the SQL finds none, and says so."""
     columns: frozenset[str] = frozenset()
     """An UPDATE that changes none of these makes no touch; none: each UPDATE does."""
     replica: bool = False
     key_cols: tuple[str, ...] = ()
     """The columns of a key of several, of which `id_col` is the first; else none."""
     shard_by: str | None = None
-    """The one of them that alone tells a key's shard; None: the whole key."""
+    """The column that alone determines a key's shard; None: the whole key."""
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -94,7 +94,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A table that is to be attached, among those that are."""
+    """A table to attach, among the attached ones."""
 
     tube: str
     table: str
@@ -144,13 +144,13 @@ class Place:
             kept if wish.shard_by is None else wish.shard_by or None,
         )
 
-    # --- what is refused ------------------------------------------------------------------
+    # --- refusals ------------------------------------------------------------------
 
     def check(self, wish: Wish, manner: Manner, *, force: bool) -> None:
-        """Refuse shards of other tables, and another key for each document; our SQL refuses the rest.
+        """Refuse shards of other tables, and another key for each document; the SQL refuses the rest.
 
         Args:
-            wish: what is asked for.
+            wish: the requested settings.
             manner: how the table is to be attached.
             force: documents may get other keys.
 
@@ -195,7 +195,7 @@ class Place:
             f"{self.table} is not attached: {root.name} has the {_shards(root.manner)} of tube {self.tube!r}"
             f"; if a column of {self.table} holds ids of {root.name}, name it: `{words} --shard "
             f"{root.manner.shard} --shards {root.manner.shards} --id-col COLUMN{force}`; else give "
-            f"{self.table} shards of its own: `{words} --shard {free}{shards}{force}`"
+            f"{self.table} separate shards: `{words} --shard {free}{shards}{force}`"
         )
 
     def _check_keys(self, was: Attached, manner: Manner) -> None:
@@ -240,7 +240,7 @@ class Place:
 
 
 def changes(was: Manner, now: Manner) -> list[str]:
-    """What differs, for people."""
+    """The differences, for people."""
     shown = {"shards": (_range(was), _range(now))}
     for field in fields(Manner):
         if field.name not in ("shard", "shards"):

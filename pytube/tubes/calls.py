@@ -1,4 +1,4 @@
-"""How a call of our SQL is sent, and what its failures mean to an operator."""
+"""Sends calls of pytube's SQL, and explains their failures to an operator."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ AT_ONCE = 10_000
 def rows_of(
     kind: type[T], connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object
 ) -> list[T]:
-    """The rows that a query of ours gives, as objects of a class.
+    """The rows that a query of pytube gives, as objects of a class.
 
-    What is rolled back by no fault of its own, such as a deadlock with a worker, is tried again, unless in a
-    transaction.
+    A query that was rolled back for an external reason, such as a deadlock with a worker, is tried again,
+    unless in a transaction.
     """
     return _run(connection, schema, query, arguments, class_row(kind))
 
 
 def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, **arguments: object) -> Any:
-    """The one value that a query of ours gives; else as `rows_of`."""
+    """The one value that a query of pytube gives; else as `rows_of`."""
     found = _run(connection, schema, query, arguments, lambda _: lambda row: row[0])
     return found[0]
 
 
 def unknown_tube(tube: str) -> UnknownTube:
     """The error for a name that no tube has."""
-    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` names those that there are")
+    return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` lists all tubes")
 
 
 def in_pieces(work: Callable[[], int]) -> int:
-    """Call `work`, a transaction each time, until nothing is left to do; the sum of what it did."""
+    """Call `work`, a transaction each time, until nothing is left to do; the sum of its results."""
     total = 0
     while done := work():
         total += done
@@ -76,7 +76,7 @@ def _run(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise what an operator can mend as `UsageError`: a missing role, a database that takes no writes."""
+    """Raise errors that an operator can fix as `UsageError`: a missing role, a read-only database."""
     try:
         yield
     except errors.InsufficientPrivilege as error:
@@ -90,6 +90,6 @@ def explained() -> Iterator[None]:
             "connect to the primary"
         ) from error
     except (errors.InvalidTextRepresentation, errors.NumericValueOutOfRange) as error:
-        raise UsageError(f"that is no id of this tube: {describe(error)}") from error
+        raise UsageError(f"not a valid id of this tube: {describe(error)}") from error
     except errors.InvalidParameterValue as error:
         raise UsageError(describe(error)) from error

@@ -1,4 +1,4 @@
-"""The statements that administration sends. `{s}` stands for our schema."""
+"""The statements that administration sends. `{s}` stands for pytube's schema."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ JOB_LIST = "SELECT * FROM {s}.tube_job_list(%(job)s)"
 
 TABLE = "SELECT pg_catalog.to_regclass(%(table)s)::oid"
 
-# Who has locked a table, those that began first in front.
+# The sessions that have locked a table, the earliest first.
 HOLDERS = """
     SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type) AS application,
         a.state, extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age
@@ -123,7 +123,7 @@ STATE: Final = """CASE WHEN l.lost THEN 'lost'
             ELSE 'free' END"""
 """Of a partition, in terms of `tube_leaders` AS l, `tube_pause_list` AS p and `tube_failing_list` AS f.
 
-`pytube.health.fleet.Partition` tells what each state means.
+`pytube.health.fleet.Partition` explains each state.
 """
 
 
@@ -145,5 +145,5 @@ def timed(
 
 
 def within(query: LiteralString, schema: str) -> sql.Composed:
-    """The statement for our SQL in `schema`."""
+    """The statement for pytube's SQL in `schema`."""
     return sql.SQL(query).format(s=sql.Identifier(schema))

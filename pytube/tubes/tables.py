@@ -21,7 +21,7 @@ from pytube.tubes.queries import BUILDER, HOLDERS, TABLE, within
 _NO_NAME = (errors.InvalidName, errors.SyntaxError, errors.FeatureNotSupported, errors.UndefinedTable)
 
 _LOCK_NOT_GRANTED = (*TRANSIENT, errors.LockNotAvailable, errors.QueryCanceled)
-"""What an attempt fails with while others hold the table; our own limits end it with the last two."""
+"""What an attempt fails with while others hold the table; pytube's limits end it with the last two."""
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
@@ -96,15 +96,15 @@ def with_retries(
 ) -> _Result:
     """Run `action` until it gets its locks.
 
-    Our SQL itself waits for a lock in many short steps, so that nobody queues behind it, and gives
-    up after half a minute or so.
+    The SQL itself waits for a lock in many short steps, so that writers do not queue behind it, and gives up
+    after half a minute or so.
 
     Args:
         connection: its session, outside of a transaction.
         action: one statement, or transaction, that takes the locks.
         table: oid of the table that others may hold.
         name: what that table is called in messages.
-        limit: seconds after which we give up, in the middle of an attempt if need be.
+        limit: seconds after which this gives up, in the middle of an attempt if need be.
         on_wait: called with one sentence before each attempt for which others stand in the way.
 
     Returns:
@@ -134,10 +134,13 @@ def with_retries(
 
 def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -> LockBusy:
     _set_statement_timeout(connection, 0)
-    holders = _holders(connection, table) or "somebody who has just finished"
+    holders = _holders(connection, table)
+    remedy = (
+        f"it is held by {holders}; end that session" if holders else "its holder has just ended; try again"
+    )
     return LockBusy(
-        f"{name} could not be locked within {limit:g} s, so nothing was changed; it is held by "
-        f"{holders}; end that, or wait longer with --lock-timeout"
+        f"{name} could not be locked within {limit:g} s, so nothing was changed; {remedy}, or wait longer "
+        "with --lock-timeout"
     )
 
 
@@ -160,12 +163,12 @@ def _holders(connection: psycopg.Connection, table: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IndexQueries:
-    """What differs between tubes and outboxes. Parameters: `schema` of our SQL, `queue`, `partitions`."""
+    """The differences between tubes and outboxes. Parameters: `schema`, `queue`, `partitions`."""
 
     table: LiteralString
     """The oid of its table, as an expression."""
     next_statement: LiteralString
-    """What is to be run next; NULL: nothing is."""
+    """The statement to run next; NULL: none is left."""
     leftovers: LiteralString
     """Schemas and names of what an interrupted build left behind."""
 

@@ -1,4 +1,4 @@
-"""Compares keys: what a worker would send now with what the sink holds, twice where they seem to differ.
+"""Compares the documents a worker would send now with the sink's, twice where they seem to differ.
 
 A key may differ only because its change is on the way. So a key that differs is looked at again:
 
@@ -6,8 +6,8 @@ A key may differ only because its change is on the way. So a key that differs is
 2. wait again, which covers whatever D1 shows; read the sink (S2), and the source (D2).
 
 If S2 equals D1, the key was on the way. If S1 and S2 are the same write and D1 and D2 the same document, the
-key differs: the last change up to D1 was delivered by S2, and not after S1, so before; and what was delivered
-then is not what the source holds. Otherwise the key is changing, and is looked at again, a few times.
+key differs: the last change up to D1 was delivered by S2, and not after S1, so before; and the document
+delivered then is not the source's. Otherwise the key is changing, and is looked at again, a few times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytube.verify.sides import Now, Source
 
 _ROUNDS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two looks at what waits."""
+"""Seconds between two looks at waiting keys."""
 _UNRESOLVED = """
     SELECT EXISTS (SELECT FROM tube_companions(%(tube)s) AS c, tube_undelivered(c, %(seq)s))
 """
@@ -37,19 +37,19 @@ _SINK_PAUSE = 0.5
 
 _Answers = Mapping[Key, Stored]
 _Told = tuple[int, str]
-"""A key as the database tells it."""
+"""A key as the database returns it."""
 
 
 @dataclass(slots=True)
 class Compared:
-    """What came of keys that were compared once."""
+    """The result for keys that were compared once."""
 
     at_sink: list[Key] = field(default_factory=list)
-    """Those of which the sink has a document, as often as a scan of all gives them."""
+    """The keys of documents at the sink, as often as a scan of all gives them."""
     suspects: list[Key] = field(default_factory=list)
-    """Those that seem to differ."""
+    """The keys that seem to differ."""
     only_sink: list[Key] = field(default_factory=list)
-    """Of these, those that the source does not have."""
+    """Of these, the keys that the source does not have."""
     skipped: list[Key] = field(default_factory=list)
     unsendable: dict[Key, str] = field(default_factory=dict)
     bytes: int = 0
@@ -58,13 +58,13 @@ class Compared:
 
 @dataclass(slots=True)
 class Judged:
-    """What came of keys that were looked at again; those that are equal are nowhere."""
+    """The result for keys that were looked at again; equal keys are nowhere."""
 
     differing: dict[Key, Difference] = field(default_factory=dict)
     waiting: list[Key] = field(default_factory=list)
-    """Those that wait in the tube, or may do so in a companion of it, and were not delivered in time."""
+    """The keys that wait in the tube, or may do so in a companion of it, and were not delivered in time."""
     changing: list[Key] = field(default_factory=list)
-    """Those that were other ones each time."""
+    """The keys whose documents changed each time."""
     skipped: list[Key] = field(default_factory=list)
     unsendable: dict[Key, str] = field(default_factory=dict)
 
@@ -76,8 +76,8 @@ class Comparer:
         """Args:
         source: open.
         sink: open.
-        patience: seconds to wait for the delivery of what is on the way; once they did not do, it is waited
-            for no more.
+        patience: seconds to wait for the delivery of waiting keys; once that was exceeded, there are no
+            more waits.
         """
         self._source = source
         self._sink = sink
@@ -114,7 +114,7 @@ class Comparer:
                 elif key in after.skipped:
                     judged.skipped.append(key)
                 elif key not in after.bodies:
-                    continue  # its table is no longer attached, which the run tells at its end
+                    continue  # its table is no longer attached, which the run reports at its end
                 elif key not in before.bodies:
                     changing.append(key)
                 elif (found := difference(before.bodies[key], second[key])) is None:
@@ -158,10 +158,10 @@ class Comparer:
         return now
 
     async def _delivered(self, keys: Sequence[Key], judged: Judged) -> list[Key]:
-        """Wait until no touch of these keys waits that was committed before; without those that still do.
+        """Wait until no touch of these keys waits that was committed before; without keys that still do.
 
         Only for these: others may wait for hours in a long queue, and the touches of a repair are among them.
-        But what waits in a companion of the tube may lead to any key.
+        But pods in a companion of the tube may lead to any key.
         """
         if not keys:
             return []
@@ -173,7 +173,7 @@ class Comparer:
         return [key for key in keys if (key[0], str(key[1])) not in waiting]
 
     async def _waiting(self, keys: Sequence[Key], ends: float) -> set[_Told]:
-        """Those that wait; asked again until it is none, or until `ends`."""
+        """The waiting keys; asked again until there are none, or until `ends`."""
         shards = [shard for shard, _ in keys]
         ids = [str(key) for _, key in keys]
 
@@ -185,11 +185,11 @@ class Comparer:
             arguments = {"tube": self._source.tube, "seq": drawn, "shards": shards, "ids": ids}
             return {(row[0], row[1]) for row in await self._source.pool.rows(_WAITING, arguments)}
 
-        # What the companions led to has later numbers than what waited there.
+        # Touches that the companions led to have later numbers than the pods there.
         return await self._ask(unresolved, ends) or await self._ask(undelivered, ends)
 
     async def _ask(self, look: Callable[[int], Awaitable[set[_Told]]], ends: float) -> set[_Told]:
-        """What is found with the number that is the last one now; again until nothing is, or until `ends`."""
+        """The keys found up to the last number drawn now; again until there are none, or until `ends`."""
         pause = _FIRST_PAUSE
         drawn = int(await self._source.pool.value(DRAWN))
         while (found := await look(drawn)) and time.monotonic() < ends:
@@ -206,12 +206,12 @@ def difference(body: bytes | None, stored: Stored) -> Difference | None:
         return Difference.MISSING
     try:
         return None if equal(stored.value, decode(body)) else Difference.DIFFERENT
-    except ValueError:  # somebody has written no JSON there
+    except ValueError:  # another writer has stored invalid JSON
         return Difference.DIFFERENT
 
 
 def is_same_write(one: Stored, other: Stored) -> bool:
-    """Whether nothing was written between two looks, as far as the sink tells."""
+    """Whether nothing was written between two looks, as far as the sink shows."""
     if one.token is not None or other.token is not None:
         return one.token == other.token
     return one.exists == other.exists and one.body == other.body

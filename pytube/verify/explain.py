@@ -107,7 +107,7 @@ async def explain(
         where = _shard(roots, tube, id_, shard, table)
         partition = partition_of(where, await source.partitions())
         found = Explanation(tube, where, id_, partition)
-        # The queue is looked at in one session: opening more takes longer than what they are asked.
+        # The queue is looked at in one session: opening more takes longer than the queries.
         _, (body, stored) = await asyncio.gather(
             _look_at_queue(source.pool, found), _look_at_both(source, found, opening)
         )
@@ -126,7 +126,7 @@ def parsed(keys: KeyType, text: str) -> Id:
         elif keys is KeyType.UUID:
             value = str(UUID(text))
     if not keys.has(value):
-        raise UsageError(f"{text!r} is no id of this tube, whose keys are {keys.value}")
+        raise UsageError(f"{text!r} is not a valid id of this tube, whose keys are {keys.value}")
     return value
 
 
@@ -152,7 +152,7 @@ def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | Non
         if table is not None:
             raise UsageError("give a shard or a table, not both")
         if not 0 <= shard < 2**31:
-            raise UsageError(f"{shard} is no shard; one is 0 or more")
+            raise UsageError(f"{shard} is not a valid shard; expected 0 or more")
         return shard
     found = chosen(roots, tube, [] if table is None else [table])
     if len(found) > 1:
@@ -162,7 +162,7 @@ def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | Non
     if root.key is not None and root.key.values(str(key)) is None:
         columns = ", ".join(f"{column.name} ({column.type})" for column in root.key.columns)
         raise UsageError(
-            f'{key!r} is no key of {root.name}; one is the JSON array of {columns}, written as `[7, "a"]`'
+            f'{key!r} is not a key of {root.name}; expected the JSON array of {columns}, as `[7, "a"]`'
         )
     return root.shard_of(key)
 
@@ -218,7 +218,7 @@ async def _one(
 
 @asynccontextmanager
 async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[Reading | str]]:
-    """Open the sink while other things are asked; what is to be read, or why it can't be."""
+    """Open the sink during other queries; gives the sink to read, or why it can't be read."""
 
     async def open_it() -> Reading | str:
         why = why_no_read(sink)

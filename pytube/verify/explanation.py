@@ -1,4 +1,4 @@
-"""What is known of one key of a tube, and what it means, in words."""
+"""The state of one key of a tube, and its explanation in words."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What waits of one relation in a companion."""
+    """The pods of one relation in a companion."""
 
     name: str
     """As `schema.table.column`."""
     links: int
     """Its values that wait."""
     leading: int
-    """Those of them that lead to the key, as rows are now."""
+    """How many of them lead to the key, as rows are now."""
 
 
 @dataclass(slots=True)
 class Relations:
-    """What is in a companion of the tube: it may lead to the key."""
+    """The pods in a companion of the tube: they may lead to the key."""
 
     companion: str
     pods: int
-    """Those that wait; at most `MOST_RELATIONS`."""
+    """The waiting ones; at most `MOST_RELATIONS`."""
     links: int
     """The values in them."""
     waits: float | None
@@ -55,7 +55,7 @@ class Relations:
     parked: int
     """Values that are parked there; 1000 at most."""
     each: list[Relation] | None = None
-    """By relation what was counted; None: it is not known what leads to the key."""
+    """The counts by relation; None: it is unknown which lead to the key."""
     unknown: str | None = None
     """Why it is not, if it was tried to find that out."""
 
@@ -99,7 +99,7 @@ class Pause:
 
     reason: str
     until: datetime | None
-    """None: until somebody resumes it."""
+    """None: until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Explanation:
     source: Side = field(default_factory=Side)
     sink: Side = field(default_factory=Side)
     held: Any = None
-    """The source's document in the sink's form, which is what is compared; None where there is none."""
+    """The source's document in the sink's form, as it is compared; None without one."""
     token: str | None = None
     epoch: int | None = None
     counter: int | None = None
@@ -166,7 +166,7 @@ class Explanation:
 
     @property
     def sentences(self) -> list[str]:
-        """What it means, and what to do, in plain words."""
+        """The meaning, and the remedy, in plain words."""
         return [
             *self._of_waiting(),
             *self._of_relations(),
@@ -230,9 +230,9 @@ class Explanation:
     def _of_leader(self) -> str:
         leader = self.leader
         if leader is None:
-            return f"Nobody leads partition {self.partition}: start a worker (`pytube worker`)."
+            return f"No worker leads partition {self.partition}: start one (`pytube worker`)."
         if leader.lost:
-            return f"Its leader {leader.client_id} renews its term no more: any other worker takes over."
+            return f"Its leader {leader.client_id} no longer renews its term: any other worker takes over."
         if leader.sink_down:
             return (
                 f"The sink is down{_long(leader.sink_down_for)}, says {leader.client_id}: {leader.sink_down}"
@@ -299,11 +299,11 @@ class Explanation:
             return "So the two can't be compared."
         if self.difference is None:
             waits = (
-                " What waits brings nothing new."
+                " The queued pods bring nothing new."
                 if self.pods or any(one.pods for one in self.relations)
                 else ""
             )
-            parked = " It is parked all the same: retry or drop it (`pytube park`)." if self.parked else ""
+            parked = " It is still parked: retry or drop it (`pytube park`)." if self.parked else ""
             return f"The sink holds what the source would send now.{waits}{parked}"
         return f"{self._how_they_differ(self.difference)}{self._why_they_differ()}"
 
@@ -317,7 +317,7 @@ class Explanation:
     def _why_they_differ(self) -> str:
         if self.parked is not None:
             return (
-                ", because the key is parked: mend what the error says, then retry it "
+                ", because the key is parked: fix the cause of the error, then retry it "
                 f"(`pytube park retry {self.tube}`)."
             )
         if self.pods:
@@ -325,7 +325,7 @@ class Explanation:
             return f", because the change was not delivered yet{pause}."
         if self.relations:
             where = ", ".join(one.companion for one in self.relations)
-            return f"; the change may be on its way, by what waits or is parked in {where}."
+            return f"; the change may be on its way, queued or parked in {where}."
         if not self.all_pods_seen:
             return "; whether the change is on its way is not known, as not all pods were looked at."
         return (
@@ -342,8 +342,8 @@ def _long(seconds: float | None) -> str:
 def _of_leading(relations: Relations) -> str:
     """Which of the links lead to the key."""
     if relations.each is None:
-        why = "" if relations.unknown is None else f" Now that can't be told: {relations.unknown}"
-        return f"which documents they are in is found out when it is their turn.{why}"
+        why = "" if relations.unknown is None else f" They could not be looked up now: {relations.unknown}"
+        return f"their documents are looked up when they are processed.{why}"
     leading = [f"{one.leading} of {one.links} of {one.name}" for one in relations.each if one.leading]
     if not leading:
         return "as rows are now, none of them leads to this key."

@@ -21,7 +21,7 @@ EXAMPLES = 20
 
 @dataclass(slots=True)
 class Report:
-    """What was compared, what differs, and what was not checked."""
+    """The compared keys, the differences, and the parts not checked."""
 
     tube: str
     compared: int = 0
@@ -30,7 +30,7 @@ class Report:
     extra: int = 0
     different: int = 0
     parked: int = 0
-    """Of the keys that differ, those that are parked: no touch delivers them."""
+    """Of the keys that differ, the parked ones: no touch delivers them."""
     touched: int = 0
     """Keys that differ and were touched."""
     waiting: int = 0
@@ -42,7 +42,7 @@ class Report:
     unsendable: int = 0
     """Keys whose documents can't be made, or that the sink would reject."""
     is_complete: bool = True
-    """False: what was to be compared was not; `not_checked` says why."""
+    """False: something was not compared; `not_checked` says why."""
     examples: dict[str, list[tuple[int, Id]]] = field(default_factory=dict)
     """The first keys of each kind: missing, extra, different, waiting, changing, unsendable."""
     not_checked: list[str] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Report:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs among what could be compared, and all could that was to be."""
+        """Whether all was compared, and nothing differs."""
         return self.is_complete and not (self.missing or self.extra or self.different or self._untold)
 
     @property
     def _untold(self) -> int:
-        """Keys of which it could not be told whether they differ."""
+        """Keys for which it is unknown whether they differ."""
         return self.waiting + self.changing + self.unsendable
 
     def note(self, kind: str, key: Key) -> None:
@@ -76,13 +76,13 @@ class Report:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a verification is. What is in it is enough to go on."""
+    """The position of a verification. It is enough to resume."""
 
     fingerprint: str
-    """Of what is compared: with another one, the file is not for this run."""
+    """Of the comparison: with another one, the file is not for this run."""
     report: Report
     table: int = 0
-    """Of the root tables, the one that is being compared; beyond the last: keys that only the sink has."""
+    """The index of the root table that is being compared; beyond the last: keys that only the sink has."""
     after: Id | None = None
     """The last id of it that was compared."""
     suspects: list[Key] = field(default_factory=list)
@@ -110,13 +110,13 @@ class Progress:
 
     @classmethod
     def load(cls, path: Path, tube: str, fingerprint: str, told: Callable[[str], object]) -> Self | None:
-        """Where a run stopped; None when there is no such file, or it is of another comparison of the tube.
+        """Where a run stopped; None without the file, or it is of another comparison of the tube.
 
-        That is told: what has changed since may concern each key, so the comparison starts over, and its
+        That is reported: later changes may concern each key, so the comparison starts over, and its
         state takes the place of this one.
 
         Raises:
-            ConfigError: the file can't be read, is damaged, or is no state, or one of another tube.
+            ConfigError: the file can't be read, is damaged, or is not a state, or of another tube.
         """
         try:
             value = json.loads(path.read_bytes())
@@ -125,7 +125,7 @@ class Progress:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} can't be read: {error}; {_REMEDY}") from None
         if not isinstance(value, dict) or _MARK not in value:  # it may be anything, and would be replaced
-            raise ConfigError(f"{path} is no state of pytube verify, or one of an older version; {_REMEDY}")
+            raise ConfigError(f"{path} is not a state of pytube verify, or of an older version; {_REMEDY}")
         content: Any = value.get("content")
         version, is_other = value[_MARK], value[_MARK] != pytube.__version__
         # Another version may compare otherwise, and write and seal its states otherwise.
@@ -133,7 +133,7 @@ class Progress:
             raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
         of = _tube_of(content)
         if of is None:
-            raise ConfigError(f"{path} is of pytube {version}, and does not tell its tube; {_REMEDY}")
+            raise ConfigError(f"{path} is of pytube {version}, and does not name its tube; {_REMEDY}")
         if of != tube:
             raise ConfigError(f"{path} keeps where a run of tube {of!r} stopped; {_REMEDY}")
         if is_other:
@@ -157,7 +157,7 @@ _REMEDY = "remove it, or name another by --state"
 
 
 def _tube_of(content: Any) -> str | None:
-    """The tube of a state of any version; None where that can't be told."""
+    """The tube of a state of any version; None if it does not say."""
     try:
         tube = content["report"]["tube"]  # where it has to stay, so that other versions find it
     except (KeyError, TypeError):

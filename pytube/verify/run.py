@@ -1,7 +1,7 @@
 """One verification: all tables of a tube, or a sample, and then the keys that only the sink has.
 
 Tables are walked by their ids, a page at a time, some pages at once. Where the walk is goes to a file now and
-then, so that an interrupted run goes on. Memory holds some pages, and the keys to be looked at again.
+then, so that an interrupted run can resume. Memory holds some pages, and the keys to be looked at again.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ async def verify(
     counted: Counted | None = None,
     pace: Pace | None = None,
 ) -> Report:
-    """Compare what the sink of a tube holds with its source.
+    """Compare the documents at the sink of a tube with its source.
 
     Args:
         config: the worker's; its role has to be able to read the tables.
@@ -126,20 +126,20 @@ async def verify(
         sample: compare some keys only.
         repair: touch the keys that differ, so that workers deliver them.
         patience: seconds to wait for deliveries before a key that seems to differ is looked at again.
-        state: the file that keeps where it stopped; with one of a run that was interrupted, it goes on there.
+        state: the file that keeps where it stopped; with the file of an interrupted run, it resumes there.
         told: is called with a sentence now and then.
         counted: is called now and then with the report so far, and about how many keys are to be compared;
             by default, `told` is called with the report.
         pace: is awaited after each page, of which there is one at a time then, with the seconds that it took.
 
-    When all was compared and is equal, the tube's copy no longer counts as one that is to be verified, as far
+    When all was compared and is equal, the tube's copy no longer counts as unverified, as far
     as it did when the run began.
 
     Raises:
-        ConfigError: `state` is no state of such a run, or is damaged. Nothing was changed.
+        ConfigError: `state` is not a state of a run like this, or is damaged. Nothing was changed.
         UsageError: the sink can't be read; no such tube or table; the database is a standby; a repair is
             asked for, and the role or the database does not allow it. Nothing was changed.
-        SinkUnavailable, DatabaseUnavailable: it can't go on; run again, it does.
+        SinkUnavailable, DatabaseUnavailable: it can't continue; another run resumes.
     """
     began = time.monotonic()
     if sample is not None:
@@ -163,7 +163,7 @@ async def verify(
         fingerprint = _fingerprint(config, tube, roots, choice, repair=repair)
         progress = None if state is None else Progress.load(state, tube, fingerprint, told)
         if progress is not None:
-            told(f"going on with an interrupted run: {progress.report}")
+            told(f"resuming an interrupted run: {progress.report}")
         run = _Run(
             source,
             held,
@@ -193,9 +193,9 @@ async def verify(
 
 
 def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str], *, repair: bool) -> str:
-    """What has to be the same for an interrupted run to go on.
+    """The settings that must be the same for an interrupted run to resume.
 
-    `repair` is part of it: a run without it touches nothing of what it finds, and finds it only once.
+    `repair` is part of it: a run without it touches none of its findings, and finds them only once.
     """
     dsn = conninfo_to_dict(config.postgres.only_dsn.get_secret_value())
     what = {
@@ -210,10 +210,10 @@ def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str],
 
 
 async def _check(source: Source, *, repair: bool) -> None:
-    """Refuse what can't end well, before anything is done."""
+    """Refuse runs that can't end well, before anything is done."""
     if await source.pool.value(_IS_STANDBY):
         raise UsageError(
-            "this server is a standby, which lags behind what was delivered; connect to the primary"
+            "this server is a standby, which lags behind the delivered changes; connect to the primary"
         )
     if not repair:
         return
@@ -233,7 +233,7 @@ async def _check(source: Source, *, repair: bool) -> None:
 
 
 class _Writer:
-    """What a verification writes, in sessions that may write, unlike those that read the source."""
+    """The writes of a verification, in writable sessions, unlike the sessions that read the source."""
 
     def __init__(self, config: Config, tube: str) -> None:
         self._dsn = config.postgres.only_dsn.get_secret_value()
@@ -278,7 +278,7 @@ class _Writer:
             )
 
     async def accept(self, before: datetime) -> str:
-        """Count the sink as complete, unless it was found emptied since `before`; tell what came of it."""
+        """Count the sink as complete, unless it was found emptied since `before`; returns the result."""
         try:
             async with self._session() as connection:
                 what = {"tube": self._tube, "before": before}
@@ -368,7 +368,7 @@ class _Run:
             self.report.not_checked.append("no key was drawn; take a larger sample")
 
     async def close(self, roots: Roots) -> None:
-        """Say what was not checked."""
+        """Note the parts that were not checked."""
         report = self.report
         if (await self._source.roots()).state != roots.state:
             report.is_complete = False
@@ -404,7 +404,7 @@ class _Run:
             start = end
 
     async def _compare_all(self, pages: AsyncIterator[list[Id]], root: Root) -> None:
-        """Compare pages of ids, some at once; what came of them is taken in their order."""
+        """Compare pages of ids, some at once; the results are taken in their order."""
         running: deque[tuple[Id, int, asyncio.Task[Compared]]] = deque()
         try:
             async for ids in pages:
@@ -496,7 +496,7 @@ class _Run:
     # --- keys that only the sink has ------------------------------------------------------
 
     async def _find_extra(self, keys: KeyType) -> None:
-        """Compare the keys that the sink has with those that were found there, by buckets."""
+        """Compare the keys of a scan of the sink with the keys found by reads, by buckets."""
         why = why_no_scan(self._sink)
         if why is not None or not isinstance(self._sink, Scanning):
             self.report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
@@ -550,7 +550,7 @@ class _Run:
         self.save()
         if self._state is not None:
             self._told(
-                f"stopped: {self.report}; started again with the same options, it goes on from {self._state}"
+                f"stopped: {self.report}; run it again with the same options to resume from {self._state}"
             )
 
     def forget(self) -> None:

@@ -1,6 +1,6 @@
-"""The two sides that are compared: the source as a worker would send it now, and what is read at the sink.
+"""The two sides of a comparison: the source as a worker would send it now, and the sink's documents.
 
-Sessions are those of the configured role and read-only: nothing is read that a worker could not read.
+Sessions are of the configured role and read-only: they read nothing that a worker could not read.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pytube.tubes.calls import unknown_tube
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
-    # A row that a policy hides would look like one that is gone.
+    # A row that a policy hides would look deleted.
     "row_security": "off",
 }
 _SESSIONS = 6
 _PARTITIONS = "SELECT partitions FROM tube_registry WHERE tube = %(tube)s"
 _ROWS = """
     SELECT coalesce(
-        -- A partitioned table itself is not analyzed by itself.
+        -- Autovacuum does not analyze a partitioned table, only its partitions.
         (SELECT sum(greatest(l.reltuples, 0)) FROM pg_catalog.pg_partition_tree(c.oid) AS t
             JOIN pg_catalog.pg_class AS l ON l.oid = t.relid WHERE t.isleaf),
         greatest(c.reltuples, 0))::float8
@@ -67,7 +67,7 @@ class Source:
     def __init__(self, config: Config, tube: str, pool: SessionPool, sink: Sink) -> None:
         """Opens nothing. `ConfigError`: the tube is not configured, or a transform is missing.
 
-        `sink` is told of which columns keys are made, as it is known.
+        `sink` learns the columns of keys once they are known.
         """
         self._sink = sink
         self.tube = tube
@@ -187,7 +187,7 @@ class Source:
 
 
 def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:
-    """The root tables that are to be compared: those that are named, or all."""
+    """The root tables to compare: the named ones, or all."""
     found = list(roots.all)
     if not found:
         raise UsageError(f"no table is attached to tube {tube!r}, so there is nothing to compare")
@@ -198,7 +198,7 @@ def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:
         match = [root for root in found if name in (root.name, root.table)]
         if len(match) != 1:
             known = ", ".join(root.name for root in found)
-            raise UnknownTable(f"{name} is no root table of tube {tube!r}; these are: {known}")
+            raise UnknownTable(f"{name} is not a root table of tube {tube!r}; its root tables: {known}")
         named += match
     return named
 
@@ -240,10 +240,10 @@ async def opened(config: Config, tube: str, purpose: str) -> AsyncIterator[tuple
 
 
 class Absent:
-    """Is read in place of such a sink."""
+    """Is read in place of an absent sink."""
 
     def __init__(self, sink: Sink, missing: str) -> None:
-        """`sink`: the one that is configured; `missing`: what is not there, in words."""
+        """`sink`: the configured one; `missing`: the missing object, in words."""
         self.missing = missing
         self._why_no_scan = why_no_scan(sink)
 
@@ -265,7 +265,7 @@ class Absent:
 
 
 async def open_to_read(sink: Sink) -> Reading:
-    """Open a sink that can be read, and make nothing; what is to be read, which may be absent.
+    """Open a sink that can be read, and make nothing; returns the object to read, which may be absent.
 
     Raises:
         SinkError: it can't be opened.

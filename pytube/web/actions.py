@@ -1,4 +1,4 @@
-"""What operators do from a page: asked for on a page of its own, done by a POST, with a row in the audit."""
+"""Operators' actions from a page: confirmed on a separate page, done by a POST, with a row in the audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_FORM: Final = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be done, and to what."""
+    """An action, and its target."""
 
     action: str
     tube: str
@@ -37,14 +37,14 @@ class Wanted:
     shard: int | None = None
     key: str | None = None
     snapshot: str | None = None
-    """That of the page that asked, so that what was parked since is left alone."""
+    """The snapshot of the requesting page, so that keys parked since are left alone."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Wanted:
-        """Read it from a link or a form; `UsageError` says what is wrong with it."""
+        """Read it from a link or a form; `UsageError` says why it is invalid."""
         action = given.get("action", "")
         if action not in _TITLES:
-            raise UsageError(f"{action!r} is no action; there are: {', '.join(_TITLES)}")
+            raise UsageError(f"{action!r} is not a valid action; expected one of: {', '.join(_TITLES)}")
         shard, key = number(given, "shard"), given.get("key")
         if (shard is None) != (key is None):
             raise UsageError("a shard and a key belong together: give both, or neither")
@@ -69,7 +69,7 @@ class Wanted:
 
     @property
     def seen(self) -> Seen | None:
-        """What was seen of them when it was asked; None: nobody asked."""
+        """The snapshot of the requesting page; None: there was none."""
         return None if self.snapshot is None else Seen(0, self.snapshot, None)
 
     @property
@@ -82,10 +82,10 @@ class Wanted:
 
 _TITLES: Final = {"pause": "Pause", "resume": "Resume", "retry": "Retry", "drop": "Drop"}
 _MEANS: Final = {
-    "pause": "Its leaders finish what is in flight, then send nothing. Writers go on, and the tube fills. "
-    "The pause is kept in the database: workers that start later keep to it, too.",
-    "resume": "Its leaders go on where they were. A pause of the whole tube ends for all partitions, "
-    "and so is a stop by a worker (poison, too many parked documents).",
+    "pause": "Its leaders finish the documents in flight, then send nothing. Writers continue, and the tube "
+    "fills. The pause is kept in the database, so it also applies to workers that start later.",
+    "resume": "Its leaders continue where they stopped. A pause of the whole tube ends for all partitions, "
+    "and so does a stop by a worker (poison, too many parked documents).",
     "retry": "They are touched, so that workers deliver them, or park them again.",
     "drop": "They are forgotten. The sink stays as it is until they are touched again.",
 }
@@ -95,7 +95,7 @@ def text(given: Mapping[str, str], name: str) -> str:
     """A value that has to be there."""
     value = given.get(name)
     if not value:
-        raise UsageError(f"the address of this page lacks {name!r}; begin at the overview")
+        raise UsageError(f"{name!r} is missing in the address of this page; begin at the overview")
     return value
 
 
@@ -113,7 +113,7 @@ def _snapshot(given: Mapping[str, str]) -> str | None:
     """A snapshot of Postgres, as the page that asks wrote it into its form."""
     value = given.get("snapshot")
     if value is not None and not re.fullmatch(r"[0-9]{1,19}:[0-9]{1,19}:[0-9,]*", value):
-        raise UsageError("this form does not say what was seen; begin at the overview")
+        raise UsageError("the snapshot is missing in this form; begin at the overview")
     return value
 
 
@@ -161,7 +161,7 @@ def _pause_fields() -> list[Html]:
     return [
         tag(
             "label",
-            "For how long (90s, 10m, 2h, 1d); empty: until somebody resumes it",
+            "For how long (90s, 10m, 2h, 1d); empty: until it is resumed",
             tag("input", name="lasts", pattern=r"\s*([0-9]{1,6}\s*[smhd])?\s*", maxlength=12),
         ),
         tag("label", "Why, for other people", tag("input", name="reason", maxlength=300)),
@@ -192,7 +192,7 @@ async def act(site: Site, request: Request) -> Response:
 
 
 def _done(place: Place, wanted: Wanted, lasts: timedelta | None, reason: str | None) -> str:
-    """Do it; what has been done, in words."""
+    """Do it; returns a report in words."""
     with place.connect() as connection:
         match wanted.action:
             case "pause":
@@ -231,7 +231,7 @@ def acting(request: Request) -> Session:
 
 
 def checked(request: Request, session: Session, form: Mapping[str, str]) -> None:
-    """`Refused` unless the form comes from a page of ours."""
+    """`Refused` unless the form comes from one of these pages."""
     if not (is_from_here(request) and is_genuine(session, form.get("csrf", ""))):
         raise Refused(
             "this form was not sent from a page of this server, or the session is over; log in again"
@@ -250,4 +250,4 @@ async def form_of(request: Request) -> dict[str, str]:
             parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
         )
     except ValueError:  # of Unicode, too
-        raise UsageError("that is no form") from None
+        raise UsageError("the form can't be read") from None

@@ -29,7 +29,7 @@ from pytube.web.site import Site, here, message, page
 
 _STYLE = Path(__file__).with_name("style.css")
 _OPEN = frozenset({"/login", "/style.css"})
-"""What is served without the token."""
+"""The paths that are served without the token."""
 _AT_ONCE = 8
 """Requests that work on a database; others wait, so that no reader takes the connections of workers."""
 
@@ -119,7 +119,7 @@ class _Gate:
 
 
 def _cookie(request: Request) -> str:
-    """The name of our cookie. Browsers give one to all ports of a host, so each server has its own."""
+    """The name of the cookie. Browsers give one to all ports of a host, so each server has its own."""
     return f"pytube_web_{request.url.port or 0}"
 
 
@@ -177,7 +177,7 @@ async def _logout(site: Site, request: Request) -> Response:
 
 
 def _failed(request: Request, error: Exception, log: Logger) -> Response:
-    """One sentence on a page; what is not the reader's doing stands in the log, too."""
+    """One sentence on a page; internal errors stand in the log, too."""
     match error:
         case actions.Refused():
             status, said = HTTPStatus.FORBIDDEN, str(error)

@@ -28,7 +28,7 @@ class Html(str):
 def plain(value: Any) -> str:
     """A value as text in which every character can be seen.
 
-    One that turns the direction of writing around could make a key look like another.
+    A character that reverses the direction of writing could make a key look like another.
     """
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in str(value)
@@ -164,13 +164,13 @@ def day_time(moment: datetime) -> str:
 _WIDTH, _HEIGHT = 420, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 10, 24
 _POINTS = 300
-"""Of a line: about as many as a screen can tell apart."""
+"""Of a line: about as many as a screen can show."""
 
 
 def graph(
     title: str, times: Sequence[float], values: Sequence[float], shown: Callable[[float], str], gap: float
 ) -> Html:
-    """A graph with its figures in words, which is what is read out.
+    """A graph with its figures in words, for screen readers.
 
     Args:
         title: stands above it.

@@ -1,4 +1,4 @@
-"""The pages that show what goes on: the fleet, one tube or outbox, one partition."""
+"""The pages that show the present state: the fleet, one tube or outbox, one partition."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def partition(site: Site, request: Request) -> Response:
         facts(
             {
                 "state": state(one.state),
-                "leader": one.leader or "nobody",
+                "leader": one.leader or "none",
                 "epoch": one.epoch,
                 "leads for": length(one.leads_for),
                 "renewed": ago(one.renewed_ago),
@@ -114,22 +114,22 @@ def partition(site: Site, request: Request) -> Response:
 
 
 def _found(sample: FleetSample, host: str | None, name: str) -> Queue:
-    """The tube or outbox; `UnknownTube`, or `DatabaseUnavailable` when that can't be told."""
+    """The tube or outbox; `UnknownTube`, or `DatabaseUnavailable` when that is unknown."""
     queue = next((one for one in sample.queues if (one.host, one.name) == (host, name)), None)
     if queue is None:
         if host in sample.down:
             raise DatabaseUnavailable(sample.down[host])
-        raise UnknownTube(f"there is no tube or outbox {name!r}; the overview has those that there are")
+        raise UnknownTube(f"there is no tube or outbox {name!r}; the overview lists all of them")
     return queue
 
 
-# --- what is wrong ------------------------------------------------------------------------------
+# --- troubles ------------------------------------------------------------------------------
 
 
 def _troubles(
     site: Site, sample: FleetSample, partitions: Sequence[Partition], *, is_all: bool = False
 ) -> Html:
-    """What keeps documents from being delivered, what disagrees, and what was not looked at."""
+    """Reasons why documents are not delivered, disagreements, and parts that were not checked."""
     found = lines(sample, None if is_all else partitions)
     if (late := site.sampler.why_late()) is not None:
         found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
@@ -220,7 +220,7 @@ def _partitions(queue: Queue) -> Html:
                 host=one.host,
             ),
             state(one.state),
-            one.leader or "nobody",
+            one.leader or "none",
             one.epoch,
             one.counted,
             one.backfill,
@@ -285,18 +285,18 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     ]
 
 
-# --- what was done by hand, and is to be ----------------------------------------------------------
+# --- operators' actions ----------------------------------------------------------
 
 
 def _by_hand(request: Request, place: Place, queue: Queue) -> Iterator[Html | None]:
-    """What is parked, and the audit. These are read for this page alone."""
+    """Parked keys, and the audit. These are read for this page alone."""
     try:
         with place.connect() as connection:
             if queue.kind == "tube":
                 yield from _backfills(connection, place, queue)
                 yield from _parked(request, connection, place, queue)
             yield from _audit(connection, place, queue)
-    except (PytubeError, psycopg.Error) as error:  # what was sampled is shown all the same
+    except (PytubeError, psycopg.Error) as error:  # the sample is shown anyway
         yield tag("p", f"Parked documents and the audit were not read: {error}", class_="notice")
 
 
@@ -353,7 +353,7 @@ def _parked(
 
 def _audit(connection: psycopg.Connection, place: Place, queue: Queue) -> Iterator[Html]:
     rows = admin.audit(connection, place.schema, queue.name, _AUDIT)
-    yield tag("h2", "Done by hand")
+    yield tag("h2", "Operator actions")
     if not rows:
         yield tag("p", "Nothing.", class_="quiet")
         return

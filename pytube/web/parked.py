@@ -48,7 +48,7 @@ def parked(site: Site, request: Request) -> Response:
     tube, key, host = text(given, "tube"), text(given, "key"), given.get("host")
     shard = number(given, "shard")
     if shard is None:
-        raise UsageError("the address of this page lacks 'shard'; begin at the overview")
+        raise UsageError("'shard' is missing in the address of this page; begin at the overview")
     place = site.place(host)
     with place.connect() as connection:
         found = admin.list_parked(connection, Parking(tube, shard, key), place.schema, 1)
@@ -73,13 +73,13 @@ def _parking(row: Parked) -> Iterator[Html]:
             "attempts": row.attempts,
             "failed first": day_time(row.first_at),
             "parked": day_time(row.parked_at),
-            "retried by hand": retried,
+            "retried manually": retried,
         }
     )
 
 
 def _sent(connection: psycopg.Connection, place: Place, row: Parked) -> str | None:
-    """What was sent, where it is kept and this role may see it."""
+    """The document that was sent, if it is kept and this role may see it."""
     try:
         document = admin.parked_document(connection, row.park_id, place.schema)
     except UsageError as error:
@@ -161,7 +161,7 @@ def _value(shown: str | None) -> Html:
 # --- two documents, value by value ------------------------------------------------------------------
 
 _DEEPEST: Final = 40
-"""Levels that are taken apart; what is nested more deeply is one value."""
+"""Levels that are split into lines; deeper nesting is one value."""
 _LONGEST: Final = 20_000
 """Characters of one value that are shown."""
 _ABSENT: Final = object()
@@ -206,7 +206,7 @@ def _lines(path: str, source: Any, sink: Any, levels: int) -> Iterator[Line]:
 
 
 class _Items(dict[int, Any]):
-    """The items of a list by number, which are no fields."""
+    """The items of a list by number, which are not fields."""
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
@@ -234,7 +234,7 @@ def _text(value: Any) -> str | None:
 
 
 def chosen(lines: Sequence[Line], most: int) -> tuple[list[Line], int, int]:
-    """At most so many lines, those that differ before the others, in their order.
+    """At most so many lines, differing ones before the others, in their order.
 
     Returns:
         The lines; how many are left out; how many of these differ.

@@ -1,6 +1,6 @@
-"""What pages show: the sample taken last, and those of the last hours. Readers cost the databases nothing.
+"""The data of the pages: the last sample, and samples of the last hours. Readers cost databases nothing.
 
-Those of the last hours stand in memory that is bounded, and allotted as they come.
+The samples of the last hours are in bounded memory, allotted as they come.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Series:
     host: str | None
     name: str
     partition: int | None
-    """None: of all of it, where no partition has a figure of its own."""
+    """None: of all of it, where partitions have no separate figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class History:
         ]
 
     def _forget(self) -> None:
-        """Drop what has not been seen for as long as anything is kept."""
+        """Drop series that were not seen for as long as samples are kept."""
         gone = [one for one, columns in self._series.items() if self._count - columns.seen >= self._most]
         for series in gone:
             del self._series[series]
@@ -140,7 +140,7 @@ class Sampler:
     """Takes a sample each `interval`. One thread takes them, and any number may read."""
 
     def __init__(self, watcher: FleetWatcher, interval: float, hours: float, log: Logger) -> None:
-        """Takes the first one. Of hosts that are down a sample tells so."""
+        """Takes the first one. The sample reports hosts that are down."""
         self._watcher = watcher
         self.interval = interval
         self._log = log
@@ -160,7 +160,7 @@ class Sampler:
         while not stop.wait(self.interval):
             try:
                 self.take()
-            except Exception as error:  # noqa: BLE001 # or pages would show an old sample for ever, and not tell
+            except Exception as error:  # noqa: BLE001 # or pages would show an old sample for ever, without a word
                 self._failure = f"{type(error).__name__}: {error}"
                 self._log.error("sample_failed", exc_info=error)
             else:

@@ -1,9 +1,9 @@
 """Who may see pages, and who may act: names, sessions, and headers.
 
-Somebody who can open a connection to a port of this machine is not yet to be trusted: other users of it
-can, and so can a page of any site that the operator's browser shows. Against such pages: the name in the Host
-header must be one of ours (or a site that lets its own name lead to 127.0.0.1 could read everything); what
-changes anything is a POST with a secret of the session; and no page runs scripts or can be framed.
+A user who can open a connection to a port of this machine is not yet to be trusted: other users of it can,
+and so can a page of any site that the operator's browser shows. Against such pages: the name in the Host
+header must be allowed (or a site that lets its own name lead to 127.0.0.1 could read everything); a request
+that changes anything must be a POST with a secret of the session; and no page runs scripts or can be framed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HEADERS: Final = (
 
 @dataclass(slots=True)
 class Session:
-    """Somebody who has given the token."""
+    """A user who has given the token."""
 
     csrf: str
     """What each form of theirs carries."""
@@ -97,7 +97,7 @@ def is_genuine(session: Session, given: str) -> bool:
 
 
 def is_from_here(request: Request) -> bool:
-    """Whether no other site's page has sent this, as far as the browser tells."""
+    """Whether no other site's page has sent this, as far as the browser says."""
     origin = request.headers.get("origin")
     if origin is not None:
         # The scheme is left out of it: a proxy before us may take TLS off.
@@ -112,7 +112,7 @@ def _are_equal(given: str, ours: str) -> bool:
 
 
 class Guard:
-    """Before the application: refuses names that are not ours, and gives every answer its headers."""
+    """Before the application: refuses other names than allowed, and gives every answer its headers."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         """`names` are what Host headers may say, without the port."""

@@ -22,7 +22,7 @@ from pytube.web.sampler import Sampler
 from pytube.web.security import Session, Sessions
 
 REFRESH = 5
-"""Seconds after which a page that shows what goes on loads itself again."""
+"""Seconds after which a page with the present state reloads itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Place:
 
     @property
     def schema(self) -> str:
-        """Of our SQL."""
+        """Of pytube's SQL."""
         return self.database.schema
 
     def connect(self) -> AbstractContextManager[psycopg.Connection]:
@@ -78,7 +78,7 @@ def page(
     refreshes: bool = False,
     status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:
-    """A page with its frame. One that `refreshes` does so unless its reader has stopped that."""
+    """A page with its frame. If it `refreshes`, it reloads until its reader stops that."""
     stopped = request.query_params.get("refresh") == "off"
     session = session_of(request)
     notice = None

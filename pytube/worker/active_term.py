@@ -1,4 +1,4 @@
-"""A term that this process leads: its right to send, its tokens, and what has happened to it."""
+"""A term that this process leads: its right to send, its tokens, and the events that concern it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _REASON_PAUSE = 60.0
 
 @dataclass(slots=True)
 class _Outage:
-    """One that was told."""
+    """An outage that was reported."""
 
     since: float
     reason: str
-    """The last one that was logged."""
+    """The reason logged last."""
     told_at: float
 
 
@@ -77,7 +77,7 @@ class ActiveTerm:
         self.unanswered: set[Any] = set()
         """Writes that were sent and not answered; while there is one, the term is not released."""
         self.troubles = Troubles()
-        """What keeps it from delivering; its renewals tell."""
+        """Troubles that keep it from delivering; its renewals report them."""
         self._paused = None if term.paused is None else Paused(term.paused)
         """A pause ends the work, and not the term."""
         self._replaced: Replaced | None = None
@@ -94,7 +94,7 @@ class ActiveTerm:
         self.worker: PartitionWorker[Any] | None = None
         """What works on the partition; None while nothing is marked."""
         self._outages: dict[str, _Outage] = {}
-        """Those that were told and whose end was not."""
+        """Outages that were reported and have not ended."""
         self._counter = 0
         self._lapsed = False
 
@@ -106,7 +106,7 @@ class ActiveTerm:
         self.attention.set()
 
     def end(self, error: PytubeError) -> None:
-        """The term can't go on; the first reason counts."""
+        """The term can't continue; the first reason counts."""
         if self._ended is None:
             kind = Ended if isinstance(error, NotLeader) else Lost
             self._ended = kind(str(error), error)
@@ -131,11 +131,11 @@ class ActiveTerm:
 
     @property
     def stop(self) -> Stop | None:
-        """Why the work on the partition stops; None while it goes on.
+        """Why the work on the partition stops; None while it continues.
 
-        What happened to the term counts more than what the election wants, that more than another
-        configuration, and that more than a pause. The claim is apart because it outlives terms: who shuts
-        down also ends the terms that would begin after.
+        An event of the term counts more than the election's wish, that more than another configuration,
+        and that more than a pause. The claim is separate because it outlives terms: a shutdown also ends the
+        terms that would begin later.
         """
         withdrawn = self.claim.withdrawn
         if self._ended is None and isinstance(withdrawn, Ended):
@@ -178,10 +178,10 @@ class ActiveTerm:
         self.tell_up(what, lambda seconds: event(self.term.tube, self.term.partition, seconds))
 
     def tell_down(self, what: str, event: SinkDown | SourceDown | TopicDown) -> None:
-        """Emit the event of an outage, unless it was emitted and its end was not; then log a new reason.
+        """Emit the event of an outage, unless it is open already; then log a new reason.
 
         A pause ends a partition's worker, and not the outage: the next worker learns whether that is over.
-        Here the two events pair, for as long as the term lasts; its end ends all that was told of it.
+        Here the two events pair, for as long as the term lasts; its end closes all its outages.
         """
         now = time.monotonic()
         if (outage := self._outages.get(what)) is None:
@@ -200,12 +200,12 @@ class ActiveTerm:
             )
 
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
-        """Emit the event of the end of an outage that was told, made of its length in seconds."""
+        """Emit the event for the end of an open outage, made from its length in seconds."""
         if (outage := self._outages.pop(what, None)) is not None:
             self._emit(event(time.monotonic() - outage.since))
 
     def is_told_down(self, what: str) -> bool:
-        """Whether an outage was told and its end was not."""
+        """Whether an outage was reported and has not ended."""
         return what in self._outages
 
     # --- trust ----------------------------------------------------------------------------
@@ -260,8 +260,8 @@ class ActiveTerm:
 
 _LOOK_INTERVAL = 1.0
 _STALE = 60.0
-"""Seconds after which a lock that was not seen again is over, of which nobody knows who holds it. A read that
-was cut off while it waited is tried again within half of that."""
+"""Seconds after which a lock counts as over if its holder is unknown and no read has met it again. A read
+that was cut off while it waited is tried again within half of that."""
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class _Seen:
 
 
 class LockedTables:
-    """Those of one term. What is told of them goes with its renewals, and changes no state."""
+    """The locked tables of one term. Its renewals report them; they change no state."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class LockedTables:
         on_free: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
-        active_term: the term, whose renewals tell.
+        active_term: the term, whose renewals report the locks.
         emit: receives an event when a table is found locked, and when it is not any more.
         on_free: is called then.
         """
@@ -328,7 +328,7 @@ class LockedTables:
         return [seen.lock for seen in self._seen.values() if seen.lock.pids]
 
     def see(self, before: TableLock, now: TableLock | None) -> None:
-        """Who of its holders is left; None: nobody. Nothing is done if it was told of anew meanwhile."""
+        """Update the holders of a lock; None: none is left. A lock that was noted again since stays."""
         seen = self._seen.get(before.table)
         if seen is None or seen.lock is not before:
             return
@@ -338,7 +338,7 @@ class LockedTables:
             seen.lock, seen.at = now, time.monotonic()
 
     def _told(self) -> tuple[str, float] | None:
-        """What is told of them: why, and since when."""
+        """The reason to report, and since when."""
         now = time.monotonic()
         for table in [table for table, seen in self._seen.items() if seen.at < now - _STALE]:
             self.free(table)
@@ -349,7 +349,7 @@ class LockedTables:
 
 
 async def watch_locks(queries: Queries, terms: Callable[[], Iterable[ActiveTerm]]) -> None:
-    """Look whether locks that are told of are still held, so that nobody ends a session for one that is over.
+    """Check whether reported locks are still held, so that no operator ends a session without need.
 
     Whoever waits for a lock sees its end; a read that was cut off, and is tried again later, does not.
     """
@@ -362,7 +362,7 @@ async def watch_locks(queries: Queries, terms: Callable[[], Iterable[ActiveTerm]
                 for lock in {replace(lock, seconds=0.0) for _, lock in told}
             }
         except RECOVERABLE:
-            continue  # told by what renews the terms
+            continue  # the renewals report it
         for locked, lock in told:
             now = found[replace(lock, seconds=0.0)]
             locked.see(lock, now)

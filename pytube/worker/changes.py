@@ -1,4 +1,4 @@
-"""What a worker serves of a configuration, and what differs when it takes up another one."""
+"""The part of a configuration that a worker serves, and the differences when it takes up another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytube.worker.kafka import KafkaCluster, kept, needed_clusters
 from pytube.worker.queue import Queue
 from pytube.worker.shared_sink import SharedSink
 
-# --- what is served ------------------------------------------------------------------------------
+# --- the served queues ------------------------------------------------------------------------------
 
 
 class Choice:
@@ -31,7 +31,7 @@ class Choice:
     def names(self, config: Config, refused: Collection[str] = ()) -> tuple[Sequence[str], Sequence[str]]:
         """The tubes, with their companions, and the outboxes; raises `ConfigError` where there are none.
 
-        `refused`: documents that can't be made; those that are not in the configuration are left out.
+        `refused`: documents that can't be made; if the configuration does not have them, they are left out.
         """
         tubes, outboxes = (config.tubes, config.outboxes) if self._names is None else self._names
         tubes = [name for name in tubes if name in config.tubes or name not in refused]
@@ -50,8 +50,8 @@ class Choice:
             named = [repr(name) for name in tubes if config.tube(name).sink.type == given]
             if len(named) > 1:
                 raise ConfigError(
-                    f"tubes {' and '.join(named)} have the type of sink {given!r}, of which the worker was "
-                    "given an instance, for one tube; give each an instance, under a type of its own"
+                    f"tubes {' and '.join(named)} have the sink type {given!r}, for which the worker was "
+                    "given an instance, which serves one tube; give each its instance, under another type"
                 )
         return tubes, outboxes
 
@@ -74,13 +74,13 @@ class Choice:
 
 
 def keeping(config: Config, old: Config, refused: Collection[str], served: Collection[str]) -> Config:
-    """The configuration with those tubes of another one that are served, and whose documents were refused."""
+    """The configuration, with the old tubes of served documents that were refused."""
     kept = with_companions(old, [name for name in refused if name in served])
     tubes = {**config.tubes, **{name: old.tubes[name] for name in kept}}
     return config.model_copy(update={"tubes": tubes}) if kept else config
 
 
-# --- what differs --------------------------------------------------------------------------------
+# --- differences --------------------------------------------------------------------------------
 
 
 _OF_QUEUES = {"tubes", "outboxes", "documents"}
@@ -117,11 +117,11 @@ class Replacement:
     config: Config
     changes: Changes
     sinks: dict[str, SharedSink]
-    """Of all tubes; those that have not changed are the old ones."""
+    """Of all tubes; unchanged tubes keep their sinks."""
     new_sinks: list[SharedSink]
     outboxes: tuple[str, ...]
     queues: list[dict[str, Queue]]
-    """By host: those that are new or have changed."""
+    """By host: the new and the changed queues."""
     clusters: list[KafkaCluster]
 
     @classmethod
@@ -135,7 +135,7 @@ class Replacement:
         old_sinks: Mapping[str, SharedSink],
         old_clusters: Sequence[KafkaCluster],
     ) -> Replacement:
-        """Make it, and open nothing; raises as the classes of what is made."""
+        """Make it, and open nothing; raises as the classes of its parts."""
         new = {*changes.added, *changes.changed}
         of_tubes = {name: sink for name, sink in sinks.items() if name in new}
         of_outboxes = [name for name in outboxes if name in new]
@@ -163,7 +163,7 @@ def _section(config: Config, name: str) -> Section:
 
 
 def refuse_process_keys(old: Config, new: Config) -> None:
-    """Raise `ConfigError`, with the keys, if they differ in what belongs to the process."""
+    """Raise `ConfigError`, with the keys, if they differ in settings of the process."""
     keys = [key for key in _differing(old, new, ()) if key]
     if keys:
         raise ConfigError(
@@ -173,7 +173,7 @@ def refuse_process_keys(old: Config, new: Config) -> None:
 
 
 def _differing(old: object, new: object, path: tuple[str, ...]) -> Iterator[str]:
-    """The keys that differ; values are not told, as some are secrets."""
+    """The keys that differ; values are left out, as some are secrets."""
     if isinstance(old, Section) and isinstance(new, Section):
         for name, field in type(old).model_fields.items():
             if path or name not in _OF_QUEUES:

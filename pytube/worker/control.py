@@ -48,7 +48,7 @@ _POLL_INTERVAL = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What came of it."""
+    """The result of a sweep."""
 
     keys: int
     seconds: float
@@ -76,7 +76,7 @@ async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq
     if skipped is None and isinstance(sink, Scanning):
         async with aclosing(_pages(sink, tube, shard, start_seq)) as pages:
             async for page in pages:
-                # What can't be of this tube (an earlier one of that name had other keys) is not ours.
+                # A key of another type is left by an earlier tube of the same name: it is not this tube's.
                 ids = list(dict.fromkeys(filter(source.keys.has, page)))
                 if ids:
                     while await source.count_backfill(backlog + 1) > backlog:  # noqa: ASYNC110 # a table
@@ -99,7 +99,7 @@ async def _pages(sink: Scanning, tube: str, shard: int, start_seq: int) -> Async
     except Exception as error:
         raise SinkError(f"the scan failed: {type(error).__name__}: {error}") from error
     finally:
-        if isinstance(scan, AsyncGenerator):  # what it holds at the sink is to be given back now
+        if isinstance(scan, AsyncGenerator):  # so that the sink frees its resources now
             with suppress(Exception):
                 async with asyncio.timeout(_CLOSING):
                     await scan.aclose()
@@ -259,7 +259,7 @@ class Control:
     # --- sweeps ---------------------------------------------------------------------------
 
     async def _begin_sweep(self) -> bool:
-        """Sweep the first shard whose backfill is delivered, except those that back off after a failure."""
+        """Sweep the first shard whose backfill is delivered, except shards that back off after a failure."""
         for shard, ends in list(self._ends.items()):
             back_off = self._back_offs.get(shard)
             if back_off is not None and time.monotonic() < back_off.until:
@@ -341,7 +341,7 @@ class Control:
         self._keep(shard, pods)
 
     def _keep(self, shard: int, pods: Sequence[Pod]) -> None:
-        """These wait, before those of the shard that have come meanwhile; behind other shards."""
+        """Put these pods before the shard's pods that have come meanwhile, behind other shards."""
         if pods or shard in self._ends:
             self._ends[shard] = [*pods, *self._ends.pop(shard, [])]
 

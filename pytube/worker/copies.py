@@ -1,7 +1,7 @@
-"""Whether copies still are what was delivered: sinks that were emptied, and samples that differ.
+"""Whether copies still have the delivered documents: finds sinks that were emptied, and samples that differ.
 
-A Redis that comes back empty takes documents, too. What a sink is known by is in Postgres, see
-`sql/tubes/sinks.sql`.
+A Redis that comes back empty accepts documents as before. Postgres keeps the marks by which a sink is known,
+see `sql/tubes/sinks.sql`.
 
 Beside the mark stands a note: how far the source was when something was last read of it. A source that was
 put back while no worker ran does not know it; then it is behind the note. All processes look at it, and
@@ -10,7 +10,7 @@ A fixed partition's would not do, as nothing may be read of that partition.
 
 A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The
 process that delivers the first partition of a tube does it, so that one does. When the last sample ended
-stands in the database: a worker that takes over goes on from there, and begins one that was cut short again.
+stands in the database: a worker that takes over continues from there, and repeats an interrupted sample.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SinkMarks:
         """The note at the sink of each tube, as it was seen last."""
 
     async def run(self) -> None:
-        """Look at all sinks again and again; one that does not answer keeps no other waiting."""
+        """Look at all sinks again and again; a sink that does not answer delays no other."""
         try:
             await self._run()
         finally:
@@ -120,11 +120,11 @@ class SinkMarks:
             await end(task for _, task in looking.values())
 
     async def _known(self) -> dict[str, str] | None:
-        """The marks of all sinks that are well, in one statement; None: the database does not tell now."""
+        """The marks of all healthy sinks, in one statement; None: the database does not answer now."""
         try:
             rows = await self._pool.rows(queries.SINK_MARKS, {})
         except RECOVERABLE:
-            return None  # told by what renews the terms
+            return None  # the renewals report it
         self._source = rows[0][2] if rows else self._source
         return {tube: mark for tube, mark, _ in rows}
 
@@ -135,9 +135,9 @@ class SinkMarks:
             has_mark = True
             await self._note(tube)
         except (DatabaseUnavailable, SchemaMismatch, UnknownTube):
-            pass  # told by what renews the terms, and follows partitions
+            pass  # reported by the renewals and by the task that follows partitions
         except PytubeError as error:
-            # A sink that is down is told of by those who send to it.
+            # The partitions that send to a sink report when it is down.
             if not isinstance(error, SinkUnavailable) and is_news(self._told, tube.name, str(error)):
                 if has_mark:
                     tube.log.warning("sink_note_unwritten", reason=str(error))
@@ -240,7 +240,7 @@ _LONGEST_HOLD = 60.0
 _LONGEST = 1800.0
 """Seconds after which a sample is given up that does not end: some sinks never answer."""
 _RETRY = 60.0
-"""Seconds at most after which one that failed is begun again."""
+"""Seconds at most after which a failed sample is begun again."""
 _NAMED = 5
 """Keys of each kind that are named."""
 
@@ -263,14 +263,14 @@ class Sampler:
         """Args:
         config: of the host.
         database: of the host.
-        tubes: those that are served.
+        tubes: the served ones.
         works_on: whether this process delivers the first partition of a tube now.
         emit: receives an event when a sample has found keys that differ.
         """
         self._config = config
         self._database = database
         self.tubes = {name: tube for name, tube in tubes.items() if config.tube(name).verify is not None}
-        """Those of which samples are wanted."""
+        """The tubes whose copies are sampled."""
         self._works_on = works_on
         self._emit = emit
         self._due: dict[str, float] = {}
@@ -284,7 +284,7 @@ class Sampler:
             try:
                 await self._follow_leadership()
             except RECOVERABLE:
-                continue  # told by what renews the terms
+                continue  # the renewals report it
             now = time.monotonic()
             for name in [name for name, due in self._due.items() if due <= now]:
                 await self._try(name)

@@ -1,13 +1,13 @@
 """The sessions of one worker process with one database, and the services that run on them.
 
-However many tubes the process serves, it has two sessions of its own (one that renews all terms, one that
-listens for all tubes) and a pool for all else. Each is reopened by itself when it is lost. Claims and terms
+However many tubes the process serves, it has two dedicated sessions (the first renews all terms, the second
+listens for all tubes) and a pool for all else. Each lost session is reopened on its own. Claims and terms
 outlive that; trust runs out while nothing can be renewed.
 
 Marks and purges do not wait for the disk. So a crash of the server may undo the last of them, unseen by a
 partition that asked nothing meanwhile: when a new session finds that the server was restarted, or is another
-one, all terms end, new ones mark again, and the sessions of before, which may be with another server, are
-used no more.
+one, all terms end, new ones mark again, and the old sessions, which may be with another server, are used
+no more.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.services import first_to_end
 
 _POOLED = {"synchronous_commit": "off", "row_security": "off"}
-"""A crash may undo marks and purges, which are then done again. A row that a policy hides would look like one
-that is gone, and be deleted at the sink: with this setting the statement fails instead."""
+"""A crash may undo marks and purges, which are then repeated. A row that a policy hides would look deleted,
+and would be deleted at the sink: with `row_security` off the statement fails instead."""
 
 _SLEEPS = attrgetter("sleeps")
 _SETTLE_INTERVAL = 0.1
@@ -55,7 +55,7 @@ _LONGEST_PAUSE = 2.0
 _STEADY = 10.0
 """Seconds after which a session counts as having worked."""
 _IDLE = 60.0
-"""Seconds after which a session of the pool that nobody used is closed."""
+"""Seconds after which an unused session of the pool is closed."""
 
 
 class Database:
@@ -79,10 +79,10 @@ class Database:
             receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
             emit: receives an event when terms can't be renewed, and when they can again.
             host: its name, where there are several.
-            label: what the names of the kept sessions end in: it tells others of this process.
+            label: what the names of the kept sessions end in: it identifies this process to others.
         """
         self.pool = SessionPool(self._open_pooled, postgres.pool_size)
-        """For all statements that need no session of their own."""
+        """For all statements that need no dedicated session."""
         self.terms: dict[tuple[str, int], ActiveTerm] = {}
         """The terms led here, by tube and partition: they are renewed, and woken by notifications."""
         self.ddl = asyncio.Event()
@@ -136,7 +136,7 @@ class Database:
                 dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
             )
         except PooledSession as error:
-            # A start is told by the error; here Postgres has been reached before by another way.
+            # The error reports a failure at the start; from here on, Postgres has been reached before.
             if self._incarnation is not None and is_news(self._told, "session_refused", str(error)):
                 self.log.error("session_refused", reason=str(error))  # noqa: TRY400 # the error says it all
             raise
@@ -149,17 +149,17 @@ class Database:
         return session
 
     def _check_incarnation(self, incarnation: str) -> None:
-        """End all terms if the server may have lost what they wrote, and leave the sessions of before."""
+        """End all terms if the server may have lost their writes, and leave the old sessions."""
         if self._incarnation not in (None, incarnation):
             self._end_terms(DatabaseUnavailable("Postgres was restarted, and may have lost the last marks"))
-            # After a failover that left them open they would go on with the old server.
+            # After a failover that left them open they would continue with the old server.
             self.pool.discard()
             for session in self._kept:
                 session.cut_off()
         self._incarnation = incarnation
 
     def _end_terms(self, reason: DatabaseUnavailable) -> None:
-        """What terms have seen of the database holds no more, and what is settled least of all."""
+        """All that terms have seen of the database is void, and the settled seqs first of all."""
         self.settled = None
         for active_term in self.terms.values():
             active_term.end(reason)
@@ -181,7 +181,7 @@ class Database:
     async def _keep(
         self, purpose: str, answer_timeout: float, serve: Callable[[Session], Coroutine[Any, Any, None]]
     ) -> None:
-        """Run a service over a session of its own; after an outage, begin again with a new session."""
+        """Run a service over a dedicated session; after an outage, begin again with a new session."""
         tries = 0
         while True:
             began = time.monotonic()
@@ -204,7 +204,7 @@ class Database:
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
     def _warn_once(self, event: str, error: PytubeError) -> None:
-        """Log a service's trouble, unless it was the last one logged of it, or the renewals tell of it."""
+        """Log a service's trouble, unless it was logged last, or the renewals report it."""
         if not isinstance(error, DatabaseUnavailable) and is_news(self._told, event, str(error)):
             self.log.warning(event, reason=str(error))
 
@@ -233,7 +233,7 @@ class Database:
             await asyncio.sleep(self._receive_deadline / 5)
 
     async def _check_source(self, session: Queries, noted: int = 0) -> bool:
-        """Have it noted, and tell, if the source was replaced or restored; returns whether that is known.
+        """Record and report that the source was replaced or restored; returns whether that is known.
 
         `noted` is how far it was by a note at a sink: it counts for this look alone.
         """
@@ -279,7 +279,7 @@ class Database:
                 active_term.end(reason)
 
     def _rouse_lapsed(self) -> None:
-        """Have partitions that sleep notice, and tell, that their trust has lapsed."""
+        """Have sleeping partitions notice, and report, that their trust has lapsed."""
         for active_term in self.terms.values():
             if not active_term.is_trusted:
                 active_term.attention.set()
@@ -357,5 +357,5 @@ class Database:
             await asyncio.sleep(_SETTLE_INTERVAL if is_awake else _ASLEEP_INTERVAL)
 
     def _is_awake(self) -> bool:
-        """Whether any partition polls by itself; while none does, settling now and then is enough."""
+        """Whether any partition polls on its own; while none does, settling now and then is enough."""
         return not all(map(_SLEEPS, self.terms.values()))

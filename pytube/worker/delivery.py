@@ -45,17 +45,17 @@ _JITTER = 0.25
 class CircuitBreaker:
     """Whether the sink, or the source, answers this partition: a failure opens it, and a success closes it.
 
-    It is no more than a number and some times: who begins deliveries looks at it, and nobody waits for it.
+    It is only a number and some times: code that begins deliveries looks at it, and nothing waits for it.
     """
 
     def __init__(self, active_term: ActiveTerm, what: Literal["sink", "source"]) -> None:
-        """Closed, as far as is known; `active_term` tells of `what`."""
+        """Closed, as far as is known; `active_term` reports outages of `what`."""
         self._active_term = active_term
         self._what = what
         self._failures = 0
         self._opened_at = time.monotonic()
         self._is_doubtful = active_term.is_told_down(what)
-        """Whether an outage began before, and nobody has seen its end: the first success ends it."""
+        """Whether an outage began before, and its end was not seen: the first success ends it."""
         # Moments of `time.monotonic()`:
         self.next_probe = float("-inf")
         """While it is open: when the next request may begin."""
@@ -105,11 +105,11 @@ class CircuitBreaker:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one delivery. Each of its keys is in exactly one of these places."""
+    """The result of one delivery. Each of its keys is in exactly one of these places."""
 
     flight: Flight
     done: list[Mapping[int, Sequence[Id]]] = field(default_factory=list)
-    """Ids by shard that the sink has; those of each batch apart."""
+    """Ids by shard that the sink has; separate for each batch."""
     skipped: list[Key] = field(default_factory=list)
     """Keys of which a transform wants nothing to be sent."""
     rejected: dict[Key, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Outcome:
     delayed: dict[Key, float] = field(default_factory=dict)
     """Keys that the sink put off, by so many seconds."""
     why_delayed: str = ""
-    """What it said of one of them."""
+    """The sink's reason for one of them."""
     failed: list[tuple[Sequence[Key], str]] = field(default_factory=list)
     """Groups that failed as a whole, because of at least one of their documents."""
     unsure: list[Sequence[Key]] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Outcome:
     held_back: list[Key] = field(default_factory=list)
     """Parked keys that a touch does not try again."""
     documents: dict[Key, bytes | None] = field(default_factory=dict)
-    """What was sent of keys that may be parked, where that is to be kept; it is in no other place."""
+    """The documents sent for keys that may be parked, if they are to be kept; no other place has them."""
     trace: BatchTrace = field(default=UNTRACED, compare=False)
 
     def counts(self) -> dict[str, int]:
@@ -163,7 +163,7 @@ class Deliverer:
         self.sink_breaker = CircuitBreaker(active_term, "sink")
         self.source_breaker = CircuitBreaker(active_term, "source")
         self.held_up = Counter[PodClass]()
-        """Deliveries of each class that wait at the gate with what they have read."""
+        """Deliveries of each class that wait at the gate with the documents that they have read."""
         self.arrived = 0
         """Deliveries that have read and transformed: they send, or wait at the gate."""
         self.is_awaited = True
@@ -202,7 +202,7 @@ class Deliverer:
     ) -> Outcome:
         """Deliver keys of a flight, given as ids by shard.
 
-        One that is cancelled after the sink has acknowledged a part of it returns as well.
+        A delivery that is cancelled after the sink has acknowledged a part of it returns as well.
 
         Args:
             flight: whose keys they are.
@@ -242,9 +242,9 @@ class Deliverer:
                 self.arrived -= 1
 
     def may_read(self, reading: int) -> bool:
-        """Whether another one may read, beside so many: not more than the gate lets pass at a time.
+        """Whether another delivery may read beside so many: no more than the gate lets pass at a time.
 
-        What is read by more would be old when it may be sent.
+        Documents read earlier would be old by the time they are sent.
         """
         return reading == 0 or reading < self._gate.control.requests
 
@@ -263,7 +263,7 @@ class Deliverer:
     ) -> tuple[Documents, Mapping[int, str | None]]:
         """The documents of these keys, and the root table of each shard.
 
-        There are none when they could not be read, which the outcome tells then.
+        There are none when they could not be read, and the outcome says why.
         """
         breaker = self.source_breaker
         begun = time.monotonic()
@@ -320,7 +320,7 @@ class Deliverer:
         documents: Documents,
         tables: Mapping[int, str | None],
     ) -> Documents:
-        """What is left to be sent."""
+        """Transform the documents; returns those left to send."""
         term = self._active_term.term
         origin = Origin(term.tube, term.partition, outcome.flight.ts, tables)
         with outcome.trace.step("transform"):
@@ -335,7 +335,7 @@ class Deliverer:
         """Send the documents in batches that are as large as the sink bears now."""
         parts = split(documents, lambda: self._gate.control.documents, self._limits.batch_bytes)
         for index, part in enumerate(parts):
-            # What was answered must not wait for a sink that went down since.
+            # Answered documents must not wait for a sink that went down since.
             await self._send(outcome, token, part, probes=probes and not index)
 
     async def _send(self, outcome: Outcome, token: Token, documents: Documents, *, probes: bool) -> None:
@@ -383,7 +383,7 @@ class Deliverer:
                 results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
-            if not batch.has_lapsed():  # else it refused because our right to send had lapsed; the sink is up
+            if not batch.has_lapsed():  # else it refused because this term's trust had lapsed; the sink is up
                 self.sink_breaker.fail(str(error), sent.at)
             outcome.unsent.append(documents.keys)
         except SinkTimeout as error:
@@ -433,7 +433,7 @@ class Deliverer:
         """The write's effect is unknown: abandon it, so that it can't take effect late, and read again.
 
         Documents that were sent together are sent again in smaller batches, and no attempt is used up: more
-        often than not they are too many for a slow sink. Only one that was sent alone can be at fault.
+        often than not they are too many for a slow sink. Only a document that was sent alone can be at fault.
         """
         verdict = self._gate.note_timeout(sent)
         if verdict == "silent":
@@ -462,6 +462,6 @@ class Deliverer:
         outcome.rejected |= answers.rejected
 
     def _keep(self, outcome: Outcome, documents: Documents, keys: Collection[Key]) -> None:
-        """Keep what was sent of keys that may be parked."""
+        """Keep the documents sent for keys that may be parked."""
         if self._limits.park_documents and keys:
             outcome.documents |= {one.key: one.body for one in documents if one.key in keys}

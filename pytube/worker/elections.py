@@ -70,7 +70,7 @@ class Elections:
 
         Args:
             config: of the host.
-            queues: by name; those that come and go are followed.
+            queues: by name; later additions and removals are followed.
             database: that has them.
             instance_id: of this process.
             services: runs what follows the claims.
@@ -110,8 +110,8 @@ class Elections:
     def _make(self, name: str) -> Election:
         """The election of a name.
 
-        Who can't reach the database for the session timeout is no use to anybody: a lease runs out by itself,
-        and under neli the process leaves the group.
+        If the database can't be reached for the session timeout, a lease runs out, and under neli the process
+        leaves the group: it could not lead anyway.
         """
         config, queues, database = self._config, self._queues, self._database
         if config.election_kind == "lease":
@@ -174,7 +174,7 @@ class Elections:
                 raise outcome
 
     def follow(self) -> None:
-        """Join, in the background, the elections of queues that have come, and leave those that have gone."""
+        """Join, in the background, the elections of new queues, and leave the elections of removed ones."""
         wanted, joined = self._wanted(), self.joined
         self._moving = {name: task for name, task in self._moving.items() if not task.done()}
         for name in (wanted ^ joined) - self._moving.keys():
@@ -184,7 +184,7 @@ class Elections:
     async def take_up(self, config: Config) -> None:
         """Take part by another configuration, after the queues were replaced; `follow` joins and leaves.
 
-        What is joined stays so, unless it has another topic or group now.
+        A joined election stays joined, unless it has another topic or group now.
         """
         before, self._config = self._config, config
         unjoined, self._unjoined = self._unjoined, {}

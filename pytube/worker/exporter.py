@@ -1,7 +1,7 @@
-"""The worker's metrics in the terms of Prometheus, made at a scrape from what the worker has counted.
+"""The worker's metrics in the terms of Prometheus, made at a scrape from the worker's counts.
 
 Nothing here asks Postgres: a scrape costs the database nothing, and is answered while Postgres is down.
-What only the database knows is told by `pytube status --prometheus`, once for the fleet.
+`pytube status --prometheus` reports what only the database knows, once for the fleet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Samples = Iterable[tuple[Sequence[str], float]]
 _OfHost = Callable[[Host], _Samples]
 T = TypeVar("T")
 _Labeled = tuple[Sequence[str], Callable[[T], float]]
-"""The values of more labels, and the value of what holds a partition's pods or records."""
+"""The values of more labels, and the value, from the object that holds a partition's pods or records."""
 _Table = Sequence[tuple[str, str, Sequence[str], _OfHost]]
 """Name without `pytube_`, text, labels without that of the host, and the samples of one host."""
 
@@ -59,7 +59,7 @@ class View:
 class WorkerCollector:
     """A collector for a registry of `prometheus_client`.
 
-    Of what belongs to a host the label `host` names it, where there are several.
+    Metrics of a host have the label `host` with its name, where there are several.
     """
 
     def __init__(self, view: View) -> None:

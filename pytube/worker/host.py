@@ -1,7 +1,7 @@
-"""One Postgres host as this process serves it: its sessions, its queues, and what is led of them.
+"""One Postgres host as this process serves it: its sessions, its queues, and the partitions that it leads.
 
 A process with one Postgres has one host, without a name. Hosts share nothing but the sinks: what one of them
-does, or that it is dead, is no concern of the others.
+does, or that it is dead, does not concern the others.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Host:
             name: of the host; None for the only one.
             config: of this host.
             sinks: of the tubes that are served, by their names.
-            outboxes: names of those that are served.
+            outboxes: names of the served ones.
             instance_id: of this process.
             emit: receives events.
             tracing: of the process.
@@ -104,7 +104,7 @@ class Host:
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
-        """The queues that were told of."""
+        """The queues whose standby was logged."""
         self.database = Database(
             config.postgres,
             [*sinks, *outboxes],
@@ -159,7 +159,7 @@ class Host:
     # --- life -----------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Whether the SQL is the one that is needed, and queues exist and can be read; can be repeated.
+        """Check that the SQL has the needed version, and queues exist and can be read; can be repeated.
 
         Raises as `check_queues` does.
         """
@@ -172,7 +172,7 @@ class Host:
 
         Raises:
             DatabaseUnavailable: the host is down.
-            SchemaMismatch: the installed SQL is not the one that this version needs.
+            SchemaMismatch: this version needs another version of the SQL.
             UnknownTube: there is no such tube.
             ConfigError: rows can't be read as configured.
         """
@@ -194,7 +194,7 @@ class Host:
         return shards
 
     async def _check_sources(self, queues: Iterable[Queue]) -> None:
-        """Whether what is to be sent can be read as configured, with the tables that are attached now."""
+        """Check that documents can be read as configured, with the tables that are attached now."""
         session = await self.database.open_session("start", SETTINGS)
         try:
             for queue in queues:
@@ -250,7 +250,7 @@ class Host:
 
     async def stop(self) -> None:
         """End in order: sends under way finish, the rest is given back, terms are released."""
-        async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+        async with AsyncExitStack() as stack:  # the first entry is closed last, whatever fails
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self._services.end_those_of, self)
             stack.push_async_callback(self._services.end_those_of, self._rounds)
@@ -275,9 +275,9 @@ class Host:
         await asyncio.gather(*(leadership.wait_until_idle(limit) for leadership in held))
 
     async def replace(self, config: Config, queues: Mapping[str, Queue], gone: Collection[str]) -> None:
-        """Serve these queues in place of those of their names, which are held, and `gone` no more.
+        """Serve these queues in place of the held ones with their names, and `gone` no more.
 
-        Counters go on. Terms of the new queues begin under the claims of the old ones.
+        Counters continue. Terms of the new queues begin under the claims of the old ones.
         """
         self._config = config
         for name in gone:
@@ -319,7 +319,7 @@ class Host:
     async def _lead(self, leadership: Leadership) -> None:
         try:
             await leadership.run()
-        except Exception as error:  # noqa: BLE001 # a fault of ours in one partition must not end the others
+        except Exception as error:  # noqa: BLE001 # a bug of pytube in one partition must not end the others
             claim = leadership.claim
             self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
 
@@ -330,7 +330,7 @@ class Host:
             try:
                 await self._read_partitions()
             except RECOVERABLE:
-                continue  # told by what renews the terms
+                continue  # the renewals report it
             self._elections.follow()
             self._tell_standby()
 
@@ -343,7 +343,7 @@ class Host:
         self._tell_partitions(before)
 
     def _tell_partitions(self, before: Mapping[str, int]) -> None:
-        """Tell of queues that have come or gone since they had so many partitions."""
+        """Emit events for queues that have come or gone since they had so many partitions."""
         for name, queue in self.queues.items():
             if before[name] and not queue.partitions:
                 queue.log.warning("tube_dropped", remark="it is served again when it is back")
@@ -404,7 +404,7 @@ class Host:
             readings.setdefault(name, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
         return readings
 
-    # --- what is known of it --------------------------------------------------------------
+    # --- its state --------------------------------------------------------------
 
     @property
     def why_unready(self) -> str | None:
@@ -425,16 +425,16 @@ class Host:
         return {name: queue for name, queue in self.queues.items() if isinstance(queue, kind)}
 
     def resting(self) -> set[tuple[str, int]]:
-        """What is led here, and paused."""
+        """The partitions led here that are paused."""
         return {where for where, term in self.database.terms.items() if term.is_resting}
 
     def working(self) -> dict[tuple[str, int], PartitionWorker[Any]]:
-        """What is being worked on now, by queue and partition."""
+        """The partitions that are worked on now, by queue and number."""
         terms = self.database.terms.items()
         return {where: term.worker for where, term in terms if term.worker is not None}
 
     def waiting(self) -> set[tuple[str, int]]:
-        """What is led and not worked on, because the sink has not been opened."""
+        """The partitions led here whose work waits, because the sink has not been opened."""
         return {
             (name, partition)
             for (name, partition), term in self.database.terms.items()
@@ -442,7 +442,7 @@ class Host:
         }
 
     def documents_stand(self) -> bool:
-        """Whether something of a declared document can't be read, or is not what was applied last."""
+        """Whether something of a declared document can't be read, or differs from the last applied one."""
         for (name, _), term in self.database.terms.items():
             settings = self._config.tubes.get(name)
             trouble = None if settings is None else trouble_of(settings)
@@ -455,7 +455,7 @@ class Host:
         try:
             self.shards = await read_shards(self.database.pool, list(self.queues))
         except RECOVERABLE:
-            return  # told by what renews the terms
+            return  # the renewals report it
 
     # --- events ---------------------------------------------------------------------------
 
@@ -466,13 +466,13 @@ class Host:
         self._emit_of_process(event if self.name is None else replace(event, host=self.name))
 
     def read_metrics(self) -> None:
-        """Tell what partitions have done since the last call."""
+        """Emit the partitions' counts since the last call."""
         for worker in self.working().values():
             if (event := worker.read_metrics()) is not None:
                 self.emit(event)
 
     def _tell_standby(self) -> None:
-        """Tell once of each queue of which nothing was led for a while."""
+        """Log once each queue of which this process has led nothing for a while."""
         now = time.monotonic()
         led = {leadership.claim.tube for leadership in self._leading.values()}
         working = {queue for queue, _ in self.working()}
@@ -487,7 +487,7 @@ class Host:
 
 
 def _raise_certain(queue: Queue, faults: Sequence[Fault]) -> None:
-    """Raise `ConfigError` for what is certain, and log the rest."""
+    """Raise `ConfigError` for the certain faults, and log the rest."""
     for fault in faults:
         if fault.is_certain:
             raise ConfigError(f"tube {queue.name!r} can't be served: {fault.finding}; {fault.remedy}")

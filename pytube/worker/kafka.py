@@ -1,6 +1,6 @@
 """Whether this process reaches the Kafka clusters that it needs: for elections, for outboxes and for sinks.
 
-Each cluster is asked by a client of its own, apart from those that elect and deliver. So its state is known
+A dedicated client asks each cluster, apart from the clients that elect and deliver. So its state is known
 while nothing is led and nothing is sent.
 """
 
@@ -101,7 +101,7 @@ class KafkaCluster:
         try:
             admin = clients.admin()
         except ConfigError:
-            return  # the clients that elect and deliver tell which
+            return  # the clients that elect and deliver report it
         while True:
             asked_at = time.monotonic()
             problem = await self._ask(admin)
@@ -157,18 +157,18 @@ def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection
 
 
 def cluster_of(clusters: Iterable[KafkaCluster], config: Config, outbox: str) -> KafkaCluster | None:
-    """The one that an outbox is delivered to."""
+    """The cluster that an outbox is delivered to."""
     wanted = KafkaCluster(*outbox_cluster(config, outbox))
     return next(filter(wanted.is_as, clusters), None)
 
 
 def kept(before: Sequence[KafkaCluster], cluster: KafkaCluster) -> KafkaCluster:
-    """The one that was there before in its place; itself where none was."""
+    """The earlier cluster in its place; itself where there was none."""
     return next(filter(cluster.is_as, before), cluster)
 
 
 def kept_clusters(before: Sequence[KafkaCluster], needed: Sequence[KafkaCluster]) -> list[KafkaCluster]:
-    """Those that are needed; one that was there before stays, with what it is needed for now."""
+    """The needed clusters; an earlier cluster stays, with its present uses."""
     clusters = [kept(before, cluster) for cluster in needed]
     for cluster, wanted in zip(clusters, needed, strict=True):
         cluster.uses = wanted.uses
@@ -178,7 +178,7 @@ def kept_clusters(before: Sequence[KafkaCluster], needed: Sequence[KafkaCluster]
 def _needs(
     config: Config, tubes: Collection[str], outboxes: Collection[str]
 ) -> Iterator[tuple[str, Mapping[str, Any], str, Use]]:
-    """Bootstrap servers, options, a queue, and what it needs them for."""
+    """Bootstrap servers, options, a queue, and the use that it has for them."""
     if config.election_kind == "neli" and config.kafka is not None:
         for name in (*tubes, *outboxes):
             yield config.kafka.bootstrap_servers, config.kafka.options, name, "election"
@@ -205,13 +205,13 @@ async def report_unreachable(
             down = _unreachable(clusters)
             if down or is_told:
                 is_told = True
-                with suppress(*RECOVERABLE):  # told by what renews the terms
+                with suppress(*RECOVERABLE):  # the renewals report it
                     await session.execute(queries.KAFKA_REPORT, process | {"unreachable": _json(down)})
                     is_told = bool(down)
             await asyncio.sleep(_REPORT_PAUSE)
     finally:
         if is_told:
-            with suppress(*RECOVERABLE):  # what was said is believed for half a minute
+            with suppress(*RECOVERABLE):  # the last report is believed for half a minute
                 await session.execute(queries.KAFKA_REPORT, process | {"unreachable": _json([])})
 
 

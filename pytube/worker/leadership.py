@@ -2,7 +2,7 @@
 
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
-sends finish, purge, reset, release, hand over. A pause is the same without the last two: the term goes on.
+sends finish, purge, reset, release, hand over. A pause is the same without the last two: the term continues.
 Another configuration is the same without the last one: the claim stays, and another term begins.
 """
 
@@ -59,9 +59,9 @@ _WAIT_STEP = 0.2
 """Seconds between looks whether the sink has been opened."""
 
 _ALARM = 3
-"""Terms that have failed alike, one after the other, when it is told."""
+"""Terms that have failed alike, one after the other, before this is reported."""
 _ALIKE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]+")
-"""What differs in two errors that are the same."""
+"""The parts in which two equal errors differ."""
 _MENDED = 60.0
 """Seconds that a term lasts after which the failures before it are over."""
 
@@ -149,7 +149,7 @@ class Leadership:
         except NotLeader:
             return False  # another worker may own it now; the election offers it again
         except SinkAhead:
-            return True  # it has been told, and the pause is over
+            return True  # it has been reported, and the pause is over
         except _RETRIED as error:
             await self._rest_after(error, time.monotonic() - began, begun=active_term is not None)
         except Exception as error:
@@ -169,15 +169,15 @@ class Leadership:
             self._told = ""
         self._tries += 1
         self._warn_once("term_failed", error)
-        if begun:  # what can't begin is seen to have no leader
+        if begun:  # a partition that can't begin shows as having no leader
             await self._note_failure(error, _ALARM)
         await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
 
     async def _note_failure(self, error: Exception, alarm: int) -> None:
-        """Count a term that has ended by an error; tell of it when so many have ended alike.
+        """Count a term that has ended by an error; report it when so many have ended alike.
 
-        Each new term looks as if it delivered, so that nobody else would notice. A fault of ours is told at
-        once: it has not released its term, so the next one begins late.
+        Each new term looks as if it delivered, so the failure would go unnoticed. A bug of pytube is reported
+        at once: it has not released its term, so the next one begins late.
         """
         reason, failing = f"{type(error).__name__}: {error}", self._queue.failing
         alike, number = _ALIKE.sub("#", reason), self._claim.partition
@@ -204,7 +204,7 @@ class Leadership:
         await self._note_mended()
 
     async def _write_failing(self, reason: str = "", count: int = 0, seconds: float = 0.0) -> None:
-        with suppress(*_RETRIED):  # told by what can't reach Postgres
+        with suppress(*_RETRIED):  # the services that can't reach Postgres report it
             await terms.note_failing(
                 self._database.pool, self._queue.name, self._claim.partition, reason, count, seconds
             )
@@ -284,8 +284,8 @@ class Leadership:
         )
 
     async def _wait_for_earlier_terms(self, active_term: ActiveTerm) -> None:
-        """Wait until no earlier term that could hold our keys can write: released, or timed out."""
-        # Asked once: what has ended is renewed no more, so the moment does not move. It counts from the
+        """Wait until no earlier term that could hold this term's keys can write: released, or timed out."""
+        # Asked once: an ended term is renewed no more, so the moment does not move. It counts from the
         # answer: the database measures after it was asked.
         began = time.monotonic()
         left = await terms.wait_left(self._database.pool, active_term.term)
@@ -305,8 +305,8 @@ class Leadership:
     async def _work(self, active_term: ActiveTerm) -> None:
         """Deliver, and rest while the partition is paused, until the claim is over.
 
-        A worker gives all back before it rests, and a new one begins after: what is paused holds no pod, so
-        that operators can work on them.
+        A worker gives all back before it rests, and a new one begins after: a paused partition holds no pod,
+        so that operators can work on them.
         """
         has_met_closed_sink = False
         while not active_term.unanswered:
@@ -326,7 +326,7 @@ class Leadership:
                     await worker.run()
                     await worker.drain(self._drain_limit(active_term))
                 except BaseException as error:
-                    # Nobody could release it then: the next leader waits until late writes have timed out.
+                    # The term can't be released then: the next leader waits until late writes have timed out.
                     await worker.abort(is_over=isinstance(error, Fenced | WrongPartitions))
                     raise
                 if active_term.pause is None:
@@ -337,7 +337,7 @@ class Leadership:
         term, began = active_term.term, time.monotonic()
         active_term.worker = None
         for what in ("sink", "source"):
-            active_term.troubles.end(what)  # nobody asks them any more
+            active_term.troubles.end(what)  # its source of reports is gone
         # Writers need not notify, and nothing has to be settled for a partition that does not mark.
         await wake_up(self._database.pool, term)
         active_term.sleeps = True
@@ -361,7 +361,7 @@ class Leadership:
     async def _wait_for_sink(self, active_term: ActiveTerm, reason: str) -> None:
         """Mark nothing for a moment, as the sink has not been opened.
 
-        The term is led meanwhile, as when a sink goes down later: its renewals tell everybody why nothing is
+        The term is led meanwhile, as when a sink goes down later: its renewals report why nothing is
         delivered. A pause need not wait for a sink that does not open.
         """
         active_term.note_down("sink", reason)
@@ -392,7 +392,7 @@ class Leadership:
                 await fault(Point.AFTER_RELEASE)
             except (NotLeader, UsageError):
                 return  # the term was ended elsewhere
-            except _RETRIED:  # the host tells that Postgres is away
+            except _RETRIED:  # the host reports that Postgres is away
                 if self._claim.withdrawn is not None or not active_term.may_write_late(
                     self._queue.limits.hold
                 ):
@@ -415,9 +415,9 @@ class Leadership:
             raise ahead from error
 
     async def _tell_sink_is_ahead(self, active_term: ActiveTerm, reason: str, epoch: int) -> None:
-        """Keep the term for a pause, though it sends nothing: its renewals tell everybody why.
+        """Keep the term for a pause, though it sends nothing: its renewals report why.
 
-        The first renewal does not wait for its turn. Else each new term would look well for a moment. The
+        The first renewal does not wait for its turn. Else each new term would look healthy for a moment. The
         pause ends early when the tube is rebased; it ends at all because the sink may have been emptied.
         """
         if self._ahead_since is None:

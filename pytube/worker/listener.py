@@ -3,7 +3,7 @@
 It answers GET of a few paths and closes the connection.
 
 Requests are bounded in size and time, and connections in number. When there are too many connections, the
-responder drops the oldest, so a client that holds connections open keeps nobody out.
+responder drops the oldest, so a client that holds connections open locks no other out.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class HttpResponder:
             return _encoded(Answer.text(status, f"a request has at most {LONGEST_REQUEST} bytes"))
         line = _REQUEST_LINE.match(request)
         if line is None:
-            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "that is no request of HTTP/1.1"))
+            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "not a valid HTTP/1.1 request"))
         make = self._paths.get(line[2].decode().partition("?")[0])
         if make is None:
             known = ", ".join(self._paths)
@@ -150,7 +150,7 @@ class HttpResponder:
     async def _made(self, make: Maker) -> Answer:
         try:
             return await make()
-        except Exception as error:  # noqa: BLE001 # a fault of ours here must not end what serves the tubes
+        except Exception as error:  # noqa: BLE001 # a bug here must not end the delivery
             self._log.error("answering_failed", exc_info=error)
             return Answer.text(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of pytube; its log has more")
 
@@ -228,7 +228,7 @@ def _state(reason: str | None, well: str) -> Answer:
 
 
 class _Scrapes:
-    """Answers scrapes at a bounded cost, however many tubes there are and however often somebody asks."""
+    """Answers scrapes at a bounded cost, however many tubes there are and however often they come."""
 
     def __init__(self, collector: WorkerCollector) -> None:
         self._collector = collector

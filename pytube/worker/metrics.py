@@ -21,7 +21,7 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
-        """One bucket for each of `BOUNDS`, and one for what is longer; not cumulative."""
+        """One bucket for each of `BOUNDS`, and one for longer times; not cumulative."""
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
@@ -64,7 +64,7 @@ class TubeMetrics:
         """How often the process has given the tube up to others."""
 
     def partition(self, number: int) -> Counters:
-        """The counters of one partition; its later terms go on with them."""
+        """The counters of one partition; its later terms continue them."""
         return self.partitions.setdefault(number, Counters())
 
     def count(self, event: PartitionEvent) -> None:
@@ -108,10 +108,10 @@ class Meter:
         return one.pods, *map(sum, (one.touches, one.documents, one.skipped, one.parked))
 
     def read(self, held: int, flying: int) -> MeterRead | None:
-        """The counts since the last reading, with the keys or records held, and those of them in flight.
+        """The counts since the last reading, with the keys or records held, and the number of them in flight.
 
-        None when the partition is idle and was at the last reading: with many tubes nobody wants to be told
-        of each of them every few seconds.
+        None when the partition is idle and was at the last reading: with many tubes, an event for each of
+        them every few seconds would be noise.
         """
         now, totals = time.monotonic(), self._totals()
         pods, touches, documents, skipped, parked = (

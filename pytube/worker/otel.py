@@ -1,7 +1,7 @@
 """Traces of batches through OpenTelemetry.
 
-Each batch is a trace of its own: from the exchange that marked its pods to the one that purges them. An
-exchange marks and purges pods of many batches, so it has a trace of its own, too. A batch links to the
+Each batch is a separate trace: from the exchange that marked its pods to the exchange that purges them. An
+exchange marks and purges pods of many batches, so it has a trace, too. A batch links to the
 exchanges that brought its pods; a batch that is sent again links to the first try.
 
 No span holds a document, a key, or the text of an error, which may quote either: the class names an error.
@@ -36,7 +36,7 @@ from pytube.worker.tracing import BatchTrace, PartitionTraces, Step, Tracing
 _CLOSE_TIMEOUT = 5.0
 """Seconds that a worker which stops gives its last spans; a collector that is down must not keep it."""
 _FINE = {"delivered", "skipped", "delayed", "unsent"}
-"""Outcomes that are no error of the batch. Where keys are unsent because something is down, the step that
+"""Outcomes that are not errors of the batch. Where keys are unsent because something is down, the step that
 found it down has the error."""
 
 
@@ -53,9 +53,9 @@ class OpenTelemetry(Tracing):
 
     @classmethod
     def build(cls, setting: bool | str, client_id: str) -> Self:
-        """The tracer of the program that embeds the worker, if it has one; else one of our own.
+        """The tracer of the program that embeds the worker, if it has one; else a new one.
 
-        An endpoint is always for a tracer of our own.
+        An endpoint always gets a new tracer.
 
         Raises:
             ConfigError: a variable of OpenTelemetry can't be used.
@@ -70,11 +70,11 @@ class OpenTelemetry(Tracing):
         return cls(provider.get_tracer("pytube", pytube.__version__), ours)
 
     def partition(self, term: Term) -> PartitionTraces:
-        """Those of one term."""
+        """The traces of one term."""
         return TermTraces(self._tracer, term)
 
     async def close(self) -> None:
-        """Send what is not sent yet, for at most 5 seconds."""
+        """Send the remaining spans, for at most 5 seconds."""
         provider, self._own = self._own, None
         if provider is not None:
             call = ThreadCall(lambda _: provider.shutdown(), "pytube tracing")
@@ -93,7 +93,7 @@ def _provider(setting: bool | str, client_id: str) -> TracerProvider:
 
 
 def _wants_export() -> bool:
-    """Whether the variables that choose an exporter leave us ours."""
+    """Whether the variables that choose an exporter leave this one enabled."""
     exporter = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if exporter not in ("otlp", "none"):
         raise ConfigError(f'OTEL_TRACES_EXPORTER: expected "otlp" or "none", got "{exporter}"')
@@ -183,7 +183,7 @@ class TermTraces(PartitionTraces):
         self._open.discard(batch)
 
     def close(self) -> None:
-        """End what is open: its pods are marked again by the next term."""
+        """End the open spans: the next term marks their pods again."""
         for batch in list(self._open):
             batch.end("term_ended")
 
@@ -254,7 +254,7 @@ class _Batch(BatchTrace):
             self.end(self._outcome)
 
     def purged(self, seqs: set[int], exchange: _Exchange) -> None:
-        """These pods were purged: end the span, if some of its own are among them."""
+        """These pods were purged: end the span, if some of its pods are among them."""
         if self._unpurged and not self._unpurged.isdisjoint(seqs):
             self._add("purge", exchange)
             self.end(self._outcome)

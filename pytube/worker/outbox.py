@@ -80,7 +80,7 @@ class Outbox(Queue):
             cooldown=settings.topic_cooldown,
             cooldown_limit=settings.topic_cooldown_limit,
         )
-        # Of several hosts each has its own: the epochs of one say nothing about those of another.
+        # Each of several hosts has its own group: the epochs of one say nothing about another host.
         of_host = name if host is None else f"{name}.{host}"
         self._transactional_id = f"{leader_name(config.worker.installation, of_host)}."
         self._settings = settings

@@ -1,7 +1,7 @@
-"""The records of one partition of an outbox, under one term: which chunks are sent, and what becomes of them.
+"""The records of one partition of an outbox, under one term: which chunks are sent, and their outcomes.
 
 `PartitionWorker` has the loop. Here are the lanes that wait (`pytube.outbox.inflight`), chunks that are
-handed to Kafka, and what is done about each record: it is finished, sent again, or parked.
+handed to Kafka, and the handling of each record: it is finished, sent again, or parked.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _FIRST_LOOK = 0.0002
 _LONGEST_LOOK = 0.004
 """Seconds between looks for reports of librdkafka, while there is nothing else to do."""
 _LOOK_GROWTH = 1.25
-"""How much longer each pause is than the one before: a report waits for a quarter of its own time at most."""
+"""How much longer each pause is than the one before: a report waits for a quarter of its time at most."""
 _LOCK_PAUSE = 0.25
-"""Seconds after which what somebody had locked is tried again."""
+"""Seconds after which locked records are tried again."""
 _LOCKED_PARK_PAUSE = 2.0
 """The same of records to be parked: each try waits for the lock, and the partition for the try."""
 _REST_PAUSE = 1.0
@@ -66,7 +66,7 @@ _MARK_SHARE_APART = 20.0
 _MARK_PAUSE_APART = 1.0
 """Seconds at most that this puts one off: one slow exchange is not to hold up later records."""
 _EVERYWHERE_PAUSE = 30.0
-"""Seconds between marks that look at all that is there: an id that somebody has chosen lies anywhere."""
+"""Seconds between marks that look at the whole table: an id chosen by a writer lies anywhere."""
 _NUMBERS = re.compile("[0-9]+")
 """By which reasons differ that are alike."""
 _RECORDS = PodClass.INCREMENTAL
@@ -133,17 +133,17 @@ class OutboxWorker(PartitionWorker[Record]):
         self._done: dict[int, float] = {}
         """Records to be purged: when each was written, by id."""
         self._locked: dict[int, float] = {}
-        """Records that were written and could not be purged, as somebody has locked them."""
+        """Records that were written and could not be purged, as another session has locked them."""
         self._locks_at: float | None = None
-        """When what is locked is tried again; None: nothing is."""
+        """When locked records are tried again; None: there are none."""
         self._parks_at = 0.0
-        """When records that somebody has locked are parked; 0: there are none."""
+        """When records locked by other sessions are parked; 0: there are none."""
         self._rests = False
-        """Whether topics take nothing, or the database has been told so."""
+        """Whether topics take nothing, or the database has a report of that."""
         self._rests_at = 0.0
-        """When it is told the next time."""
+        """When it gets the next report."""
         self._settled_chunks = self._settled_at_exchange = 0
-        """How many of them when the last exchange began: it purges what came of them."""
+        """How many of them when the last exchange began: it purges their records."""
         self._was_held_up = False
         """Whether a lock had kept records back before the exchange under way."""
         self._more = False
@@ -164,7 +164,7 @@ class OutboxWorker(PartitionWorker[Record]):
     async def _open(self) -> bool:
         """Begin the way to Kafka; whether it has begun when the claim is revoked, or the partition paused.
 
-        The term goes on while no broker answers: its renewals tell everybody why nothing is sent.
+        The term continues while no broker answers: its renewals report why nothing is sent.
         """
         has_failed = False
         while self._active_term.goes_on():
@@ -177,7 +177,7 @@ class OutboxWorker(PartitionWorker[Record]):
                 await asyncio.sleep(_OPEN_PAUSE)
             else:
                 has_failed |= await self._purge_sent(earlier)
-                if has_failed:  # else nobody may have been asked yet
+                if has_failed:  # else no broker may have been asked yet
                     self._active_term.note_up("sink")
                 return self._active_term.goes_on()
         return False
@@ -189,7 +189,7 @@ class OutboxWorker(PartitionWorker[Record]):
             while self._active_term.goes_on() and not await self._source.purge_sent(sent):
                 waited = True
                 self._active_term.note_down(
-                    "sink", "somebody has locked records that an earlier term has sent"
+                    "sink", "another session has locked records that an earlier term has sent"
                 )
                 await asyncio.sleep(_OPEN_PAUSE)
         return waited
@@ -249,7 +249,7 @@ class OutboxWorker(PartitionWorker[Record]):
         return self._room() > 0 and self._active_term.is_trusted and not self._is_too_soon()
 
     def _is_too_soon(self) -> bool:
-        """Whether to go on for a while with what is held: it is not known that a mark would find much."""
+        """Whether to continue for a while with the held records: a mark may not find much."""
         held = self.machine.held + self._reserved
         pays = self._more and self._room() >= min(self._limits.mark_limit, held)
         return held > 0 and not pays and time.monotonic() < self._pacer.next_at
@@ -267,7 +267,7 @@ class OutboxWorker(PartitionWorker[Record]):
             self._locks_at = None
             self._done |= self._locked
             self._locked = {}
-            self._active_term.woken = True  # a mark looks for what was left out
+            self._active_term.woken = True  # a mark looks for the records that were left out
         if time.monotonic() >= self._everywhere_at:
             self._everywhere_at = time.monotonic() + _EVERYWHERE_PAUSE
             self._source.look_everywhere()
@@ -288,8 +288,8 @@ class OutboxWorker(PartitionWorker[Record]):
     async def _take(self) -> Sequence[Record]:
         records = await super()._take()
         is_due = self._rests and self._exchange is None and time.monotonic() >= self._rests_at
-        if is_due and self._active_term.stop is None:  # a hand-over does not wait for what is parked
-            await self._hold(records)  # they may be among those that an operator wants parked
+        if is_due and self._active_term.stop is None:  # a hand-over does not wait for parking
+            await self._hold(records)  # an operator may want them parked
             await self._tell_rests()
             return ()
         return records
@@ -303,7 +303,7 @@ class OutboxWorker(PartitionWorker[Record]):
             self._pacer.next_at = float("-inf")
 
     async def _look_at(self, items: Sequence[Record]) -> Sequence[Record]:
-        """Go on with refused keys once a mark has found all of their records."""
+        """Continue with refused keys once a mark has found all of their records."""
         await self._tell_locks()
         self._note_seen()
         if self._mark_covers_refusals and self._source.returned_all_retried and self.machine.has_refused:
@@ -313,7 +313,7 @@ class OutboxWorker(PartitionWorker[Record]):
         return items
 
     def _note_seen(self) -> None:
-        """Note the greatest id that was read, of those that were drawn: somebody may have chosen one."""
+        """Note the greatest drawn id that was read; an id chosen by a writer does not count."""
         if (settled := self._database.settled) is not None:
             seen = min(self._source.greatest_id, settled.provisional)
             self._database.seen_seq = max(self._database.seen_seq, seen)
@@ -327,12 +327,12 @@ class OutboxWorker(PartitionWorker[Record]):
             super()._note_purged(purged)
 
     def _note_locks(self) -> None:
-        # Not put off by those who come meanwhile.
+        # Locks that are found meanwhile do not put this off.
         if self._locks_at is None and (self._source.is_held_up or self._locked):
             self._locks_at = time.monotonic() + _LOCK_PAUSE
 
     async def _tell_locks(self) -> None:
-        """Tell what others have locked, once that has lasted for a while."""
+        """Report the locks of other sessions, once they have lasted for a while."""
         now = time.monotonic()
         if not (self._source.is_held_up or self._locked):
             self._held_up_since = None
@@ -400,7 +400,7 @@ class OutboxWorker(PartitionWorker[Record]):
         return bool(settled)
 
     def _note_answers(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
-        """Tell once when no broker answers, and when one does again."""
+        """Emit an event when no broker answers, and when one does again."""
         reason = next((one.reason for one in failures.values() if one.fault is Fault.UNANSWERED), None)
         if reason is None:
             if not failures:
@@ -410,7 +410,7 @@ class OutboxWorker(PartitionWorker[Record]):
             self._active_term.note_down("sink", reason)
 
     def _note_reach(self) -> None:
-        """Have topics that wait for an answer go on when Kafka answers."""
+        """Resume topics that wait for an answer when Kafka answers."""
         cluster = self._cluster
         if cluster is None or not self.machine.waits_for_answer:
             return
@@ -430,7 +430,7 @@ class OutboxWorker(PartitionWorker[Record]):
                 self._tell_topic_up(change.topic)
 
     def _note_topic_up(self, topic: str) -> None:
-        """Tell that a topic is back that took nothing before a pause: this machine has not seen it down."""
+        """Report that a topic accepts records again that went down before a pause, unseen by this machine."""
         if self._active_term.is_told_down(_topic(topic)) and topic not in self.machine.resting():
             self._tell_topic_up(topic)
 
@@ -438,7 +438,7 @@ class OutboxWorker(PartitionWorker[Record]):
         self._active_term.tell_up(_topic(topic), lambda seconds: TopicUp(*self._where, topic, seconds))
 
     async def _tell_rests(self) -> None:
-        """Tell the database which topics take nothing, now and then, and park what operators want parked."""
+        """Report to the database which topics accept nothing, now and then, and park as operators request."""
         now = time.monotonic()
         rests = self.machine.rests()
         for topic in await self._source.tell_rests(rests, now):
@@ -447,7 +447,7 @@ class OutboxWorker(PartitionWorker[Record]):
         self._rests_at = now + _REST_PAUSE
 
     async def _park_topic(self, topic: str, reason: str) -> None:
-        """Park what waits for a topic that takes nothing, unless some of it is on its way: then later."""
+        """Park the records of a topic that accepts nothing; later, if some are in flight."""
         error = f"parked by an operator while the topic took nothing: {reason}"
         total, full = 0, True
         while full and (ids := self.machine.waiting_of(topic)) is not None:
@@ -464,7 +464,7 @@ class OutboxWorker(PartitionWorker[Record]):
             )
 
     async def _park(self) -> bool:
-        """Park what can't be sent, and what waits behind it; whether there was any."""
+        """Park the records that can't be sent, and those behind them; whether there were any."""
         self._parks_at = 0.0
         letters = self.machine.letters()
         if not letters:
@@ -479,7 +479,7 @@ class OutboxWorker(PartitionWorker[Record]):
             letters = [letter for letter in letters if letter not in locked]
         self.machine.park(letters, parked, time.monotonic())
         self._tell_of_parked([letter for letter in letters if letter.record.id in parked])
-        if len(parked) < len(letters):  # operators have told to send again what they were to be behind
+        if len(parked) < len(letters):  # operators retried the records ahead of them
             self._mark_covers_refusals = False
             self._active_term.wake()
         return True
@@ -508,7 +508,7 @@ class OutboxWorker(PartitionWorker[Record]):
 
     def _note_reset(self, held: int, reset: int) -> None:
         if (self._locked or reset < held) and not self._active_term.is_revoked:
-            # What somebody has locked still bears this term's mark, which its next marks would pass over.
+            # A record locked by another session keeps this term's mark, which its next marks would pass over.
             self._active_term.unanswered.add(self)
 
     async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
@@ -529,7 +529,7 @@ class OutboxWorker(PartitionWorker[Record]):
     # --- metrics --------------------------------------------------------------------------
 
     def read_metrics(self) -> MeterRead | None:
-        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        """The counts since the last reading; None if both are zero and nothing waits."""
         return self.meter.read(self.machine.held, self.machine.flying)
 
     @property
@@ -544,7 +544,7 @@ class OutboxWorker(PartitionWorker[Record]):
 
     @property
     def waits_for_lock(self) -> bool:
-        """Whether records of this partition wait, as somebody has locked them or their table."""
+        """Whether records of this partition wait, as another session has locked them or their table."""
         return bool(self._tables)
 
 

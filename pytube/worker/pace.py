@@ -3,7 +3,7 @@
 `RoundPacer` says how often rounds pay; it is pure. A round (a mark that also purges, a read, a send) costs
 about as much for one document as for twenty. A worker that begins a round for each row of a stream spends
 all its time, and most of the server's, on rounds. So a round that found changes puts the next one off, by a
-multiple of what such a round takes, and never by more than `latency`. Changes that come meanwhile share the
+multiple of its duration, and never by more than `latency`. Changes that come meanwhile share the
 next round, and a row that changes often is sent once: the more touches there are of each key, the longer the
 next round is put off.
 
@@ -16,7 +16,7 @@ round that was full: more is waiting, and the next round is likely to be full, t
     polling  polls found nothing: poll again after a pause; the pauses double, up to a short one just after a
              stream
     asleep   the sleeper row is committed, so writers that come later send a NOTIFY
-    deep     asleep, everything drawn before the row was visible is settled, and one more poll found
+    deep     asleep, every seq drawn before the row was visible is settled, and one more poll found
              nothing: only a writer wakes the worker
 
 The sleeper row stays while pods arrive one by one, and is removed once they arrive in a stream. A worker
@@ -84,7 +84,7 @@ class RoundPacer:
         self._delivery = _smoothed(self._delivery, seconds)
 
     def note_touches(self, touches: int, keys: int) -> None:
-        """So many touches were of so many keys; those of a key that waited already are of none."""
+        """So many touches were of so many keys; touches of a waiting key add no key."""
         self._repeats = max(1.0, touches / max(1, keys))
 
     @property
@@ -103,7 +103,7 @@ _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.25
 _SHORT_PAUSE = 0.02
 """Longest pause, in seconds, between polls of a worker that may not sleep and must not be late: it is full of
-backfill, for which incremental touches must not wait; or a stream ended a moment ago, and may go on."""
+backfill, for which incremental touches must not wait; or a stream has just ended, and may continue."""
 _DEEP_PAUSE = 60.0
 """Seconds after which a worker that sleeps deeply polls, if any pod was written to any tube meanwhile. A
 wake-up gets lost where the queue of notifications fills before that is known: pods are late by this then."""
@@ -112,7 +112,7 @@ _HELD_UP_PAUSE = 0.05
 
 
 class LeakyBucket:
-    """Tells a trickle of pods from a stream: each pod fills it a little, and it leaks at `RATE`."""
+    """Distinguishes a trickle of pods from a stream: each pod fills it a little, and it leaks at `RATE`."""
 
     RATE = 60.0
     """Pods a second. Above this rate, polls find as many pods as a wake-up for each would. Transactions
@@ -177,7 +177,7 @@ class Poller:
         Args:
             pods: how many it found.
             more: whether it reached its limit, so that more may be waiting.
-            left_out: whether it excluded backfill pods, for lack of room.
+            left_out: whether it excluded backfill pods, as there was no room.
         """
         now = time.monotonic()
         self._empty_polls = 0 if pods else self._empty_polls + 1
@@ -204,7 +204,7 @@ class Poller:
         """Wait until the term needs attention, or until the next poll.
 
         Args:
-            settled: tells when a sleeping worker may sleep deeply; None while it is not known.
+            settled: says when a sleeping worker may sleep deeply; None while it is not known.
             notified: whether notifications arrive at present.
             idle: the worker holds no key, so it may sleep after a while.
             may_poll: whether the worker would poll if it were time.
@@ -230,7 +230,7 @@ class Poller:
             timer.cancel()
         attention.clear()
         if deep:
-            self._next_poll = self._next_deep_poll(settled)  # now it is known what was written meanwhile
+            self._next_poll = self._next_deep_poll(settled)  # later writes are known by now
 
     def _next_deep_poll(self, settled: Settled | None) -> float:
         """A long pause after the last poll; a pause from now if nothing was written since."""

@@ -1,12 +1,12 @@
 """The loop of one partition for one term: mark, send, purge, in rounds, until the term is given back.
 
-It does not decide who leads. A round takes what has come since the last one, and begins what there is to do:
+It does not decide who leads. A round takes the pods since the last one, and begins the work that is due:
 
     settle ─► take ─► exchange ─► hold ─► launch ─► attend ─► wait
 
 Tubes and outboxes share it. They differ in their keys and in their sends (`TubeWorker`, `OutboxWorker`). If
-the process is killed between any two steps, what was marked stays marked and is not purged, and the next term
-takes it over.
+the process is killed between any two steps, marked pods stay marked and are not purged, and the next term
+takes them over.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Held(Protocol):
     """What a term holds of its partition; pure."""
 
     def add(self, items: Sequence[Any], /) -> Any:
-        """Hold what was marked."""
+        """Hold marked pods or records."""
 
     def finished(self) -> dict[int, float]:
-        """What is done since the last call: when each was written, by number."""
+        """The items done since the last call: when each was written, by number."""
 
     def unfinished(self) -> Sequence[int]:
-        """What is held, to be given back at the end."""
+        """The items held, to be given back at the end."""
 
     @property
     def oldest(self) -> float | None:
@@ -50,25 +50,25 @@ class Source(Protocol):
     """The statements by which a partition is purged and given back."""
 
     async def purge(self, numbers: Sequence[int], /) -> object:
-        """Delete what is done."""
+        """Delete finished items."""
 
     async def reset(self, numbers: Sequence[int], /) -> int:
-        """Give back what is not; how much of it was ours."""
+        """Give back unfinished items; how many of them were this term's."""
 
 
 @dataclass(slots=True)
 class Fetched(Generic[Item]):
-    """What came of one exchange."""
+    """The result of one exchange."""
 
     done: Mapping[int, float]
-    """What it has purged: when each was written, by number."""
+    """The items that it has purged: when each was written, by number."""
     limit: int
     """How many it could mark; 0 when it only purged."""
     began: float
     seconds: float = 0.0
     """How long it took."""
     items: list[Item] = field(default_factory=list)
-    """What it has marked."""
+    """The items that it has marked."""
 
     @property
     def is_full(self) -> bool:
@@ -102,11 +102,11 @@ class PartitionWorker(ABC, Generic[Item]):
         self._poller = Poller(database.pool, active_term)
         self._pacer = pacer
         self._exchange: asyncio.Task[Fetched[Item]] | None = None
-        """The one that was begun, until it has been looked at what came of it."""
+        """The exchange under way, until its result was handled."""
         self._left_out = False
-        """Whether the exchange under way looks for a part of what waits only."""
+        """Whether the exchange under way looks for only a part of the waiting items."""
         self._reserved = 0
-        """Room for what was marked and is not in the machine yet."""
+        """Room for marked items that are not in the machine yet."""
 
     # --- life -----------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class PartitionWorker(ABC, Generic[Item]):
                 await asyncio.wait([self._exchange])
             self.machine.add(await self._take())  # for `drain` to give back
         finally:
-            if self._exchange is not None:  # what it was doing may be done or not
+            if self._exchange is not None:  # its effect is unknown
                 self._exchange.cancel()
                 await asyncio.gather(self._exchange, return_exceptions=True)
 
@@ -147,7 +147,7 @@ class PartitionWorker(ABC, Generic[Item]):
         return await self._attend() or busy
 
     async def drain(self, limit: float) -> None:
-        """After `run` has returned: let sends under way finish, purge what is done, reset the rest.
+        """After `run` has returned: let sends under way finish, purge finished items, reset the rest.
 
         A write that is still unanswered stays in `ActiveTerm.unanswered`, so that the term is not released.
 
@@ -179,7 +179,7 @@ class PartitionWorker(ABC, Generic[Item]):
     # --- marks and purges -----------------------------------------------------------------
 
     async def _begin_exchange(self) -> bool:
-        """Begin to purge what is done and to mark more, unless that is under way; whether it was begun."""
+        """Begin an exchange that purges and marks, unless one is under way; whether it was begun."""
         if self._exchange is not None:
             return False
         done = self._finished()
@@ -191,7 +191,7 @@ class PartitionWorker(ABC, Generic[Item]):
             self._pacer.begin(time.monotonic())
         self._exchange = asyncio.create_task(self._ask(done, limit))
         self._exchange.add_done_callback(lambda _: self._active_term.attention.set())
-        await asyncio.sleep(0)  # the task sends: Postgres is at work when we go on
+        await asyncio.sleep(0)  # the task sends: Postgres works while this continues
         return True
 
     async def _ask(self, done: Mapping[int, float], limit: int) -> Fetched[Item]:
@@ -237,12 +237,12 @@ class PartitionWorker(ABC, Generic[Item]):
     def _wants_mark(self, done: Mapping[int, float]) -> bool:
         """Whether to mark with this exchange, which purges `done`, if that may be.
 
-        A purge marks, too: that costs little more, and finds what has come since the last mark.
+        A purge marks, too: that costs little more, and finds the items since the last mark.
         """
         return bool(done) or self._poller.is_due()
 
     def _finished(self, *, last: bool = False) -> dict[int, float]:  # noqa: ARG002
-        """What is to be purged now; `last`: nothing is purged after it."""
+        """The items to purge now; `last`: nothing is purged after it."""
         return self.machine.finished()
 
     def _note_purged(self, done: Mapping[int, float]) -> None:
@@ -254,7 +254,7 @@ class PartitionWorker(ABC, Generic[Item]):
         self._pacer.end_exchange(fetched.seconds, len(fetched.items), full=fetched.is_full)
 
     async def _look_at(self, items: Sequence[Item]) -> Sequence[Item]:
-        """What an exchange has marked, before it is held; what is still to be held of it."""
+        """Handle the items that an exchange has marked, before they are held; returns those still to hold."""
         return items
 
     def _weigh(self, items: Sequence[Item]) -> int:
@@ -264,7 +264,7 @@ class PartitionWorker(ABC, Generic[Item]):
     def _note_reset(self, held: int, reset: int) -> None:
         """So many were held at the end, and so many of them were given back."""
 
-    # --- what is a queue's own ------------------------------------------------------------
+    # --- for each kind of queue ------------------------------------------------------------
 
     @abstractmethod
     async def _begin(self) -> bool:
@@ -288,7 +288,7 @@ class PartitionWorker(ABC, Generic[Item]):
 
     @abstractmethod
     async def _hold(self, items: Sequence[Item]) -> None:
-        """Put what was marked into the machine; it needs no reserved room any more."""
+        """Put marked items into the machine, and free their reserved room."""
 
     @abstractmethod
     async def _launch(self) -> bool:
@@ -304,17 +304,17 @@ class PartitionWorker(ABC, Generic[Item]):
 
     @abstractmethod
     async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
-        """Let sends end for `limit` seconds; then none goes on, and if `waits`, none may come late."""
+        """Let sends end for `limit` seconds; then none continues, and if `waits`, none may come late."""
 
     @abstractmethod
     async def _settle_last(self) -> None:
         """Act on what the sends have returned that were under way at the end."""
 
-    # --- what is known of it --------------------------------------------------------------
+    # --- its state --------------------------------------------------------------
 
     @abstractmethod
     def read_metrics(self) -> MeterRead | None:
-        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        """The counts since the last reading; None if both are zero and nothing waits."""
 
     @property
     @abstractmethod
@@ -324,12 +324,12 @@ class PartitionWorker(ABC, Generic[Item]):
     @property
     @abstractmethod
     def source_is_up(self) -> bool:
-        """Whether what is to be sent can be read, as far as is known."""
+        """Whether documents or records can be read, as far as is known."""
 
     @property
     @abstractmethod
     def waits_for_lock(self) -> bool:
-        """Whether what waits can't be read, as somebody has locked its table or records."""
+        """Whether items can't be read, as another session has locked their table or records."""
 
     @property
     def is_trusted(self) -> bool:

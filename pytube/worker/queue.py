@@ -31,7 +31,7 @@ class FailingTerms:
     """The terms of one partition that have ended here by the same failure, one after the other."""
 
     alike: str
-    """The failure, without what differs from term to term."""
+    """The failure, without the parts that vary from term to term."""
     since: float
     """When the first one failed, by `time.monotonic()`."""
     terms: int = 0
@@ -91,7 +91,7 @@ class Queue(ABC):
 
     @abstractmethod
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
-        """Why what is to be sent can't be read, as far as that can be told before anything is read."""
+        """Why documents or records can't be read, as far as that shows before anything is read."""
 
     @abstractmethod
     def count(self, event: PartitionEvent) -> None:
@@ -176,7 +176,7 @@ class Limits(TermLimits):
             latency=tube.latency,
             attempts=tube.attempts,
             backfill_share=tube.backfill_share,
-            # More than a backfill itself keeps to, so that one that goes on for hours holds no sweep up.
+            # More than a backfill itself keeps to, so that a backfill of hours holds no sweep up.
             sweep_backlog=2 * tube.backfill.backlog,
             stop_on_poison=tube.on_poison == "stop",
             park_limit=tube.park_limit,
@@ -188,7 +188,7 @@ class Limits(TermLimits):
 def batch_documents(sink: SinkConfig) -> int:
     """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly.
 
-    A document that is split counts as all its parts, since the limits are those of the sink.
+    A document that is split counts as all its parts, since the limits are limits of the sink.
     """
     most = sink.batch_documents if sink.rate is None else min(sink.batch_documents, int(sink.rate))
     return max(1, most // sink.writes)

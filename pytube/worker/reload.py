@@ -1,4 +1,4 @@
-"""Takes up the configuration file of a running worker: when it is told to, and when the file has changed."""
+"""Takes up the configuration file of a running worker: at a signal, and when the file has changed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Reloader:
                 due = clock() + pause * random.uniform(0.75, 1.25)  # noqa: S311 # spreads load only
 
     async def _wait(self) -> bool:
-        """Wait until the file is to be looked at; whether somebody has asked for it."""
+        """Wait until the file is to be looked at; whether a signal asked for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None if self._watched is None else _LOOK_INTERVAL):
                 await self._asked.wait()
@@ -100,7 +100,7 @@ class Reloader:
         return asked
 
     def _fingerprint(self) -> str:
-        """Of what is in the file; empty while it can't be read, as it is being replaced, say."""
+        """Of the content of the file; empty while it can't be read, as it is being replaced, say."""
         assert self._watched is not None
         try:
             return sha256(self._watched.read_bytes()).hexdigest()
@@ -108,11 +108,11 @@ class Reloader:
             return ""
 
     async def _try(self) -> bool:
-        """Take the file up; whether anything has changed. What is refused is told once."""
+        """Take the file up; whether anything has changed. A refusal is logged once."""
         try:
             config, refused = await in_thread(self._load)
             changes = await self._worker.take_up(config, refused)
-        except Exception as error:  # noqa: BLE001 # whatever is wrong with the file, the worker goes on
+        except Exception as error:  # noqa: BLE001 # whatever is wrong with the file, the worker continues
             reason = str(error) if isinstance(error, PytubeError) else f"{type(error).__name__}: {error}"
             if is_news(self._told, None, reason):
                 self._emit(ConfigRefused(reason))

@@ -1,6 +1,6 @@
-"""Tasks that run as long as something is served; one that ends by itself is a fault.
+"""Tasks that run as long as something is served; a task that ends on its own is a bug.
 
-A process of its own runs them until SIGINT or SIGTERM asks it to stop.
+A dedicated process runs them until SIGINT or SIGTERM asks it to stop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytube.logs import Logger
 
 
 class Services:
-    """The tasks of a process, each for somebody who ends it."""
+    """The tasks of a process, each with an owner who ends it."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], tuple[object, bool]] = {}
@@ -29,7 +29,7 @@ class Services:
     def add(
         self, owner: object, service: Coroutine[Any, Any, None], *, may_end: bool = False
     ) -> asyncio.Task[None]:
-        """Run `service` until `end_those_of(owner)`; `may_end`: its end is no fault unless it raises."""
+        """Run `service` until `end_those_of(owner)`; `may_end`: it may end without an error."""
         task = asyncio.create_task(service)
         self._tasks[task] = owner, may_end
         task.add_done_callback(self._on_done)
@@ -37,11 +37,11 @@ class Services:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a service has ended by itself."""
+        """Whether a service has ended on its own."""
         return self._failed is not None
 
     async def wait(self) -> None:
-        """Return when a service has ended by itself, and raise what it raised; or after `close`."""
+        """Return when a service has ended on its own, and raise its error; or after `close`."""
         await self._ended.wait()
         if self._failed is not None:
             self._failed.result()
@@ -75,7 +75,7 @@ class Services:
 
 
 async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
-    """Run them until one ends, then end the others; raises what it raised.
+    """Run them until one ends, then end the others; raises its error.
 
     An `asyncio.TaskGroup` would raise the failure of a service in place of a cancellation that comes at
     the same time (Python 3.11, 3.12); this function passes the cancellation on, whatever becomes of them.
@@ -90,7 +90,7 @@ async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel the tasks, and wait until they are over; what they raise is nobody's concern any more."""
+    """Cancel the tasks, and wait until they are over; their errors are ignored."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -104,7 +104,7 @@ _log = Logger("pytube.worker")
 
 
 class Service(Protocol):
-    """What is run: a worker."""
+    """The object to run: a worker."""
 
     async def start(self) -> None:
         """Begin."""
@@ -117,7 +117,7 @@ class Service(Protocol):
 
 
 def run_until_signal(service: Service, on_hangup: Callable[[], None] | None = None) -> None:
-    """Start the service in an event loop of its own; at the first signal stop it in order, and return.
+    """Start the service in a new event loop; at the first signal stop it in order, and return.
 
     A second signal ends the process at once, with exit code 128 and the signal's number.
 
@@ -161,7 +161,7 @@ async def _serve(service: Service, on_hangup: Callable[[], None] | None) -> None
 
 
 async def _first(work: asyncio.Task[None], stopping: asyncio.Task[bool]) -> bool:
-    """Wait for `work` and raise what it raises; False when we are to stop before it is done."""
+    """Wait for `work` and raise its error; False if a stop is requested before it is done."""
     await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         work.result()

@@ -151,7 +151,7 @@ class SinkGate:
         self._tell_change(was_slow is not None)
 
     def note_timeout(self, sent: Sent) -> Verdict:
-        """What came of the request is not known: what that says of the sink."""
+        """The outcome of the request is unknown: returns what that says of the sink."""
         was_slow = self.control.slow
         verdict = self.control.time_out(sent, time.monotonic())
         self._tell_change(was_slow is not None)
@@ -160,8 +160,8 @@ class SinkGate:
     def note_outage_over(self, seconds: float) -> None:
         """The sink takes documents of a partition again, after so many seconds.
 
-        It was not down if it took documents of other partitions lately. They are not slowed then. Lately, not
-        at all: what was under way when the outage began may have been answered a moment after that.
+        It was not down if it took documents of other partitions lately; then they are not slowed. Lately, not
+        now: requests under way when the outage began may have been answered a moment after that.
         """
         now = time.monotonic()
         if self.control.answered_at <= now - seconds / 2:
@@ -227,7 +227,7 @@ class SinkGate:
 
 
 PATIENCE = 10.0
-"""Seconds for which a start waits for a sink. One that answers later is opened in the background."""
+"""Seconds for which a start waits for a sink. A sink that answers later is opened in the background."""
 _LIMIT = 60.0
 """Seconds after which an attempt to open a sink is given up, and another one is made."""
 
@@ -247,7 +247,7 @@ class SharedSink:
             tube: its name.
             settings: of the sink.
             backfill_share: of what the sink is given, while its limits keep live changes waiting, too.
-            given: an instance, in place of one that is built.
+            given: an instance, to use instead of building one.
 
         Raises:
             ConfigError: the sink refuses its options.
@@ -264,8 +264,8 @@ class SharedSink:
         self.refused_at = float("-inf")
         """When the last attempt to open it began that failed: a Unix time."""
         self.may_make = True
-        """Whether to make what is missing at the sink. Not for a tube that has delivered documents there: an
-        index that somebody has deleted would be back, empty, before readers."""
+        """Whether to make missing parts at the sink. Not for a tube that has delivered documents there: a
+        deleted index would be back, empty, before readers."""
         self._tube = tube
         self._is_missing = False
         """Whether the sink is not open because there is something to be made."""
@@ -278,7 +278,7 @@ class SharedSink:
         self.sink = self._build(settings, given)
 
     def is_as(self, settings: SinkConfig, backfill_share: float) -> bool:
-        """Whether one that is made by these would be the same."""
+        """Whether a sink made from these would be the same."""
         return (self._settings, self._backfill_share) == (settings, backfill_share)
 
     def _build(self, settings: SinkConfig, given: Sink | None) -> Sink:
@@ -297,7 +297,7 @@ class SharedSink:
             raise
 
     async def open(self) -> None:
-        """Open the sink, or go on trying in the background if it can't be reached now.
+        """Open the sink, or keep trying in the background if it can't be reached now.
 
         Raises:
             PytubeError: the sink can't be opened as configured; what else it raises is a `SinkError`.
@@ -331,7 +331,7 @@ class SharedSink:
 
     @property
     def has_mark(self) -> bool:
-        """Whether it can be told now if the sink still holds what it was given."""
+        """Whether the sink can now be checked for the loss of its documents."""
         return why_no_mark(self.sink) is None and (self.why_closed is None or self._is_missing)
 
     async def read_mark(self) -> str | None:
@@ -340,7 +340,7 @@ class SharedSink:
         return None if self.why_closed is not None else await self.sink.read_mark(self._tube)
 
     async def leave_mark(self, mark: str) -> str | None:
-        """Make what is missing, and leave the mark; the mark that is there then. Only if `has_mark`."""
+        """Make missing parts, and leave the mark; the mark that is there then. Only if `has_mark`."""
         assert isinstance(self.sink, Marked)
         if self.why_closed is not None:
             self.may_make = True  # it is about to be opened again
@@ -370,7 +370,7 @@ class SharedSink:
         assert opening is not None
         await end([opening])
         self.why_closed = "the sink is closed"
-        with suppress(Exception):  # logged; the next attempt to open tells whether it matters
+        with suppress(Exception):  # logged; the next attempt to open shows whether it matters
             await self._close()
 
     async def _close(self) -> None:
@@ -383,8 +383,8 @@ class SharedSink:
     async def _keep_trying(self, attempt: asyncio.Task[bool] | None) -> None:
         """Try again until it is open, at first after an attempt that was begun.
 
-        What time can't mend is retried like the rest: somebody may mend it at the sink, and the other tubes
-        go on.
+        Errors that time can't fix are retried like the rest: an operator may fix them at the sink, and the
+        other tubes continue.
         """
         tries = 0
         while not await self._is_open_after(attempt or self._try_to_open()):
@@ -436,7 +436,7 @@ class SharedSink:
 
     async def _close_after_failure(self) -> None:
         """What the attempt has left open is closed before the next one, as the contract of sinks has it."""
-        with suppress(Exception):  # logged; the next attempt to open tells whether it matters
+        with suppress(Exception):  # logged; the next attempt to open shows whether it matters
             await self._close()
 
     def _tell_pace(self) -> None:
@@ -452,7 +452,7 @@ class SharedSink:
             requests=control.requests,
             setting=control.setting,
             remark="the worker sends less at a time, see pytube_sink_batch_limit and "
-            f"pytube_sink_requests_limit; set {control.setting} of the sink to what it settles at"
+            f"pytube_sink_requests_limit; set {control.setting} of the sink to the value it settles at"
             + ("" if control.slow == "pushback" else ", or raise request_timeout"),
         )
 

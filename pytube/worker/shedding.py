@@ -7,16 +7,16 @@ A worker judges each partition that it leads once in a cycle:
              or more: less is delivered than comes in
     well     neither
 
-What a term has inherited is not held against it: while the key that waits longest is of a pod from before the
-term, the partition is not behind. A backlog thus moves once at most, and not from worker to worker. Nor is
-what an outage has left: while that key is of a pod from before the sink or the source was last down, nobody
-knows how quick the worker is. And a sink is down for this worker alone only if it refused a request that
-began after others were seen to deliver: as long as a back-off lasts, nobody knows that the outage is over.
+A term's inheritance is not held against it: while the key that waits longest is of a pod from before the
+term, the partition is not behind. A backlog thus moves once at most, and not from worker to worker. The same
+goes for the backlog of an outage: while that key is of a pod from before the sink or the source was last
+down, the worker's speed is unknown. And a sink is down for this worker alone only if it refused a request
+that began after others were seen to deliver: until a back-off has passed, the end of the outage is unseen.
 
 `CYCLES` unwell cycles of one partition in a row, and the worker gives up all partitions of the tube, if some
 other process is well (see `TubeHealth.why_shed`). So the only worker never does, nor do all of them; and a
-sink that is down for all makes nobody give up anything, because then nobody is seen to deliver. Comes the
-worker back, it is away twice as long the next time, unless it was well for a while.
+sink that is down for all makes no worker give up anything, because then none is seen to deliver. When the
+worker comes back and fails again, it is away twice as long the next time, unless it was well for a while.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytube.events import Event, LoadResumed, LoadShed
 from pytube.sources import queries
 from pytube.worker.metrics import TubeMetrics
 
-# --- what is decided -----------------------------------------------------------------------------
+# --- decisions -----------------------------------------------------------------------------
 
 
 CYCLES = 6
@@ -45,7 +45,7 @@ LOOK_EVERY = 3
 _GROWTH = 0.1
 """Of a cycle: by so much the longest wait must grow, or measuring errors would count."""
 _CLEARLY_LESS = 0.5
-"""Of our own lag: a peer that has more would not do better."""
+"""Of this worker's lag: a peer that has more would not do better."""
 _MOST_DOUBLINGS = 5
 
 Verdict = Literal["well", "behind", "stuck"]
@@ -79,7 +79,7 @@ class Place:
     instance: UUID | None
     """The process that leads it; None: none does, or it is lost."""
     works: bool
-    """Whether its sink and its source are up, as far as its leader has told."""
+    """Whether its sink and its source are up, as far as its leader has reported."""
     lag: float
     """Age of the oldest pod that is not delivered, in seconds; 0 when there is none."""
     first_seq: int | None
@@ -103,7 +103,7 @@ class _Record:
     def judge(self, reading: Reading, now: float) -> None:
         self.delivered = reading.documents > self.reading.documents
         verdict = self._verdict(reading, now)
-        if verdict != self.verdict:  # an outage that ends is no beginning of falling behind
+        if verdict != self.verdict:  # the end of an outage does not begin falling behind
             self.unwell, self.unwell_since = 0, self.at
         self.verdict = verdict
         self.unwell = 0 if verdict == "well" else self.unwell + 1
@@ -130,7 +130,7 @@ class Complaint:
 
 
 class TubeHealth:
-    """How the partitions of one tube fare in this process, and what is known of its peers."""
+    """How the partitions of one tube fare in this process, and the known state of its peers."""
 
     def __init__(self, instance: UUID) -> None:
         """`instance`: this process."""
@@ -186,9 +186,9 @@ class TubeHealth:
 
         Some peer must be well: sink and source of all partitions of the tube that it leads are up, and
 
-        - of a partition that is behind: none of its partitions lags half as much as ours. A peer that
+        - of a partition that is behind: none of its partitions lags half as much as this one. A peer that
           leads nothing would do, too, where the election knows of such.
-        - of one that is stuck: it has delivered pods meanwhile, and the sink has refused us since: so it is
+        - of a stuck one: it has delivered pods meanwhile, and the sink has refused this worker since: it is
           not down for all, and the outage is not just over.
 
         Args:
@@ -271,7 +271,7 @@ class Absences:
         return self.first * float(2 ** min(_MOST_DOUBLINGS, max(0, self.times - 1)))
 
 
-# --- what is done --------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------
 
 
 Readings = Mapping[str, Mapping[int, Reading]]
@@ -289,9 +289,9 @@ class _Group:
 class LoadShedder:
     """Watches the tubes of one host, and leaves one; or all, where their election lets no single one be left.
 
-    All are left if one should be, and none of the others delivers, nor does an outbox that is left with them:
-    one that does would be moved for nothing. So a process that is slow as a whole leaves, and one that does
-    not reach one of its sinks stays.
+    All are left if one should be, and none of the others delivers, nor does an outbox that is left with
+    them: a tube that delivers would be moved for nothing. So a process that is slow as a whole leaves, and a
+    process that does not reach one of its sinks stays.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class LoadShedder:
         """Begins nothing. Times are seconds.
 
         Args:
-            metrics: what is counted of each tube.
+            metrics: the counts of each tube.
             elections: of the host; tubes that they don't serve, now or at all, are not given up.
             away: receives the tubes that are left, until the process comes back.
             pool: asks the host what the others do.
@@ -339,7 +339,7 @@ class LoadShedder:
         self.follow(metrics)
 
     def follow(self, metrics: Mapping[str, TubeMetrics]) -> None:
-        """These are the tubes from now on; what is known of those that stay is kept."""
+        """These are the tubes from now on; the state of tubes that stay is kept."""
         for group in self._groups:
             for tube in group.tubes.keys() - metrics.keys():
                 del group.tubes[tube]
@@ -363,7 +363,7 @@ class LoadShedder:
             try:
                 await self._attend()
             except RECOVERABLE:
-                continue  # told by what renews the terms; what is not known sheds nothing
+                continue  # the renewals report it; unknown state sheds nothing
 
     async def _attend(self) -> None:
         readings, now = self._readings(), time.time()
@@ -389,7 +389,7 @@ class LoadShedder:
                 self._shed(group, readings, reasons)
 
     def _may_have_peers(self, tube: str) -> bool:
-        """To the only process nobody is a peer; where that is not known, the look tells."""
+        """The only process has no peers; where their number is not known, the look shows them."""
         return self._elections.serves(tube) and self._elections.processes(tube) != 1
 
     async def _look(self, tubes: list[str]) -> dict[str, list[Place]]:

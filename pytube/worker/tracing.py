@@ -1,4 +1,4 @@
-"""Where traces of batches hook into the worker. What stands here does nothing; `otel` does it.
+"""The hooks for traces of batches in the worker. The methods here do nothing; `otel` implements them.
 
 A batch is one delivery of keys. Its span has the children `mark`, `enrich`, `transform`, `send` and `purge`.
 A worker that does not trace calls these empty methods a few times a batch, and imports no OpenTelemetry.
@@ -32,13 +32,13 @@ class BatchTrace:
         name: Step,  # noqa: ARG002
         documents: Documents | None = None,  # noqa: ARG002
     ) -> AbstractContextManager[None]:
-        """A child span around a piece of work; `documents` are what is sent."""
+        """A child span around a piece of work; `documents` are the ones to send."""
         return nullcontext()
 
     def delivered(self, counts: Mapping[str, int], machine: InFlight) -> None:
-        """The outcome was handled: `counts` has its keys by what came of them, the worst first.
+        """The outcome was handled: `counts` has the numbers of its keys by result, the worst first.
 
-        The span ends now if no pod is done with this batch, else when such a pod is purged.
+        The span ends now if no pod is done with this batch, else when a pod of it is purged.
         """
 
 
@@ -53,7 +53,7 @@ class PartitionTraces:
         exchange: Coroutine[Any, Any, list[Pod]],
         done: Iterable[int],  # noqa: ARG002
     ) -> Coroutine[Any, Any, list[Pod]]:
-        """An exchange that purges the pods `done` and returns those that it marks."""
+        """An exchange that purges the pods `done` and returns the pods that it marks."""
         return exchange
 
     def batch(
@@ -75,11 +75,11 @@ class Tracing:
     """The traces of a process."""
 
     def partition(self, term: Term) -> PartitionTraces:  # noqa: ARG002
-        """Those of one term."""
+        """The traces of one term."""
         return _UNTRACED
 
     async def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send the remaining spans."""
 
 
 def build_tracing(setting: bool | str, client_id: str) -> Tracing:

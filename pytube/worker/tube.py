@@ -1,7 +1,7 @@
-"""What the partitions of one tube share in this process: sink, enricher, transforms and counters.
+"""The state that the partitions of one tube share in this process: sink, enricher, transforms and counters.
 
 A paused partition makes steps: one document each, delivered because an operator asks for it. The leader
-does it, under its own term and with its own tokens, so that nobody else writes to the sink.
+does it, under its own term and with its own tokens, so that only it writes to the sink.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Tube(Queue):
 
     @property
     def shared_sink(self) -> SharedSink:
-        """How it is opened, and by what it is known."""
+        """The object that opens the sink, and knows its mark."""
         return self._sink
 
     @property
@@ -150,7 +150,7 @@ class Tube(Queue):
 
 
 async def _take_step(active_term: ActiveTerm, tube: Tube, source: TubeSource, number: int) -> None:
-    """Do the step of this number during a pause, unless nobody wants it any more.
+    """Do the step of this number during a pause, unless it is not wanted any more.
 
     Raises:
         NotLeader: the term is over.
@@ -162,7 +162,7 @@ async def _take_step(active_term: ActiveTerm, tube: Tube, source: TubeSource, nu
     if (reason := tube.why_closed) is not None:
         await source.end_step(step, "unsent", f"the sink is not open: {reason}")
         return
-    # A deliverer of its own: a sink that was down a moment ago is asked at once, not after a back-off.
+    # A separate deliverer: a sink that was down a moment ago is asked at once, not after a back-off.
     deliverer = Deliverer(active_term, tube, tube.tracing.partition(active_term.term))
     flight = Flight(PodClass.INCREMENTAL)
     flight.stamp, flight.ts = step.seq, step.ts
@@ -179,7 +179,7 @@ async def _take_step(active_term: ActiveTerm, tube: Tube, source: TubeSource, nu
 
 
 async def _wait_for(delivery: asyncio.Task[Outcome], active_term: ActiveTerm, limit: float) -> Outcome | None:
-    """What came of it; None when the claim was revoked, and it did not end in time."""
+    """Its outcome; None when the claim was revoked, and it did not end in time."""
     while not (delivery.done() or active_term.is_revoked):
         if isinstance(active_term.stop, Broken):
             raise active_term.stop.error

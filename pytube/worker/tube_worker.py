@@ -1,7 +1,7 @@
-"""The pods of one partition of a tube, under one term: which keys are sent, and what becomes of them.
+"""The pods of one partition of a tube, under one term: which keys are sent, and their outcomes.
 
 `PartitionWorker` has the loop. Here are the keys that it holds (`InFlight`), deliveries as tasks that return
-an `Outcome`, and what is done about each: keys are finished, parked, or sent again.
+an `Outcome`, and the handling of each: keys are finished, parked, or sent again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DELIVERIES_AHEAD = 4
 _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
 _DELAYS_TOLD = 60.0
-"""Seconds for which it is not told again that the sink puts documents off."""
+"""Seconds for which it is not logged again that the sink defers documents."""
 _MOST_PARKED_IN_A_ROW = 100
 """Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
 
@@ -92,7 +92,7 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- the round ------------------------------------------------------------------------
 
     async def _begin(self) -> bool:
-        """Go on with the attempts and back-offs of earlier terms."""
+        """Load the attempts and back-offs of earlier terms."""
         now = time.monotonic()
         for key, (attempts, delay) in (await self._source.load_failed()).items():
             self._not_before[key] = now + delay
@@ -107,7 +107,7 @@ class TubeWorker(PartitionWorker[Pod]):
         control = self.machine.add(items)
         self.counters.touches[PodClass.INCREMENTAL] += touches - backfill
         self.counters.touches[PodClass.BACKFILL] += backfill
-        # A touch that adds no key has joined one that waits.
+        # A touch that adds no key has joined a waiting one.
         self.counters.coalesced += touches - (self.machine.keys - before)
         self._pacer.note_touches(touches, self.machine.keys - before)
         self._reserved -= touches
@@ -146,8 +146,8 @@ class TubeWorker(PartitionWorker[Pod]):
     def _room(self) -> int:
         """Keys that may still be held, or pods: of a key that is touched all the time there are many.
 
-        Control pods do not count. They are few, and may wait for a sink that can't be scanned now,
-        which is no reason to keep back what it would take.
+        Control pods do not count. They are few, and may wait for a sink that can't be scanned now, which must
+        not keep back the documents that it would take.
         """
         held = max(self.machine.keys, self.machine.pods - self.machine.control)
         return self._limits.keys_in_flight - held - self._reserved
@@ -215,7 +215,7 @@ class TubeWorker(PartitionWorker[Pod]):
         self._active_term.attention.set()
 
     async def _deliver(self, flight: Flight, groups: Mapping[int, Sequence[Id]], *, probes: bool) -> Outcome:
-        """Deliver keys of a flight, but for those that are parked, unless a touch tries them again."""
+        """Deliver keys of a flight, except parked ones that no touch tries again."""
         if not groups:
             return Outcome(flight)  # all of them were put off
         begun = time.monotonic()
@@ -283,7 +283,7 @@ class TubeWorker(PartitionWorker[Pod]):
 
     def _next_moment(self) -> float | None:
         """When there is something to do besides a mark: keys to send again, or pods to purge."""
-        # What has landed while an exchange is under way is purged by the next one; the end of this one wakes.
+        # Keys that land while an exchange is under way are purged by the next one; the end of this one wakes.
         purges = self.machine.has_finished and self._exchange is None
         moments = [self._next_retry(), self._pacer.next_at if purges else None]
         if not self._deliverer.is_up and not self._is_probing:
@@ -321,7 +321,7 @@ class TubeWorker(PartitionWorker[Pod]):
         return {shard: ids for shard, ids in groups.items() if ids}
 
     async def _settle(self) -> bool:
-        """Handle the outcomes of deliveries, whose failure is ours; whether there were any."""
+        """Handle the outcomes of finished deliveries; whether there were any. It raises their errors."""
         done = [task for task in self._deliveries if task.done()]
         for task in done:
             outcome = task.result()  # if it raises, `_end_sends` looks at this one and the others
@@ -363,14 +363,14 @@ class TubeWorker(PartitionWorker[Pod]):
         outcome.trace.delivered(outcome.counts(), self.machine)
 
     def _tell_delay(self, outcome: Outcome, now: float) -> None:
-        """The sink is up, so nothing else tells why documents wait."""
+        """Log why documents wait: the sink is up, so no other report says it."""
         if now >= self._delays_told_until:
             self._delays_told_until = now + _DELAYS_TOLD
             term, reason = self._active_term.term, outcome.why_delayed
             self._emit(SinkDelays(term.tube, term.partition, len(outcome.delayed), reason))
 
     async def _finish_done(self, outcome: Outcome) -> None:
-        """Finish the keys that were delivered or skipped, and those that stay parked."""
+        """Finish the keys that were delivered or skipped, and the keys that stay parked."""
         flight = outcome.flight
         if outcome.done:
             self._parked_in_a_row = 0
@@ -461,9 +461,9 @@ class TubeWorker(PartitionWorker[Pod]):
         self._traces.close()
 
     async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
-        """Those that are not sending end at once, the others when answered or after `limit`.
+        """Deliveries that are not sending end at once, the others when answered or after `limit`.
 
-        What then may still reach the sink is waited for, as long as a request may last, if `waits`.
+        If `waits`, wait until no write can still reach the sink, for as long as a request may last.
         """
         await self._control.stop()
         _cancel(self._deliveries.keys() - self._deliverer.sending)
@@ -475,7 +475,7 @@ class TubeWorker(PartitionWorker[Pod]):
             await self._deliverer.wait_for_unanswered()
 
     async def _settle_last(self) -> None:
-        """Handle what came of deliveries under way at the end, unless they failed or were cancelled."""
+        """Handle the outcomes of deliveries under way at the end, unless they failed or were cancelled."""
         ended = {task: None if task.cancelled() else task.exception() for task in self._deliveries}
         for failure in ended.values():
             if isinstance(failure, NotLeader):
@@ -488,7 +488,7 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- metrics --------------------------------------------------------------------------
 
     def read_metrics(self) -> MeterRead | None:
-        """What was done since the last reading; None when nothing was, then and now, and nothing waits."""
+        """The counts since the last reading; None if both are zero and nothing waits."""
         return self.meter.read(self.machine.keys, self.machine.flying)
 
     def read_load(self) -> Reading:
@@ -518,7 +518,7 @@ class TubeWorker(PartitionWorker[Pod]):
 
     @property
     def waits_for_lock(self) -> bool:
-        """Whether rows of this partition wait to be read, as somebody has locked their table."""
+        """Whether rows of this partition wait to be read, as another session has locked their table."""
         return bool(self._deliverer.locked)
 
 

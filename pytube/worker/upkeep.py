@@ -32,11 +32,11 @@ SYNC_INTERVAL = 30.0
 _LOOK_INTERVAL = 1.0
 _PAUSE_AFTER_TROUBLE = 5.0
 _TIDY_INTERVAL = 30.0
-"""Seconds between attempts to drop what somebody, such as a pg_dump, read when its backfill ended."""
+"""Seconds between attempts to drop tables that a pg_dump, say, read when their backfill ended."""
 _REST = 5.0
 """Seconds for which a backfill that is held up leaves its place to others."""
 _MOST_AT_ONCE = 4
-"""Backfills that one process runs at the same time; each has a session of its own."""
+"""Backfills that one process runs at the same time; each has a dedicated session."""
 
 
 async def follow_ddl(
@@ -82,11 +82,11 @@ async def follow_ddl(
 
 
 class BackfillRunner:
-    """Runs the backfills that were left to workers and that nobody works on, one at a time for each tube.
+    """Runs the backfills left to workers that no process runs, one at a time for each tube.
 
     If this process is killed, another worker continues them. A backfill that fails is logged, noted in the
-    database, and retried later, after the others. One that is held up, as the sink of its tube takes nothing,
-    say, gives way to the others, too: else a few of these would keep all other tubes from their backfills.
+    database, and retried later, after the others. A backfill that is held up, because the sink of its tube
+    takes nothing, say, gives way to the others: else a few of these would stop the backfills of all tubes.
     """
 
     def __init__(self, database: Database, tubes: Mapping[str, Tube]) -> None:
@@ -126,7 +126,7 @@ class BackfillRunner:
     async def _start_untaken(self) -> None:
         self._running = {tube: task for tube, task in self._running.items() if not task.done()}
         untaken = await self._database.pool.rows(queries.UNTAKEN, {"tubes": list(self._tubes)})
-        # Those that were tried least lately come first, so that none is starved by others that are held up.
+        # The ones tried longest ago come first, so that held-up backfills starve no other.
         for backfill, tube in sorted(untaken, key=lambda one: self._rests_until(one[0])):
             rests = time.monotonic() < self._rests_until(backfill)
             if not rests and tube not in self._running and len(self._running) < _MOST_AT_ONCE:

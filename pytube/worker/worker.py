@@ -35,8 +35,8 @@ _SHARDS_INTERVAL = 30.0
 class Worker:
     """Serves tubes and outboxes until it is stopped.
 
-    `run_until_signal` runs it in a process of its own. Within your event loop: `start`, then `wait` or your
-    own work, then `stop`.
+    `run_until_signal` runs it in a process. Within your event loop: `start`, then `wait` or other work, then
+    `stop`.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Worker:
         """Args:
             config: as `pytube.config.load` gives it, or `pytube.documents.resolve.resolve` where documents
                 are declared.
-            tubes: names of configured tubes. Those of documents are served with their companions.
+            tubes: names of configured tubes. Tubes of documents are served with their companions.
             on_event: receives every event, in order; see `EventCallback`.
-            outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all that is
-                configured is served; with one of them, that alone.
+            outboxes: names of configured outboxes. With neither `tubes` nor `outboxes`, all configured ones
+                are served; with one of them, only those.
             takes_up: whether tubes and outboxes need not exist: each is served from its creation until it
                 is dropped.
             sinks: instances of sinks by the `type` that the configuration gives: `{"mem": my_sink}` is the
-                sink of the tube with `type = "mem"`. The worker opens and closes each, as its own.
+                sink of the tube with `type = "mem"`. The worker opens and closes each.
             refused: documents that are not in `config`, and why, as `pytube.documents.resolve.resolve_each`
                 gives them: they are served once a configuration is taken up that has them.
 
@@ -89,7 +89,7 @@ class Worker:
         self._opening: list[SharedSink] = []
         """Sinks that are to take the place of others."""
         self._changing = asyncio.Lock()
-        """Held while it is changed what is served."""
+        """Held while the set of served queues changes."""
         self._reloader: Reloader | None = None
         self._clusters = needed_clusters(config, tubes, outboxes)
         claim_limits = ClaimLimits.of(config.worker)
@@ -151,15 +151,15 @@ class Worker:
     async def start(self) -> None:
         """Open databases, brokers and sinks, and begin.
 
-        Of several hosts those that are down are served later, when they are back.
+        Hosts that are down, if not all are, are served once they are back.
 
         Raises:
             DatabaseUnavailable: all hosts are down.
-            SchemaMismatch: the installed SQL is not the one that this version needs.
+            SchemaMismatch: this version needs another version of the SQL.
             UnknownTube: there is no such tube.
             UsageError: it can't listen at the address of `worker.listen`.
             ConfigError: rows can't be read as configured; two hosts have the same shard of a tube.
-            PytubeError: what else is down or wrong; nothing is left open.
+            PytubeError: something else is down or wrong; nothing is left open.
         """
         self._state = "running"
         try:
@@ -192,7 +192,7 @@ class Worker:
             return
         self._state = "stopping"
         try:
-            async with AsyncExitStack() as stack:  # what comes first here is closed last, whatever fails
+            async with AsyncExitStack() as stack:  # the first entry is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
                 stack.push_async_callback(self._tracing.close)
@@ -222,19 +222,19 @@ class Worker:
     # --- another configuration ------------------------------------------------------------
 
     async def take_up(self, config: Config, refused: Collection[str] = ()) -> Changes:
-        """Serve by another configuration from now on: what it does not change goes on untouched.
+        """Serve by another configuration from now on: unchanged parts continue untouched.
 
         The terms of tubes and outboxes that have changed end in order, and others begin. It is all checked
         before, as `start` does, so that whatever is raised has changed nothing. Sinks that have changed are
-        opened before the old ones are closed; those that can't be reached are opened later.
+        opened before the old ones are closed; sinks that can't be reached are opened later.
 
         Args:
             config: as for the class.
-            refused: documents that are not in it, as they can't be made. Those that are served go on as they
-                are.
+            refused: documents that are not in it, as they can't be made. The served ones among them continue
+                unchanged.
 
         Returns:
-            What has changed.
+            The changes.
 
         Raises:
             UsageError: the worker does not run.
@@ -260,9 +260,9 @@ class Worker:
                 await asyncio.gather(*(sink.close() for sink in plan.new_sinks), return_exceptions=True)
                 raise
             self._opening = plan.new_sinks
-            # A fault of ours here leaves queues that nobody serves: it ends the worker, as that of a service.
+            # A bug here leaves queues unserved, so it ends the worker, as the failure of a service does.
             replacing = self._services.add(self, self._replace(plan), may_end=True)
-            await asyncio.wait([replacing])  # which goes on if the caller is cancelled
+            await asyncio.wait([replacing])  # which continues if the caller is cancelled
             if replacing.cancelled():
                 raise UsageError("the worker was stopped while it took up another configuration")
             replacing.result()
@@ -293,7 +293,7 @@ class Worker:
         _raise_first(await asyncio.gather(*opening, return_exceptions=True))
 
     async def _replace(self, plan: Replacement) -> None:
-        """Have it all take its place. Nothing here is refused: what is down is tried again."""
+        """Put the new parts in place. Nothing here is refused: parts that are down are tried again."""
         ending = [*plan.changes.changed, *plan.changes.removed]
         await asyncio.gather(*(host.hold(ending) for host in self._hosts))
         old = [sink for sink in self._sinks.values() if sink not in plan.sinks.values()]
@@ -309,7 +309,7 @@ class Worker:
                 sink.want(is_wanted=self._needs_sink(name))
 
     def _follow_clusters(self, needed: Sequence[KafkaCluster]) -> None:
-        """Watch these clusters; those that are watched already stay."""
+        """Watch these clusters; already watched ones stay."""
         before = list(self._clusters)
         self._clusters[:] = kept_clusters(before, needed)
         for cluster in self._clusters:
@@ -362,13 +362,13 @@ class Worker:
     def _note_unserved(self, host: Host, error: PytubeError) -> None:
         host.why_unserved = str(error)
         if isinstance(error, DatabaseUnavailable):
-            host.database.note_down(str(error))  # an event tells, as of an outage that comes later
+            host.database.note_down(str(error))  # an event reports it, as of a later outage
         elif is_news(self._told, host, str(error)):
             remark = "it is tried again; the others are served"
             self._log.warning("host_not_served", host=host.name, reason=str(error), remark=remark)
 
     async def _follow_shards(self) -> None:
-        """Tell if tables are attached to the same shard of a tube on two hosts."""
+        """Warn if tables are attached to the same shard of a tube on two hosts."""
         while True:
             await asyncio.sleep(_SHARDS_INTERVAL)
             for host in self._hosts:
@@ -380,7 +380,7 @@ class Worker:
     # --- sinks ----------------------------------------------------------------------------
 
     async def _open_sinks(self) -> None:
-        """Open all sinks at once; those that can't be reached now are opened later.
+        """Open all sinks at once; unreachable ones are opened later.
 
         Raises what the first one raises that can't be opened as configured.
         """
@@ -391,7 +391,7 @@ class Worker:
         return not self._takes_up or any(host.needs_sink(tube) for host in self._hosts)
 
     async def _follow_sinks(self) -> None:
-        """Open the sinks of tubes that have come, and close those of tubes that have gone."""
+        """Open the sinks of new tubes, and close the sinks of removed ones."""
         while True:
             await asyncio.sleep(_SINKS_INTERVAL)
             for name, sink in self._sinks.items():
@@ -417,7 +417,7 @@ class Worker:
         )
 
     def _why_broken(self) -> str | None:
-        """Why the process is to be restarted: a service has ended, and nobody waits for the worker."""
+        """Why the process is to be restarted: a service has ended, and no caller waits for the worker."""
         if self._state == "running" and self._services.is_broken:
             return "a service of the worker has ended; its error is what Worker.wait raises"
         return None
@@ -435,7 +435,7 @@ class Worker:
         return "\n".join(closed) if closed and len(closed) == wanted else None
 
     def _remarks(self) -> list[str]:
-        """What can't be served while the rest is, or is wrong: a line for each."""
+        """Parts that are wrong, or can't be served while the rest is: a line for each."""
         return [
             *self._unready_hosts(),
             *self._closed_sinks(),

@@ -5,13 +5,13 @@
 
 -- tube_backfill_create: begins a backfill in chunks; nothing is touched yet.
 --
--- It draws the start seq. What follows, each in a transaction of its own: wait until none of tube_backfill_holders is
+-- It draws the start seq. The next steps, each in a separate transaction: wait until none of tube_backfill_holders is
 -- left, tube_backfill_collect, and tube_backfill_chunk until all is inserted.
 --
 -- Arguments: tube; tbl: attached to it; order_col: the column by which the ids are ordered, NULLs last; NULL: that of
 --   the ids; supersede: a backfill of the table that is under way is ended, and its pods that wait are taken back;
 --   by_worker: a worker of the tube is to do the rest.
--- Result: the number of the backfill. A WARNING where there are replicas that our owner may not look at.
+-- Result: the number of the backfill. A WARNING where there are replicas that pytube's owner may not look at.
 -- Errors: TU102 unknown tube; TU108 the table is not attached, or has no such column, or one whose values have no
 --   order; TU121 another backfill of the table is under way.
 -- Locks: the registry row FOR KEY SHARE; as tube_backfill_tidy; with supersede, the pods that are taken back.
@@ -75,7 +75,7 @@ BEGIN
     END IF;
     RETURN result;
 EXCEPTION WHEN unique_violation THEN
-    PERFORM tube_private_refuse_backfill(att, 'one that was begun at the same time');
+    PERFORM tube_private_refuse_backfill(att, 'a backfill that began at the same time');
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_create IS
@@ -92,7 +92,7 @@ BEGIN
 END
 $$;
 
--- tube_backfill_collect: stores the ids of a backfill, in order, in a table of its own.
+-- tube_backfill_collect: stores the ids of a backfill, in order, in a separate table.
 --
 -- One statement with one snapshot, which lasts as long as reading and sorting the table does. It writes nothing to the
 -- tube, so no worker waits for it, and locks the backfill at the end only, so that a pause or a cancel need not wait.
@@ -140,7 +140,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_collect IS
     'paused, ended, or failed meanwhile.';
 
 -- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids); NULL
--- when the backfill is paused, past that, or can't go on. tbl, table_name: of the table that the query names.
+-- when the backfill is paused, past that, or can't continue. tbl, table_name: of the table that the query names.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_collect(
     backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text
 )
@@ -206,7 +206,7 @@ END
 $$;
 
 -- tube_private_check_ids: refuses ids of a type that is not Postgres' own for keys: its casts, which anybody may define, would
--- run with our owner's rights.
+-- run with the rights of pytube's owner.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -298,7 +298,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM tube_job AS j WHERE j.backfill_id = backfill.backfill_id) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU123',
             MESSAGE = format('backfill %s of %s is done in ranges, not in chunks', backfill_id, backfill.table_name),
-            HINT = 'Go on with `pytube spark backfill`, or cancel it.';
+            HINT = 'Continue it with `pytube spark backfill`, or cancel it.';
     END IF;
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
@@ -414,7 +414,7 @@ $$;
 
 -- tube_private_refuse_renamed: raises 40001 where a table is not called what the query that read it calls it.
 --
--- The query may have waited for a transaction that renamed the table, and then have read the one that got the name.
+-- The query may have waited for a transaction that renamed the table, and then have read another table under the name.
 -- With the lock that it has since, names stay until its transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_renamed(tbl regclass, table_name text) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -3,7 +3,7 @@
 -- tube_backfill_lock: the right to work on a backfill, for as long as this session lasts.
 --
 -- The functions that change a backfill check it. So two sessions never work on one, and a worker that lost its session
--- can't go on.
+-- can't continue.
 --
 -- Result: whether this session has it now. Errors: TU122. Locks: an advisory one of the session.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_lock(backfill_id bigint) RETURNS boolean
@@ -45,7 +45,7 @@ $$;
 -- a worker holds already is delivered, which does no harm.
 --
 -- Arguments: backfill_id; command: pause, resume or cancel.
--- Result: the backfill as it is now. To pause one that is paused does nothing, and so on.
+-- Result: the backfill as it is now. Pausing a paused one does nothing, and so on.
 -- Errors: TU122; TU124 it is past that; 22023 an unknown command; 40P01 is to be tried again.
 -- Locks: the backfill's row; to cancel, its pods, and as tube_backfill_tidy.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_command(backfill_id bigint, command text)
@@ -75,9 +75,9 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Takes the command pause, resume or cancel, at any time.';
 
--- tube_private_end_backfill: ends a backfill before its time, and takes back what waits of it.
+-- tube_private_end_backfill: ends a backfill before its time, and removes its queued pods.
 --
--- Its pods are known by their payload. Those that a worker has marked are left; its control pods go in any case, so
+-- Its pods are known by their payload. Marked ones are left; its control pods go in any case, so
 -- that its end is never acted upon. One chunk at most has to be waited for.
 --
 -- Arguments: backfill: its row, locked; outcome: cancelled, superseded or failed; note: why, or NULL.
@@ -163,7 +163,7 @@ CREATE OR REPLACE TRIGGER tube_job_gone_trigger AFTER DELETE ON :"schema".tube_j
 -- Arguments: in_tube: of this tube only; NULL: of all.
 -- Result: a row per backfill: its number, tube and table; order_col; state (waiting: for transactions, or to collect;
 --   inserting; delivering: all its pods are in the tube; finished, cancelled, superseded, failed); paused; rows_done of
---   rows_total inserted, at so many a second; seconds_left until all are; note: what it waits for; pid: of the session
+--   rows_total inserted, at so many a second; seconds_left until all are; note: why it waits; pid: of the session
 --   that works on it, NULL when none does; by_worker: whether a worker is to; shards_left: where it is delivering,
 --   those not delivered yet.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_list(in_tube text = NULL)
@@ -194,7 +194,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_list IS
 -- takes the average of these 20 for each. Where more wait, pages of the table are counted, as for tube_stats. So it costs
 -- little, however much waits.
 --
--- Result: 0 for one that has inserted none, or is over. Errors: TU122.
+-- Result: 0 if it has inserted none, or is over. Errors: TU122.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_waiting(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -246,7 +246,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_waiting IS 'Returns about how many r
 
 -- tube_backfill_note: writes down what a backfill is at, for tube_backfill_list.
 --
--- Arguments: backfill_id: one that this session works on; note: a sentence, NULL for nothing special.
+-- Arguments: backfill_id: of the backfill that this session runs; note: a sentence, NULL for nothing special.
 -- Result: the backfill as it is now. Errors: TU122, TU123. Locks: the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_note(backfill_id bigint, note text) RETURNS :"schema".tube_backfill
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -266,9 +266,9 @@ COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Records why a backfill wait
 --
 -- Arguments: tube; pods_limit: no need to count on beyond so many.
 -- Result: a row for each replica: waiting: backfill pods in the tube, pods_limit + 1 at most; control pods are left
---   out, which may wait for other things than workers (told by their payload: looking at the ids would fetch them); the
---   replica's name, its seconds of replay lag and the bytes of WAL that it lacks. One row with NULLs where there is
---   none, or where our owner may not see it (it needs pg_monitor).
+--   out, which may wait for other things than workers (recognized by their payload: looking at the ids would fetch them);
+--   the replica's name, its seconds of replay lag and the bytes of WAL that it is behind. One row with NULLs where there is
+--   none, or where pytube's owner may not see it (it needs pg_monitor).
 -- Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_pressure(tube text, pods_limit integer)
 RETURNS TABLE (waiting bigint, replica text, replica_lag float8, replica_behind bigint)

@@ -1,7 +1,7 @@
 -- What workers are asked by control pods: to run a backfill (backfill_schedule), and to sweep after one (backfill_end).
 --
 -- Functions with the arguments tube, partitions, partition, leader_id are for the leader of that term; shard and seq
--- are those of the control pod. They hold the fence until the transaction ends. Their errors: TU001 the term is over;
+-- are the control pod's. They hold the fence until the transaction ends. Their errors: TU001 the term is over;
 -- TU002, TU102, TU103 as tube_leader_epoch. To call them again after a lost answer does no harm.
 
 -- tube_backfill_schedule: asks the workers of a tube to backfill its tables.
@@ -54,7 +54,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_schedule IS
     'waiting or running backfill.';
 
 -- tube_private_control_waits: whether a control pod of some types waits in a range of shards; of_step3: leaving out
--- those of backfills in chunks.
+-- the ones of backfills in chunks.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_control_waits(
     tube text, first integer, shards integer, types text[], of_step3 boolean = false
 ) RETURNS boolean
@@ -125,7 +125,7 @@ BEGIN
     IF payload IS NULL THEN
         RETURN NULL;
     END IF;
-    -- By the catalogue: our owner may not look into the schemas of others.
+    -- By the catalog: pytube's owner may not look into the schemas of others.
     BEGIN
         SELECT c.oid INTO tbl FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE ARRAY[n.nspname, c.relname]::text[] = parse_ident(payload ->> 'tbl');
@@ -192,7 +192,7 @@ COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
 
 -- tube_sweep_touch: touches keys that a scan of the sink has found.
 --
--- They go through the queue as everything does: a row that is there is written again, one that is not is deleted at the
+-- They go through the queue as everything does: an existing row is written again, a missing one is deleted at the
 -- sink. So a row written meanwhile is never lost.
 --
 -- Arguments: the term; shard; ids: of the tube's type. Result: the number of pods.

@@ -1,4 +1,4 @@
--- A backfill in three steps, as in pg-tube. Each is a transaction of its own.
+-- A backfill in three steps, as in pg-tube. Each is a separate transaction.
 --
 -- A transaction that drew a seq below the start seq of step 1 is over when step 2 ends, so step 3 reads its rows. A
 -- document at a sink that has an older stamp by then, and is not among these rows, is not in the source any more.
@@ -11,7 +11,7 @@ AS $$ SELECT nextval('tube_seq')::text $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step1 IS
     'Draws the start seq of a backfill: the first of three transactions.';
 
--- tube_backfill_step2: waits until the transactions that run now are over: those of tube_backfill_holders.
+-- tube_backfill_step2: waits until the transactions that run now are over: the transactions of tube_backfill_holders.
 --
 -- Arguments: timeout: 0 or more; 0 looks once.
 -- Result: nothing. While it waits, a NOTICE at first and every 2 seconds: active_tx_xid=XID of the oldest transaction,
@@ -50,7 +50,7 @@ BEGIN
                 FROM tube_backfill_holders(CASE WHEN is_late THEN running ELSE running[:1] END)
                     WITH ORDINALITY AS x (xid, holder, n)
                 GROUP BY x.holder ORDER BY 2 LIMIT 10) AS h;
-            holders := coalesce(holders, 'one that could not be found');
+            holders := coalesce(holders, 'a transaction that could not be found');
             IF is_late THEN
                 RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
                     MESSAGE = format('transactions that began before are still open after %s: %s', timeout, holders),
@@ -73,12 +73,12 @@ COMMENT ON FUNCTION :"schema".tube_backfill_step2 IS
 -- tube_backfill_holders: the open transactions that a backfill waits for before it reads the table.
 --
 -- A transaction has an xid before it draws a seq. So all that drew one below the start seq are among those found in a
--- later transaction than the one that drew the start seq. Prepared transactions count; the caller's own, those of other
--- databases and those that only read do not.
+-- later transaction than the drawer of the start seq. Prepared transactions count; the caller's own, transactions of
+-- other databases and read-only ones do not.
 --
 -- Arguments: xids: what an earlier call returned; NULL: all that run now.
--- Result: those that are not over, the oldest first, and who holds them: pid, user, application and age of a session
---   (the age only where our owner may see it); gid, owner and age of a prepared transaction.
+-- Result: the running ones, the oldest first, and who holds them: pid, user, application and age of a session
+--   (the age only where pytube's owner may see it); gid, owner and age of a prepared transaction.
 -- Locks: none; but reading pg_locks stops the lock manager for a moment, so call it a few times a second at most.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_holders(xids text[] = NULL) RETURNS TABLE (xid text, holder text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -98,7 +98,7 @@ BEGIN
             coalesce(', open for ' || date_trunc('second', asked_at - a.xact_start), ''))
         WHEN p.gid IS NOT NULL THEN format('prepared transaction %L of user %s, open for %s', p.gid, p.owner,
             date_trunc('second', asked_at - p.prepared))
-        ELSE 'one that could not be found'
+        ELSE 'a transaction that could not be found'
     END
     FROM unnest(running) AS r (x)
     LEFT JOIN pg_locks AS k ON k.locktype = 'transactionid' AND k.transactionid = r.x AND k.mode = 'ExclusiveLock'
@@ -123,7 +123,7 @@ COMMENT ON FUNCTION :"schema".tube_backfill_holders IS
 -- transaction and its snapshot last as long as it takes.
 --
 -- Arguments: step1: what tube_backfill_step1 returned; tube; tbl; order_col: a column of the table. shard: NULL or the
---   first shard of the table for all of it; another one of those that it is spread over for the ids of that shard
+--   first shard of the table for all of it; another of its shards for the ids of that shard
 --   alone. fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.
 -- Result: nothing. Nothing is done, with a NOTICE, while a backfill_end waits in one of the shards.
 -- Errors: TU102 unknown tube, TU108 the table is not attached, TU107 it can't stay attached, TU106 no shard of it,

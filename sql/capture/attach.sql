@@ -2,25 +2,25 @@
 --
 -- Makes statement triggers on the table, their functions, which belong to the table's owner, and {table}_touch in the
 -- table's schema. Asks for the owner of the table: a role that has its rights, and may create in its schema. The
--- first table attached in a range of shards is the root table there: its ids are those of the documents. One attached
+-- first table attached in a range of shards is the root table there: its ids are the documents' ids. One attached
 -- later in the same range is related: its id_col holds ids of the root's, and all its touches are U.
 --
 -- Arguments:
 --   tube; tbl: a plain table, or a partitioned one as a whole.
 --   shard: 0 or more; NULL takes the number at the end of the name of the table's schema.
 --   shards: how many shards its ids are spread over, from `shard` on (tube_shard_of).
---   id_col: the column of the ids; NULL takes the column id, else the primary key of one column. A WARNING tells where
+--   id_col: the column of the ids; NULL takes the column id, else the primary key of one column. A WARNING says where
 --     nothing proves that it is unique (tube_id_column): of rows with one id, any one becomes the document.
 --   columns: an UPDATE that changes none of these (nor id_col, nor what the predicate says of a row)
 --     makes no touch; NULL or an empty array: each UPDATE counts.
 --   replica: whether rows that logical replication writes here are touched too, one by one.
 --   key_cols: two to eight columns of the key, in place of id_col. The ids are texts of JSON arrays then: see tube_key_types
---     and tube_private_id_sql. A related table names those that hold the key of the root table, in its order.
---   shard_by: one of key_cols, which alone tells a key's shard; NULL: all of them.
+--     and tube_private_id_sql. A related table names the columns that hold the key of the root table, in its order.
+--   shard_by: one of key_cols, which alone determines a key's shard; NULL: all of them.
 -- Result: nothing. Attached with other arguments, it is changed, with a NOTICE, or a WARNING where its shards change,
 --   which gives each row another document; with the same ones, nothing is done.
 -- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
---   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller is no owner of the table, 55P03 the
+--   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller does not own the table, 55P03 the
 --   lock could not be had. Nothing was changed then.
 --   In codes: 0A000, 42703.
 -- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
@@ -86,19 +86,19 @@ BEGIN
                 MESSAGE = format('the key %s of %s may be NULL', tube_private_key_label(new), tbl),
                 HINT = 'A row without a key names no document: it makes no touch.';
         END IF;
-        -- As far as its text tells: it divides or casts.
+        -- As far as its text shows: it divides or casts.
         IF new.row_filter ~ E'[/*]|::|\\m[cC][aA][sS][tT]\\M' THEN
             RAISE NOTICE USING
                 MESSAGE = format('the predicate of tube %L computes in every write of %s: where it fails, the write fails', tube, tbl),
-                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or hold what can''t be cast.';
+                HINT = 'Compare columns with constants only, or make sure that no row can divide by zero, overflow or fail a cast.';
         END IF;
     END IF;
     IF change.differs AND id_col IS NULL AND key_cols IS NULL AND NOT tube_private_is_root(new) THEN
         RAISE WARNING USING
             MESSAGE = format('%s is related: another table is attached to tube %L in the shard %s before it',
                 tbl, tube, new.shard),
-            HINT = 'Its ids are taken for those of that table. Name the column that holds them: id_col => COLUMN. If '
-                'they are others, attach it in a shard of its own.';
+            HINT = 'Its ids are taken for ids of that table. Name the column that holds them: id_col => COLUMN. If '
+                'they are other ids, attach it in a separate shard.';
     ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
         AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
     THEN
@@ -120,7 +120,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
             JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
 $$;
 
--- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with what is ours for it.
+-- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with pytube's own objects for it.
 --
 -- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or
 -- not.
@@ -177,7 +177,7 @@ DECLARE
 BEGIN
     IF shard_by IS NOT NULL AND att.shard_place IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be spread by %I, which is no part of its key', att.tbl, shard_by),
+            MESSAGE = format('%s can''t be spread by %I, which is not part of its key', att.tbl, shard_by),
             HINT = 'Give one of key_cols.';
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
@@ -213,7 +213,7 @@ $$;
 -- tube_private_refuse_table: refuses relations that can't be attached.
 --
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
---   ours, a partition by itself, or part of an inheritance tree; also one of these among the partitions.
+--   pytube's, a partition alone, or part of an inheritance tree; also one of these among the partitions.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_table(tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -246,7 +246,7 @@ LANGUAGE sql STABLE AS $$
         WHEN c.relkind = 'v' THEN 'it is a view'
         WHEN c.relkind = 'm' THEN 'it is a materialized view'
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
-        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is no table'
+        WHEN c.relkind NOT IN ('r', 'p') THEN 'it is not a table'
         WHEN c.relpersistence = 't' THEN 'it is a temporary table'
         WHEN member THEN NULL
         WHEN c.relispartition THEN format('it is a partition of %s', pg_partition_root(tbl))
@@ -285,7 +285,7 @@ END
 $$;
 
 -- tube_private_range: the first shard of a table that is being attached: the caller's; where that is NULL, the number
--- at the end of the name of the table's schema; where there is none, the one that it is attached with.
+-- at the end of the name of the table's schema; where there is none, the present one.
 --
 -- Errors: TU106 none of these, negative, too large, shards below 1, or a range that is partly that of
 --   another attached table.
@@ -320,10 +320,10 @@ BEGIN
     ORDER BY a.position LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
-            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s are partly those of %s, which has %s to %s',
+            MESSAGE = format('%s can''t be attached to tube %L: its shards %s to %s overlap with %s, which has %s to %s',
                 tbl, tube, first, last, other.tbl, other.shard, other.shard + (other.shards - 1)),
-            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => COLUMN, the one that holds ids of '
-                '%1$s. To give it shards of its own: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
+            HINT = format('To relate it to %1$s: shard => %2$s, shards => %3$s, id_col => the column that holds ids of '
+                '%1$s. To give it separate shards: shard => %4$s, shards => %5$s.', other.tbl, other.shard, other.shards,
                 (SELECT max(a.shard::bigint + a.shards) FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl <> $2), shards);
     END IF;
     RETURN first;

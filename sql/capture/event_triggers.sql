@@ -1,6 +1,7 @@
--- Event triggers follow at once what can't wait for a worker's tube_sync, and wake that for the rest. They call nothing of
--- anybody's, and fail nobody's DDL. Where there are none, workers look twice a minute. So they do for what is dropped: with
--- a trigger on drops, Postgres looks up each object that anybody drops, which doubles the cost of a temporary table.
+-- Event triggers follow at once changes that can't wait for a worker's tube_sync, and wake it for the rest. They call no
+-- function of other roles, and never fail another role's DDL. Without them, workers look twice a minute, as they do for
+-- drops: with a trigger on drops, Postgres looks up each object that any role drops, which doubles the cost of a temporary
+-- table.
 
 -- tube_private_follow_ddl: an event trigger that looks at DDL on attached tables and parts of them.
 --
@@ -34,7 +35,7 @@ DECLARE
     statements text[];
     come oid[];
 BEGIN
-    -- Of a new table just its parent can be ours; to ask what was made costs more than to see that we have none.
+    -- Of a new table just its parent can be attached; looking up the new object costs more than seeing that no table is.
     IF tag <> 'ALTER TABLE' AND NOT EXISTS (
         SELECT FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl WHERE c.relkind = 'p')
     THEN
@@ -65,8 +66,8 @@ BEGIN
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
             WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
-            -- Of those that have had their triggers since they were made, and never a row, nothing can have been missed. Where
-            -- the triggers can't be made, this is taken back, too.
+            -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
+            -- the triggers can't be made, this is rolled back, too.
             UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)
             WHERE a.tube = att.tube AND a.tbl = att.tbl AND come IS NOT NULL;
         END IF;
@@ -106,7 +107,7 @@ DECLARE
     att tube_attachment;
     key text;
 BEGIN
-    -- 2 and 4: a default that is no constant, and another type; else the rows stay what they were.
+    -- 2 and 4: a default that is not a constant, and another type; else the rows stay as they were.
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
@@ -116,8 +117,8 @@ BEGIN
         CONTINUE WHEN warned ? key;
         warned := warned || to_jsonb(key);
         RAISE WARNING USING
-            MESSAGE = format('all rows of %s are rewritten, and tube %L is told of none', att.tbl, att.tube),
-            HINT = format('If documents have changed by it, backfill them afterwards: '
+            MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
+            HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
     PERFORM set_config('pytube.rewritten', warned::text, true);

@@ -6,10 +6,10 @@
 -- It is said to be immutable, and has constant arguments: so its answer is part of the plan, which is made anew after DDL on
 -- the relations that it names, or a change of their privileges, and costs no statement anything.
 --
--- An answer may depend on no snapshot, as it outlives the transaction: only on what Postgres' caches say. (One that is false
+-- An answer may depend on no snapshot, as it outlives the transaction: only on Postgres' caches. (A false one
 -- may: it is computed again when a statement is run.) The query calls
 -- nothing of users' and names the table as a row type, which takes neither a lock nor a right. An error of another class than
--- those below (a lock, memory) is no answer.
+-- those below (a lock, memory) is not an answer.
 --
 -- Arguments: tbl: the attached table, or NULL; door, flag: of the attachment; put: its signature; query: see tube_private_guard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fits(tbl regclass, door regclass, flag regclass, put text, query text)
@@ -49,11 +49,12 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         AND (a.tbl IN (rel, pg_partition_root(rel))) IS NOT TRUE)
 $$;
 
--- tube_private_guard: what stands in a capture function for <fits> and <fits_elsewhere>.
+-- tube_private_guard: the texts for <fits> and <fits_elsewhere> in a capture function.
 --
--- A column of a built-in type has to have just that type, and a key one that holds such keys. Of others, the signature of the predicate's function tells
--- whether they are those that it was bound to, whatever they are called now. Of a domain, its name, and that it still is
--- made of what it was: COALESCE takes no type of another category, and so never a cast of somebody's.
+-- A column of a built-in type must have exactly that type, and a key column a type for the tube's keys. For other columns,
+-- the signature of the predicate's function shows whether they are the ones that it was bound to, whatever their names
+-- now. Of a domain, its name counts, and that its base type is the same: COALESCE takes no type of another category, and
+-- so never a user's cast.
 --
 -- That put and tube_seq are named, in a part that is never computed, has plans made anew when their privileges change.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment) RETURNS jsonb
@@ -65,7 +66,7 @@ DECLARE
     query text;
     rest text;
 BEGIN
-    -- Of an enum of somebody's, its name, and that it is one.
+    -- Of a user's enum, its name, and that it is one.
     SELECT array_agg(CASE WHEN t.typtype = 'e' THEN
             format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND enum_larger(r.%1$I, r.%1$I) IS NULL', a.attname, tube_private_type_sql(t.oid))
         WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
@@ -110,8 +111,8 @@ $$;
 --
 -- To plan a query is to run code of the table's owner, in indexes and statistics. So only that owner's function does, and
 -- not that of one before, or of the owner of the table that this one is a part of. A transaction at REPEATABLE READ has an
--- old view of the catalogue: a row that was replaced or locked meanwhile, as its xmax says, is no proof. pg_class holds more
--- than the owner; pg_shdepend has a row for the owner alone, but none for the role that made the cluster.
+-- old view of the catalogue: a row that was replaced or locked meanwhile, as its xmax says, does not prove it. pg_class
+-- holds more than the owner; pg_shdepend has a row for the owner alone, but none for the role that made the cluster.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_may_read(rel oid) RETURNS boolean
 LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT has_table_privilege(rel, 'SELECT') AND NOT row_security_active(rel)
@@ -125,7 +126,7 @@ $$;
 
 -- tube_private_is_replaced: whether a row of the catalogue, which the snapshot shows, may not be the newest any more.
 --
--- One that has an xmax was replaced, or locked, by a transaction that the snapshot does not show, or by one that was
+-- A row with an xmax was replaced, or locked, by a transaction that the snapshot does not show, or by one
 -- rolled back. One of after the snapshot counts whatever became of it. (Whether a subtransaction is visible in a snapshot,
 -- pg_visible_in_snapshot does not know.)
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_replaced(xmax xid) RETURNS boolean

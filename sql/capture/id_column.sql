@@ -2,14 +2,14 @@
 
 -- tube_id_column: the column that names a table's documents, and why that one.
 --
--- Arguments: tbl; id_col: the column that is asked about; NULL: the one that a caller should take, which is id where it
+-- Arguments: tbl; id_col: the column in question; NULL: the one to take, which is id where it
 --   is a key, else the primary key of one column, else id.
--- Result: one row, or none where there is no such column, or tbl is no table, or a part of one.
+-- Result: one row, or none where there is no such column, or tbl is not a table, or a part of one.
 --   name: the column.
 --   is_key: whether it may be taken unasked: it is unique and NOT NULL, or leads the primary key of a partitioned table
 --     whose other columns are there because tables are partitioned by them.
 --   is_unique: whether an index proves that no two rows have one id. A deferred one does: it is checked at the commit,
---     and workers read what is committed.
+--     and workers read committed rows.
 --   reason: that in words, for a sentence "... is attached by ...: reason".
 -- Reads catalogs only, with the rights of the caller.
 CREATE OR REPLACE FUNCTION :"schema".tube_id_column(tbl regclass, id_col name = NULL) RETURNS TABLE (
@@ -48,7 +48,7 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
         WHEN c.is_primary THEN 'it is the primary key'
         WHEN c.is_unique AND c.attnotnull THEN 'it is unique and NOT NULL'
         WHEN c.is_unique THEN 'it is unique, but may be NULL'
-        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which tells partitions apart; '
+        WHEN c.leads IS NOT NULL THEN format('it leads the primary key (%s), the rest of which distinguishes partitions; '
             'no index proves that it is unique in all of them', c.leads)
         ELSE 'no index proves that it is unique' END
     FROM candidate AS c
@@ -59,8 +59,8 @@ COMMENT ON FUNCTION :"schema".tube_id_column IS
     'Returns the column by which to attach a table, whether it is unique and a key, and why; no row if there is '
     'none, or for a partition.';
 
--- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the one that is wanted; else
--- "id" if there is such a column, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
+-- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the given one; else
+-- "id" if that column exists, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
 -- repeated takes the same; else the only column of the primary key.
 --
 -- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
@@ -81,12 +81,12 @@ BEGIN
             MESSAGE = format('%s has no column %s', tbl,
                 coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
             HINT = coalesce((
-                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or one that is unique: id_col => COLUMN.',
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
                     array_agg(a.attname ORDER BY k.place))
                 FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                 JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
                 WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
-                'Add a column with a primary key, or name the one that is unique: id_col => COLUMN.');
+                'Add a column with a primary key, or name a unique column: id_col => COLUMN.');
     ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104',
             MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
@@ -106,7 +106,7 @@ $$;
 -- tube_private_check_key: the columns of a key of several, for tube_table_ensure_attached, in their order.
 --
 -- Errors: TU104 there are fewer than two or more than eight, or one stands twice, is not there or can't be a part of a key; the
---   tube's keys are no texts; id_col is given, too.
+--   tube's keys are not texts; id_col is given, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

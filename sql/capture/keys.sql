@@ -1,7 +1,7 @@
 -- tube_shard_of: the shard of an id in a table that is spread over several.
 --
 -- The remainder is never negative, so that negative ids have a shard too. Inlined wherever it is
--- used, so it has no settings of its own; its operators were bound when it was made. That of texts would not be inlined,
+-- used, so it has no settings; its operators were bound when it was made. The one for texts would not be inlined,
 -- and take four times as long, were it called immutable: convert_to is stable.
 --
 -- Arguments: id; shard: the first one; shards: how many, at least 1.
@@ -18,10 +18,10 @@ CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shard
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
 
--- tube_key_part: what stands for a column in a key of several, as JSON: 7 or "acme".
+-- tube_key_part: the text of a column in a key of several, as JSON: 7 or "acme".
 --
 -- Arguments: key; place: of the column in the key, from 0.
--- Result: that text; the whole key where it has no such part, as one that somebody has touched by hand, and where place is NULL.
+-- Result: that text; the whole key where it has no such part, such as a manually touched one, and where place is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(CASE WHEN place BETWEEN 0 AND 7 THEN substring(key COLLATE "C" FROM
@@ -55,7 +55,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_uuid(value anyelement) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.uuid';
 
--- Texts are told apart byte by byte: a collation may hold different ones for equal.
+-- Texts are compared byte by byte: a collation may take different ones for equal.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value varchar) RETURNS text
@@ -88,8 +88,8 @@ $$;
 
 -- tube_private_id_sql: the key of an attached table's row as SQL text with all names in full; row_name: of the row, or NULL.
 --
--- Of several columns it is the text of a JSON array, as tube_key_types tells of what: each is written in one way, whatever
--- the session's settings are. An enum becomes its label by its output function, which concat calls: a cast of somebody's
+-- Of several columns it is the text of a JSON array, of the types of tube_key_types: each is written in one way, whatever
+-- the session's settings are. An enum becomes its label by its output function, which concat calls: a user's cast
 -- never runs. A row with a NULL among them has no key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_id_sql(att :"schema".tube_attachment, row_name text = NULL) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -106,10 +106,10 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_shard_expression: the shard of a key of an attached table, as SQL text with constants and all names in full; id is
--- the text of an expression. It is told from the key alone, so that all who have a key tell the same.
+-- the text of an expression. It depends on the key alone, so that all callers with a key get the same.
 --
 -- of_row: the id was made of a row (tube_private_id_sql). Then the part is found by the parser of JSON, in a third of the time;
--- it would fail on a text that somebody has touched by hand.
+-- it would fail on a text that was touched manually.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(
     id text, att :"schema".tube_attachment, of_row boolean = true
 ) RETURNS text
@@ -131,11 +131,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
 $$;
 
--- tube_key_types: what columns of a table are as parts of a key of several: bigint (also smaller integers), text (also varchar),
--- uuid, boolean, date or enum. Domains are what they are made of, but for those over an enum.
+-- tube_key_types: the types of columns as parts of a key of several: bigint (also smaller integers), text (also varchar),
+-- uuid, boolean, date or enum. Domains count as their base types, except domains over an enum.
 --
--- Result: in the order of columns; NULL for one that is not there, has another type, or is a virtual generated one, which has no
---   value in the rows that a trigger sees. Other types may write equal values in several ways.
+-- Result: in the order of columns; NULL for a column that is missing, has another type, or is a virtual generated one, which
+--   has no value in the rows that a trigger sees. Other types may write equal values in several ways.
 CREATE OR REPLACE FUNCTION :"schema".tube_key_types(tbl regclass, columns name[]) RETURNS text[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT array_agg(CASE WHEN a.attgenerated = 'v' THEN NULL WHEN t.typtype = 'e' THEN 'enum' ELSE (
@@ -148,7 +148,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_key_types IS
     'Returns the types of columns as parts of a key of several columns; NULL for a column that can''t be a part.';
 
--- tube_private_key_types: the built-in types of columns that can hold the keys of a tube, or such a part of a key.
+-- tube_private_key_types: the built-in types of columns that can hold the keys of a tube, or a part of this type.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_types(key_type regtype) RETURNS oid[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE key_type WHEN 'bigint'::regtype THEN '{smallint,integer,bigint}'

@@ -2,14 +2,14 @@
 --
 --   capture  the function of the triggers; the table's owner's
 --   passes   the predicate as a function, bound when it was made, which capture inlines; the table's owner's
---   door     a view of the tube, ours: capture inserts a pod of one id through it; its check option is all that such a pod
---            has to keep to, whoever writes it by hand
---   put      puts typed ids into the tube; ours
+--   door     a view of the tube, pytube's: capture inserts a pod of one id through it; its check option has all that such
+--            a pod must satisfy, also if it is written manually
+--   put      puts typed ids into the tube; pytube's
 --
 -- Only the table's owner may use door and put. Their names hold the shards that they are for, and by which part of a key: so a function that was made
--- for other shards never meets them, and nobody can change what they do to another's table.
+-- for other shards never meets them, and their effect on another role's table can't be changed.
 --
--- capture and passes are in a schema of their own, in which owners may create only while they attach or follow.
+-- capture and passes are in a separate schema, in which owners may create only while they attach or follow.
 
 -- tube_private_function: an object of an attachment by its kind, quoted and with its schema.
 --
@@ -57,7 +57,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
             AND (att.position IS NULL OR a.position < att.position))
 $$;
 
--- tube_private_routines: what is in the schema of the owners' functions by the names of an attachment's, whoever owns it.
+-- tube_private_routines: the functions in the owners' schema with the names of an attachment's, whoever owns them.
 --
 -- Result: name: quoted, with its schema; signature: with the types of its arguments. Of predicates there may be several.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment)
@@ -72,7 +72,7 @@ $$;
 -- tube_private_drop_routines: drops the functions of an attachment that are not the table's owner's, and the triggers with
 -- them; of a table that is detached, all.
 --
--- A former owner could give them another body, and other rights. The owner of a schema may drop what is in it.
+-- A former owner could give them another body, and other rights. The owner of a schema may drop its objects.
 --
 -- Locks: the table ACCESS EXCLUSIVE, where there is something to drop; had within attempts of 100 ms.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routines(att :"schema".tube_attachment, owner regrole) RETURNS void
@@ -92,9 +92,9 @@ END
 $$;
 
 -- tube_private_drop_former: drops doors, puts and predicates of an attachment that are neither as it is stored nor as it is to
--- be; of one that is NULL, all. With trigger_function NULL, those of no attachment: an admin may leave some.
+-- be; of a NULL one, all. With trigger_function NULL, the functions of no attachment: an admin may leave some.
 --
--- Those of before stay until the next look: a statement that is under way may still use them. What is locked stays, too.
+-- The former ones stay until the next look: a running statement may still use them. Locked ones stay, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(
     stored :"schema".tube_attachment, wanted :"schema".tube_attachment, trigger_function text
 ) RETURNS void
@@ -133,7 +133,7 @@ $$;
 -- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
 -- call it; none when it is so.
 --
--- The definition is written as Postgres writes it, so that one comparison tells whether anything about it was changed.
+-- The definition is written as Postgres writes it, so that one comparison shows whether anything about it was changed.
 --
 -- Arguments: name: quoted, with its schema; types: of its arguments; arguments: with names and defaults, as Postgres
 --   writes them; path: whether it has a search path.
@@ -164,7 +164,7 @@ BEGIN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
-    -- One that was another's is made again: settings that it was given would go with the rights of its owner of now.
+    -- A function of another owner is made again: settings that it was given would go with the rights of its owner of now.
     IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
         RETURN NEXT definition;
     END IF;
@@ -184,7 +184,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_role_sql(role oid) RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END $$;
 
--- tube_private_make_touch: makes or mends a touch function of ours.
+-- tube_private_make_touch: makes or repairs a touch function of pytube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_touch(
     name text, types text, arguments text, body text, callers regrole[]
 ) RETURNS void
@@ -207,7 +207,8 @@ $$;
 -- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, until
 -- tube_private_close_capture at the end of the attach, or a rollback. Superusers need none of it.
 --
--- The owner may replace any function there that is theirs. So those that still fire for a table that they gave away go first.
+-- The owner may replace any function there that is theirs. So functions that still fire for a table that they gave away go
+-- first.
 --
 -- Locks: of such tables as tube_private_drop_routines; an advisory one, as two grants at once on one schema would fail each other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
@@ -237,11 +238,11 @@ BEGIN
 END
 $$;
 
--- tube_private_provide: makes or mends what is ours for an attachment, with the rights that its owner needs of us: door
+-- tube_private_provide: makes or repairs pytube's objects for an attachment, with the rights that its owner needs: door
 -- and put, and the touch function of the table. Only the table's owner gets anything by it, and only for ids of the table's
 -- own shards.
 --
--- What was written while the owner of a captured table had not these rights, nothing has captured: a backfill finds it.
+-- Rows written while the owner of a captured table did not have these rights were not captured: a backfill finds them.
 --
 -- Arguments: att: as it is stored, or is to be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
@@ -262,7 +263,7 @@ BEGIN
                 AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
         WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
     END IF;
-    FOR look IN 1..2 LOOP -- default privileges may give what is new to others
+    FOR look IN 1..2 LOOP -- default privileges may give new objects to others
         statements := ARRAY(SELECT tube_private_our_ddl(att));
         EXIT WHEN statements = '{}';
         -- Two grants at once on one schema or sequence would fail each other.
@@ -277,8 +278,8 @@ BEGIN
 END
 $$;
 
--- tube_private_our_ddl: the statements that we still have to run for an attachment to be as it is to be: door and put, which
--- the owner of the table may use, and nobody else, and what their defaults are computed from.
+-- tube_private_our_ddl: the statements that pytube still has to run for an attachment to be as it should be: door and put,
+-- which only the owner of the table may use, and the sources of their defaults.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_our_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET quote_all_identifiers = off AS $$
 DECLARE
@@ -291,7 +292,7 @@ BEGIN
     IF view.oid IS NULL THEN
         RETURN NEXT format('CREATE VIEW %s AS SELECT op, shard, ids FROM %s WHERE cardinality(ids) = 1 AND shard = %s WITH CHECK OPTION',
             door, tube_private_qualify(att.tube),
-            -- So ids[1] is no NULL, and the only one.
+            -- So ids[1] is not NULL, and the only one.
             CASE att.shards WHEN 1 THEN format('CASE WHEN ids[1] IS NOT NULL THEN %s END', att.shard)
                 ELSE tube_private_shard_expression('ids[1]', att) END);
     END IF;
@@ -309,7 +310,7 @@ BEGIN
         ('SELECT', 'SEQUENCE ' || flag, (SELECT c.relacl FROM pg_class AS c WHERE c.oid = flag::regclass))
     ) AS g (privilege, object, acl)
     WHERE NOT EXISTS (SELECT FROM aclexplode(g.acl) AS a WHERE a.grantee = owner AND a.privilege_type = g.privilege)
-    -- Everybody has these, until somebody takes them away; then this owner's table is written to as before.
+    -- All roles have these, unless they were revoked; then this owner's table is written to as before.
     UNION ALL
     SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
     WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
@@ -317,7 +318,7 @@ BEGIN
 END
 $$;
 
--- tube_private_with_names: an attachment that a caller gives, with the names of its own functions and the tube's
+-- tube_private_with_names: an attachment that a caller gives, with the names of its functions and the tube's
 -- predicate.
 --
 -- Errors: TU106 its shards can't be.
@@ -399,14 +400,14 @@ LANGUAGE sql IMMUTABLE AS $$
         (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
 $$;
 
--- tube_private_trigger_names: the triggers that an attachment is to have, and those that are there.
+-- tube_private_trigger_names: the triggers that an attachment is to have, and the existing ones.
 --
 -- There are transition tables for the table only that the statement names: so each table of a partitioned one's tree has
--- these triggers. TRUNCATE fires those of all tables that it empties: so only those that store rows have that one. Foreign
--- ones can have none. Where another trigger has the name (of the table a in the tube b_c, say, and a_b in c), ours gets a
--- digest of the tube into it.
+-- these triggers. A TRUNCATE fires the truncate triggers of all tables that it empties: so only tables that store rows have
+-- that one. Foreign tables can have none. If another trigger has the name (of the table a in the tube b_c, say, and a_b in
+-- c), pytube's gets a digest of the tube into its name.
 --
--- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the one that is there, or that it is to have.
+-- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the existing one, or of the one to make.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
 RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
 LANGUAGE sql STABLE AS $$

@@ -6,8 +6,8 @@
 -- A predicate names nothing by schema, and is bound with a search path of pg_catalog alone. So all functions,
 -- operators and types in it are built in, no matter who owns what else; literals of enums need no type name.
 --
--- A cursor refuses what is not one SELECT before it looks into it, and says of several statements
--- something else than of one CREATE VIEW; so a text that smuggles in a second statement is told by
+-- A cursor refuses any text that is not one SELECT before it looks into it, and says of several statements
+-- something else than of one CREATE VIEW; so a text that smuggles in a second statement is found by
 -- the error alone. As the text stands once in plain parentheses and once within CAST, a parenthesis
 -- that it closes too early is a syntax error in one of them.
 --
@@ -33,7 +33,7 @@ BEGIN
         END IF;
     END LOOP;
     -- Words (of ASCII letters, digits, _ and all that is not ASCII) and quoted names stay; numbers, literals and comments go.
-    -- The longest match counts, so that E'...' is no word.
+    -- The longest match counts, so that E'...' is not a word.
     words := regexp_replace(predicate,
         '([^\u0001-\u0040\u005b-\u005e\u0060\u007b-\u007f][^\u0001-\u0023\u0025-\u002f\u003a-\u0040\u005b-\u005e\u0060\u007b-\u007f]*'
         '|"(?:""|[^"])*")|\.?[0-9][[:alnum:]_.]*|[eE]''(?:\\.|''''|[^''\\])*''|''(?:''''|[^''])*''|--[^\n\r]*', '\1 ', 'g');
@@ -42,7 +42,7 @@ BEGIN
             'has a block comment or dollar quotes');
     -- What follows E'...' on another line is read as a part of it, with its escapes.
     ELSIF predicate ~ '[eE]''' AND predicate ~ '''(?:\s|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*)*''' THEN
-        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that goes on in another line');
+        PERFORM tube_private_refuse_predicate(tube, NULL, predicate, 'it has a literal that continues on another line');
     END IF;
 END
 $$;
@@ -89,7 +89,7 @@ $$;
 -- compute with values and read literals: enums without casts will do, domains over built-in types too; arrays of
 -- domains, ranges and composite types of users won't.
 --
--- Result: type: its oid; bound: what the predicate is bound to, of a domain what it is made of; fault: why the column
+-- Result: type: its oid; bound: what the predicate is bound to, of a domain its base type; fault: why the column
 --   can't be in a predicate, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
 RETURNS TABLE (attnum smallint, name name, type oid, bound oid, fault text)
@@ -161,8 +161,8 @@ $$;
 -- tube_private_passes_ddl: the statements that make the predicate of an attachment a function; none when it is one, or
 -- there is none.
 --
--- What is written between RETURN and its end is bound now, to types, operators and functions by number, and becomes a part
--- of the plan of what calls it. So it means the same whatever is renamed, restored from a dump, or comes into a search path
+-- The expression after RETURN is bound now, to types, operators and functions by number, and becomes a part
+-- of the caller's plan. So it means the same whatever is renamed, restored from a dump, or comes into a search path
 -- or among the casts of a type later: of a text in the capture function none of this could be said.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
@@ -211,7 +211,7 @@ $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate for a row, as SQL text; NULL when there is none.
 --
--- The types are just those of the function, so no other function of the name is ever meant: see tube_private_guard.
+-- The types are exactly the function's, so no other function of the name is ever meant: see tube_private_guard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN att.row_filter IS NOT NULL THEN (
@@ -222,7 +222,7 @@ $$;
 
 -- tube_private_bound_sql: a column's value in the type that the predicate is bound to, as SQL text.
 --
--- A domain becomes what it is made of by COALESCE, which takes no type of another category: so no cast that somebody made.
+-- A domain becomes its base type by COALESCE, which takes no type of another category: so a user's cast never runs.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_bound_sql(row_name text, col name, type oid, bound oid) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN type = bound THEN format('%s.%I', row_name, col)

@@ -1,7 +1,7 @@
 -- tube_private_put_body: the text of an attachment's put(op, ids), which puts ids into the tube.
 --
 -- It knows the shards and whether the table is the root of them, so the functions of owners need not change when
--- these do. Only built-in types come in. All names are in full: a search path of its own would cost each statement a
+-- these do. Only built-in types come in. All names are in full: a separate search path would cost each statement a
 -- microsecond.
 --
 -- put: op: I, U or D; W only wakes the workers of the ids; ids: NULLs are left out. NULL says that it is not known which:
@@ -72,9 +72,9 @@ $$;
 -- tube_private_resync: asks for what finds the writes of an attached table that could not be captured.
 --
 -- Where rows of a root table only went, for a sweep; else for a backfill of the root table of its shards, which ends with
--- one. One that waits will do, as it is taken after all who have written by now; not one that a term has marked, which may be
--- under way, nor one that somebody else asked for, maybe by a column that is not there. Of a companion, for a backfill of the
--- documents: its ids are none of theirs, and a row that is gone tells nobody which of them it was in.
+-- one. A waiting one will do, as it is taken after all writers up to now; not a marked one, which may be
+-- under way, nor one of another role, maybe by a missing column. Of a companion, for a backfill of the
+-- documents: its ids are not theirs, and a deleted row does not say which of them it was in.
 --
 -- Arguments: name: of the attachment's trigger function; the rest for a snapshot that does not show the attachment yet.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync(
@@ -101,9 +101,9 @@ BEGIN
 END
 $$;
 
--- tube_private_ask_once: asks for a backfill of the root table of a shard, unless one that a writer asked for waits.
+-- tube_private_ask_once: asks for a backfill of the root table of a shard, unless a writer's request waits.
 --
--- An old snapshot may still show one that was taken: the newest version of a row has no xmax. Of writers at the same time each
+-- An old snapshot may still show a taken one: the newest version of a row has no xmax. Of writers at the same time each
 -- may ask: see tube_backfill_take.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
 LANGUAGE plpgsql SET enable_seqscan = off AS $$

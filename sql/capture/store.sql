@@ -1,7 +1,7 @@
 -- tube_private_store: sees that an attachment is as it is to be, and stores it; asks for what finds rows that came and went.
 --
--- That no statement of an owner's is missing is the owner's consent: so nobody gets a table attached that is not theirs, or
--- another table's function, or other shards.
+-- An owner consents by running all of the owner's statements: so no role can attach a table that it does not own, or
+-- use another table's function, or other shards.
 --
 -- Arguments: att: where mode is late, it is to be what its table says by now, and only the predicate may be left out; mode: as
 --   of tube_private_bring_in_line.
@@ -26,7 +26,7 @@ BEGIN
     END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
     att.as_root := tube_private_is_root(att);
-    -- A partition may be somebody else's: what their triggers lack is told, and is no word of the table's owner.
+    -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
     is_complete := coalesce(missing.elsewhere, true);
@@ -61,7 +61,7 @@ $$;
 
 -- tube_private_ask_owner: says that an owner of a table, or of a part of it, has to do something for an attachment.
 --
--- Arguments: statement, rel: the first one that is missing, as of tube_private_owner_ddl.
+-- Arguments: statement, rel: the first missing one, as of tube_private_owner_ddl.
 -- Errors: 42501; where it is late, a WARNING.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(
     att :"schema".tube_attachment, statement text, rel regclass, late boolean
@@ -80,15 +80,15 @@ BEGIN
                 tube_private_schema());
     ELSE
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = message, DETAIL = statement,
-            HINT = format('Do it as %s, or as a role that has its rights and those of %I.', owner, tube_private_role('admin'));
+            HINT = format('Do it as %s, or as a role that has its rights and the rights of %I.', owner, tube_private_role('admin'));
     END IF;
 END
 $$;
 
 -- tube_private_follow_members: follows which partitions have come to an attached table, or left it, and stores which there are.
 --
--- Nothing of ours may read them. So a partition that comes with rows, or may have had some before it got its triggers, asks
--- for a backfill; for rows of one that has left a sweep is enough.
+-- pytube may not read them. So a partition that comes with rows, or may have had some before it got its triggers, asks
+-- for a backfill; for rows of a detached one a sweep is enough.
 --
 -- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses
 -- none.
@@ -98,7 +98,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
     come CONSTANT regclass[] := ARRAY(
-        -- Those that have their triggers now, and had not.
+        -- Tables that have their triggers now, and did not before.
         SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
         WHERE t.wanted GROUP BY t.rel, c.relkind
         HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
@@ -124,7 +124,7 @@ BEGIN
     att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
         SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
         WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would tell that rows of it are at the sink.
+    -- Were one of these dropped before it gets its triggers, nothing else would show that rows of it are at the sink.
     att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
         WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
     UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
@@ -132,7 +132,7 @@ BEGIN
 END
 $$;
 
--- tube_private_is_fresh: whether a table has been empty since it was made: no file was cut, or put in place of its own.
+-- tube_private_is_fresh: whether a table has been empty since it was made: no file was cut, or put in its place.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_fresh(rel oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
@@ -142,7 +142,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETURNS oid[]
 LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
--- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING tells why.
+-- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING says why.
 --
 -- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table
 -- before. Of a companion's table, for the root table of the documents: see tube_private_resync.
@@ -175,7 +175,7 @@ DECLARE
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
-        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: nobody puts more
+        PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
         PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
@@ -185,7 +185,7 @@ END
 $$;
 
 -- tube_private_follow_root: makes a related table the root of its shards where that is gone, with a WARNING: callers of pg-tube
--- attach a successor in the same shard first, and nothing tells one from a table that was to stay related.
+-- attach a successor in the same shard first, and it looks the same as a table that was to stay related.
 --
 -- Arguments: tube; in_shard: the first shard of a table that has gone from there.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(tube text, in_shard integer) RETURNS void
@@ -200,7 +200,7 @@ BEGIN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
                 heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
-            HINT = format('Its rows become the documents of the ids in %s; a touched id that it lacks is deleted at the sink. '
+            HINT = format('Its rows become the documents of the ids in %s; a touched id that it does not have is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
                 'backfill the root table.', tube_private_key_label(heir));
         PERFORM tube_private_provide(heir);
@@ -210,7 +210,7 @@ $$;
 
 -- tube_private_prune: forgets the attached tables of a tube that were dropped; a WARNING names each.
 --
--- The catalogue has the name no more, so it tells the one that the table had when it was attached.
+-- The catalog no longer has the name, so this reports the table's name when it was attached.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

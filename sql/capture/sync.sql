@@ -1,23 +1,23 @@
 -- How an attachment comes to be as it is to be, when it is made and whenever its table has changed:
 --
 --   tube_private_attachment_now  the attachment by the names that its columns have now
---   tube_private_begin_sync      with our rights: what is ours is made as it is to be
+--   tube_private_begin_sync      with pytube's rights: pytube's objects are made as they should be
 --   tube_private_bring_in_line   with the rights of the caller: an owner runs the statements that are missing
---   tube_private_store           with ours: sees that none is missing, and stores it
+--   tube_private_store           with pytube's: sees that none is missing, and stores it
 --
--- Where the caller is no owner, a worker say, only what is ours follows.
+-- If the caller does not own the table, a worker say, only pytube's objects follow.
 
 -- tube_sync: follows what DDL has done to attached tables since it was last looked at.
 --
 -- Tables and columns that were renamed, moved or dropped; partitions that came or went; triggers that were
 -- dropped; tables with another owner; a database that was restored. Workers call this twice a minute, and at once when
--- an event trigger of ours has seen DDL; a migration may do so within its transaction.
+-- an event trigger of pytube has seen DDL; a migration may do so within its transaction.
 --
--- What takes an owner's rights is done with those of the caller, where they are an owner. For others, such as a
--- worker, it is told in a WARNING. Until it is done, writes that can't be captured ask for a backfill. A function that is
+-- Statements that need an owner's rights run with the caller's, if it is an owner. For others, such as a worker, a
+-- WARNING names them. Until they are run, writes that can't be captured ask for a backfill. A function that is
 -- not the present owner's is dropped, whoever calls; a backfill follows when the table is captured again.
 --
--- Result: how many attached tables were brought in line. One that could not be is told in a WARNING, and stays as it
+-- Result: how many attached tables were brought up to date. A table that could not be gets a WARNING, and stays as it
 -- was.
 -- Locks: of tables that need it, as tube_table_ensure_attached, and the registry rows of their tubes; until the
 --   transaction ends.
@@ -36,7 +36,7 @@ BEGIN
             END IF;
             done := done + 1;
         EXCEPTION WHEN OTHERS THEN
-            -- One table's trouble is no other's.
+            -- One table's trouble must not stop the others.
             GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
             RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', att.tbl, att.tube, SQLERRM), HINT = hint;
         END;
@@ -49,11 +49,11 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
     'for a table''s owner.';
 
 -- tube_private_attachment_now: a stored attachment as it is to be now; NULL when the table is gone, or can't stay attached: no
--- column holds its keys any more, or it has become a part of something, so that what is written by another name is not seen.
+-- column holds its keys any more, or it has become a part of something, so that writes by another name are not seen.
 --
--- A column is what its name says; where none has that name any more, the one that had it when the attachment was stored, or,
--- in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns count
--- instead of names. A predicate that did not fit the table stays away until one of the two changes.
+-- A column is what its name says; where none has that name any more, the column that had it when the attachment was stored,
+-- or, in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns
+-- count instead of names. A predicate that did not fit the table stays away until one of the two changes.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -84,7 +84,7 @@ BEGIN
         SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
         WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
-        att.columns := NULL; -- nothing tells whether a virtual generated column changes: any UPDATE counts
+        att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
     END IF;
     att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
         THEN (tube_private_require(att.tube)).predicate END;
@@ -207,7 +207,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     ORDER BY a.tube, a.position
 $$;
 
--- tube_private_begin_sync: an attachment as it is to be now, locked, with what is ours for it; forgets one whose
+-- tube_private_begin_sync: an attachment as it is to be now, locked, with pytube's objects for it; forgets one whose
 -- table can't stay attached.
 --
 -- Result: NULL when there is none any more; a WARNING says why.
@@ -246,12 +246,12 @@ $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
 --
--- Arguments: mode: ordered: what can't be done is an error; predicate: the same, and tube_private_set_predicate stores it;
---   install: the same, but a predicate that does not fit any more is told in a WARNING; late: some time after DDL, and what
---   can't be done for a partition keeps nothing else.
--- Errors: 42501 the caller is no owner of the table, and an owner has to do something; 55P03 a lock could not be had;
+-- Arguments: mode: ordered: an impossible step is an error; predicate: the same, and tube_private_set_predicate stores it;
+--   install: the same, but for a predicate that does not fit any more there is a WARNING; late: some time after DDL, and
+--   an impossible step for a partition keeps nothing else.
+-- Errors: 42501 the caller does not own the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
--- Locks: a table that lacks its triggers: SHARE ROW EXCLUSIVE; one that has too many: ACCESS EXCLUSIVE.
+-- Locks: a table without its triggers: SHARE ROW EXCLUSIVE; a table with too many: ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_bring_in_line(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -292,7 +292,7 @@ BEGIN
                 IF missing.part IS NULL THEN
                     RAISE;
                 END IF;
-                -- Somebody else may own it, have taken the names that triggers need, or hold its lock.
+                -- Another role may own it, have taken the names that triggers need, or hold its lock.
                 refused := refused || missing.part;
                 RAISE WARNING 'the part % of % is not followed by tube %: %', missing.part, att.tbl, quote_literal(att.tube), SQLERRM;
             END;

@@ -82,13 +82,14 @@ LANGUAGE sql STABLE AS $$
     FROM tube_attachment AS a WHERE a.tbl = $1 AND tube_private_key_type(a.tube) = $2
 $$;
 
--- tube_private_lock_touch: lets one transaction at a time name, make or drop our function behind a table's {table}_touch.
+-- tube_private_lock_touch: lets one transaction at a time name, make or drop pytube's function behind a table's
+-- {table}_touch.
 --
 -- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_touch(tbl regclass) RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint)) $$;
 
--- tube_private_touch_name: the name of our function behind a table's {table}_touch, unquoted.
+-- tube_private_touch_name: the name of pytube's function behind a table's {table}_touch, unquoted.
 --
 -- The same for all tubes of a table with one type of keys: that of the first one, which has the digest of its trigger function.
 -- Stored, since a restored table has another number, and a renamed one another name.
@@ -105,10 +106,10 @@ BEGIN
 END
 $$;
 
--- tube_private_provide_touch: makes, mends or drops our function behind a table's {table}_touch.
+-- tube_private_provide_touch: makes, repairs or drops pytube's function behind a table's {table}_touch.
 --
--- {table}_touch belongs to the table's owner and only calls ours, on which it depends: so it goes with it. Writers and
--- the table's owner may call ours. There is one for each type of keys.
+-- {table}_touch belongs to the table's owner and only calls pytube's, on which it depends: so it goes with it. Writers and
+-- the table's owner may call pytube's. There is one for each type of keys.
 --
 -- Arguments: att: its table may be gone; attaching: whether it is about to be stored.
 -- Locks: tube_private_lock_touch.
@@ -135,7 +136,7 @@ $$;
 
 -- tube_private_touch_ddl: the statements that put {table}_touch beside an attached table, and take it away where the
 -- table was before it was renamed, moved or given to another owner; where the table's schema has another function of that
--- name and arguments, one that fails with TU107.
+-- name and arguments, the statement fails with TU107.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_ddl(att :"schema".tube_attachment) RETURNS SETOF text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -147,7 +148,7 @@ DECLARE
 BEGIN
     SELECT c.relowner, n.nspname, n.oid AS schema_oid, tube_private_name(c.relname, '_touch') AS touch_name INTO rel
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = att.tbl;
-    -- By the catalogue: our owner may not look into the schema.
+    -- By the catalog: pytube's owner may not look into the schema.
     SELECT p.* INTO there FROM pg_proc AS p
     WHERE p.pronamespace = rel.schema_oid AND p.proname = rel.touch_name
         AND p.proargtypes::text = concat_ws(' ', to_regtype(key_type || '[]')::oid, 'bpchar'::regtype::oid, 'jsonb'::regtype::oid,
@@ -161,7 +162,7 @@ BEGIN
     IF there.oid = ANY (outer_ones) AND there.proowner = rel.relowner AND NOT there.prosecdef THEN
         RETURN;
     ELSIF there.oid IS NOT NULL AND there.oid <> ALL (outer_ones) THEN
-        -- Only when it is run: what stands in the way of one table must not keep others from being looked at.
+        -- Only when it is run: an obstacle for one table must not keep others from being looked at.
         RETURN NEXT format('SELECT %I.tube_private_refuse_touch(%L, %s)', tube_private_schema(), att.tbl, there.oid);
         RETURN;
     END IF;

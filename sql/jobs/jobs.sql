@@ -3,22 +3,22 @@
 -- A job's units are fixed when it begins. To write a unit, insert its pods (the columns op, shard, ids and payload of
 -- the tubes, or of the table `stage`) and call tube_job_done last, all in one transaction.
 --
--- A job belongs to the role that has logged in to begin it: no other can go on with it, add units to it, finish or
+-- A job belongs to the role that has logged in to begin it: no other can continue it, add units to it, finish or
 -- forget it, but members of tube_admin. Errors of these functions: TU131 there is no such job; TU130 it is that of a
 -- backfill; 42501 it belongs to another role. After a lost answer, call again.
 
--- tube_job_begin: begins a job, or goes on with it.
+-- tube_job_begin: begins a job, or continues it.
 --
 -- Arguments: job_id: its name; the same name is the same job for ever. tubes: that it writes to; their keys have one
 --   type. kind: direct: units go into the tubes; staged: into a table, and tube_job_finish moves them; ranges: as
 --   direct, and bounds says where the units begin; attempts: into a table, with the number of the attempt, and
---   tube_job_finish moves the attempts that count. fingerprint: of what is written. units: how many; counts only when
+--   tube_job_finish moves the attempts that count. fingerprint: of the query. units: how many; counts only when
 --   the job is new, as do bounds.
 -- Result: the state (running, done), how many units and which bounds it has had since it began; stage: the table to
 --   write to, NULL for the tubes themselves; known: whether it was there before.
 -- Errors: TU102 unknown tube; TU130 another query, or other tubes or kind, has that name, or it is kept for a backfill;
 --   42501; 42804 keys of different types; 22004, 23514 no name, or too long a one.
--- Locks: the job's row, and those of CREATE TABLE.
+-- Locks: the job's row, and as CREATE TABLE.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_begin(
     job_id text, tubes text[], kind text, fingerprint text, units integer, bounds text[] = NULL
 ) RETURNS TABLE (state text, unit_count integer, unit_bounds text[], stage text, known boolean)
@@ -39,7 +39,7 @@ BEGIN
         PERFORM tube_private_require(one);
         key_type := coalesce(key_type, tube_private_key_type(one));
         IF tube_private_key_type(one) <> key_type THEN
-            RAISE EXCEPTION 'the keys of tube % are of type %, and those of % of type %',
+            RAISE EXCEPTION 'the keys of tube % are of type %, and the keys of % of type %',
                     quote_literal(tubes[1]), key_type, quote_literal(one), tube_private_key_type(one)
                 USING ERRCODE = 'datatype_mismatch', HINT = 'A job writes keys of one type: give each type a job.';
         END IF;
@@ -105,7 +105,7 @@ BEGIN
     IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
-            HINT = format('%I and members of %I may go on with it, or forget it. Give yours another name.',
+            HINT = format('%I and members of %I may continue or forget it. Give your job another name.',
                 job.begun_by, tube_private_role('admin'));
     END IF;
 END
@@ -113,7 +113,7 @@ $$;
 
 -- tube_job_done: records a unit of a job, as the last statement of the transaction that wrote its pods.
 --
--- Two that write the same unit meet here: the second waits until the first is over, and is told.
+-- Two that write the same unit meet here: the second waits until the first is over, and gets an error.
 --
 -- Arguments: job_id; unit; rows: that were read; ids, pods: that were written, for each tube; shards: of them, so that
 --   workers that sleep are woken; NULL for all.
@@ -146,11 +146,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_job_done IS
     'Records a unit, in the transaction that wrote it. False: it is recorded already, so roll back.';
 
--- tube_job_finish: ends a job; what was staged goes into its tubes, all at once.
+-- tube_job_finish: ends a job; the staged pods go into its tubes, all at once.
 --
--- Arguments: job_id; attempts: of a job of attempts, those that count.
+-- Arguments: job_id; attempts: of a job of attempts, the ones that count.
 -- Result: the job's row. Called again, it does nothing. Errors: TU131, TU130, 42501; TU102 a tube is gone.
--- Locks: the job's row, those of an INSERT into the tubes, and the table of its pods ACCESS EXCLUSIVE.
+-- Locks: the job's row, as an INSERT into the tubes, and the table of its pods ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_finish(job_id text, attempts uuid[] = NULL) RETURNS :"schema".tube_job
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -180,7 +180,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_finish IS 'Ends a job. Staged rows go into the tubes, all at once.';
 
--- tube_private_end_job: marks a job done, with the totals that it has already, or else those of its units.
+-- tube_private_end_job: marks a job done, with the totals that it has already, or else the totals of its units.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_job(job :"schema".tube_job) RETURNS :"schema".tube_job
 LANGUAGE sql AS $$
     UPDATE tube_job AS j
@@ -191,7 +191,7 @@ LANGUAGE sql AS $$
     WHERE j.job_id = job.job_id RETURNING j.*
 $$;
 
--- tube_job_forget: forgets jobs, and throws away what they have staged. Pods in tubes stay.
+-- tube_job_forget: forgets jobs, and drops their staged pods. Pods in tubes stay.
 --
 -- A job that is forgotten and begun again writes all of its units once more. That of a backfill is forgotten once the
 -- backfill has come to an end.
@@ -199,7 +199,7 @@ $$;
 -- Arguments: job_id: this one; NULL: all that ended before; before: only if it ended before; NULL: whenever. One of the
 --   two must be given. Of all jobs, members of tube_admin forget everybody's, others their own.
 -- Result: how many were forgotten. Errors: 22004 both are NULL; 42501; TU130 job_id is that of a backfill under way.
--- Locks: the rows; of what was staged ACCESS EXCLUSIVE.
+-- Locks: the rows; of the staged pods ACCESS EXCLUSIVE.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_forget(job_id text, before timestamptz = NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -238,7 +238,7 @@ COMMENT ON FUNCTION :"schema".tube_job_forget IS
 -- Arguments: in_job: this one only; NULL: all.
 -- Result: a row per job: its name, tubes, kind and state (running, done; of a backfill that came to another end, that
 --   one); how many of its units are in, and how many it has (of buckets of keys, those without a key never come); rows
---   read, ids and pods written. Members of tube_admin, tube_worker and tube_monitor see all jobs, others those that
+--   read, ids and pods written. Members of tube_admin, tube_worker and tube_monitor see all jobs, others the ones that
 --   they have begun.
 CREATE OR REPLACE FUNCTION :"schema".tube_job_list(in_job text = NULL)
 RETURNS TABLE (
@@ -284,7 +284,7 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT FROM tube_leader AS l WHERE l.tube = reg.tube AND l.leader_id IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU133',
-            MESSAGE = format('the tube %L has workers, which purge what they have delivered', tube),
+            MESSAGE = format('the tube %L has workers, which purge the pods that they deliver', tube),
             HINT = 'A tube is read by workers or by a stream. End the workers, or do not purge.';
     END IF;
     FOR part IN 0 .. reg.partitions - 1 LOOP

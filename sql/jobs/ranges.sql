@@ -7,10 +7,10 @@
 -- In place of tube_backfill_collect, after tube_backfill_create and when none of tube_backfill_holders is left. A
 -- backfill_start goes into each shard.
 --
--- The column must not change without a touch: else a row could move from a range that is not done to one that is. So it
--- is that of the ids, or one whose changes are captured.
+-- The column must not change without a touch: else a row could move from an unfinished range to a finished one. So it
+-- is the column of the ids, or one whose changes are captured.
 --
--- Arguments: backfill_id: one that this session works on; ranges: about how many; by a sample of the column, so that
+-- Arguments: backfill_id: of the backfill that this session runs; ranges: about how many; by a sample of the column, so that
 --   they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it is not waiting any more, or its table is attached otherwise; 22023 the column may
@@ -115,7 +115,7 @@ $$;
 
 -- tube_backfill_range: touches the rows of one range of a backfill, in the order of its column.
 --
--- Arguments: backfill_id: one that was split; unit: 0 or more; rate: rows a second, for tube_backfill_list.
+-- Arguments: backfill_id: of a split one; unit: 0 or more; rate: rows a second, for tube_backfill_list.
 -- Result: the number of rows; 0 when the range was in already; NULL, and nothing was done, when the backfill is paused.
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed, or is
 --   past that; TU108 the table is attached otherwise, or not any more; 22023 there is no such range; 23505 another
@@ -186,7 +186,7 @@ $$;
 -- tube_private_range_sql: the condition for one of the ranges of a column; each value, NULL too, is in one range.
 --
 -- Arguments: tbl, col: whose values; bounds: where all ranges but the first begin; unit: which range.
--- Errors: TU104 only code of its owner could tell what a literal of the type is: ranges are read with the rights of the
+-- Errors: TU104 only its owner's code could parse a literal of the type: ranges are read with the rights of the
 --   session that works on them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_range_sql(tbl regclass, col name, bounds text[], unit integer)
 RETURNS text
@@ -288,7 +288,7 @@ BEGIN
     fault := tube_private_backfill_fault(backfill);
     IF fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU108',
-            MESSAGE = format('backfill %s of %s can''t go on: %s', backfill.backfill_id, backfill.table_name, fault),
+            MESSAGE = format('backfill %s of %s can''t continue: %s', backfill.backfill_id, backfill.table_name, fault),
             HINT = 'Cancel the backfill, and begin a new one.';
     END IF;
     RETURN tube_private_attachment(backfill.tube, backfill.tbl);

@@ -3,7 +3,7 @@
 
 -- tube_failing_note: writes down that terms of a partition fail, or that they fail no more.
 --
--- Not under a term: the one that has failed may be over.
+-- Not under a term: the failed term may be over.
 --
 -- Arguments: tube, partition; reason: of the last failure; terms: how many have failed so, 0 for none any more; seconds: how
 --   long ago the first one did.

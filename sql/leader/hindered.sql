@@ -1,5 +1,5 @@
 -- What slows terms down, as their workers say with their renewals (tube_leaders_renew): a sink that answers late, a table that
--- somebody has locked.
+-- another session has locked.
 
 -- tube_hindered_list: what slows down the partitions that are led.
 --

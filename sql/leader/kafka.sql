@@ -1,4 +1,4 @@
--- What workers say of the Kafka clusters that they need: so everybody who reads the database learns why nobody is elected, or
+-- Workers' reports of the Kafka clusters that they need: so all readers of the database learn why no worker is elected, or
 -- why records wait, without reaching Kafka.
 
 -- tube_kafka_report: a worker process says which clusters it can't reach now; all that it does not name, it reaches.
@@ -12,7 +12,7 @@
 --                 "seconds": how long it has been so}
 -- Errors: 22004 an argument is missing, 23502 a value in unreachable; 22023, 22P02 unreachable is something else.
 -- Locks: the rows of the process, until the transaction ends. Reports of others that are older than an hour are removed,
---   except those that somebody has locked. A lost answer: call again.
+--   except locked ones. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
@@ -54,7 +54,7 @@ COMMENT ON FUNCTION :"schema".tube_kafka_report IS
 -- tube_kafka_unreachable: the Kafka clusters that workers need and can't reach.
 --
 -- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:
---   'election', so the process can't be elected to lead partitions that nobody leads; 'delivery', so records wait. reason:
+--   'election', so the process can't be elected to lead free partitions; 'delivery', so records wait. reason:
 --   the latest. since: when the process first found it so. No row for a tube that is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_unreachable() RETURNS TABLE (
     tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamptz,

@@ -1,6 +1,6 @@
 -- The lease election: how processes share the partitions of a tube without a broker.
 
--- tube_lease_ticks: a process takes part in the lease election of its tubes, and learns what it may lead.
+-- tube_lease_ticks: a process takes part in the lease election of its tubes, and learns which partitions it may lead.
 --
 -- Called every few moments by each process. A fair share is partitions / instances, and one more for as many instances
 -- as that leaves partitions, by rank.
@@ -9,12 +9,12 @@
 -- Result: a row per tube: its partitions; instances that share it, this one included; free: the partitions that have
 --   no leader, or whose leader's lease (or hold, under 'neli') has run out; mine: those whose last leader is this
 --   process, whether its lease runs or not. Both by number, and no partition is in both. rank: how many of the
---   instances come before this one, in an order that is the same for all. No row for an unknown tube, nor for one that
---   is just being made or dropped: the next tick tells.
+--   instances come before this one, in an order that is the same for all. No row for an unknown tube, nor for a tube that
+--   is just being made or dropped: the next tick has it.
 -- Errors: 22023 ttl makes no sense; 22004 a value is missing.
 -- Locks: until the transaction ends, the registry rows FOR KEY SHARE and the process's own rows of tube_instance, of
 --   which a row is written once in ttl / 5. It waits for no registry row. Rows of processes that were not seen for ttl
---   are removed, except those that somebody has locked.
+--   are removed, except locked ones.
 -- A lost answer does no harm: tick again.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_ticks(
     tubes text[], instance_id uuid, client_id text, ttl interval
@@ -92,7 +92,7 @@ COMMENT ON FUNCTION :"schema".tube_lease_tick IS 'As tube_lease_ticks, for one t
 
 -- tube_lease_leave: a process takes part in the lease election no more; nothing is done when it took no part.
 --
--- The others see it at their next tick, and share what it released.
+-- The others see it at their next tick, and share the released partitions.
 --
 -- Arguments: tube, or NULL for all tubes; instance_id, the process.
 -- Locks: the process's own rows of tube_instance, until the transaction ends. A lost answer: call again, or let the rows

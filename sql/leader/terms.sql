@@ -4,7 +4,7 @@
 -- tube_leader has a row for each partition. It is locked after the tube's registry row, in one of three ways:
 -- - FOR KEY SHARE: the fence, which whatever writes under a term takes first (tube_private_hold_term);
 -- - FOR NO KEY UPDATE: a renewal, which changes no key and so passes the fence;
--- - FOR UPDATE: acquire, release, repartition and drop, which wait until nobody holds the fence.
+-- - FOR UPDATE: acquire, release, repartition and drop, which wait until the fence is free.
 -- So a call under a term either commits before the next term exists or is refused.
 --
 -- A term is given by tube; partitions, the number that the caller believes the tube has; partition; leader_id. A call
@@ -13,7 +13,7 @@
 
 -- tube_leader_epoch: returns the epoch to give to tube_leader_acquire: that of the partition's last term.
 --
--- Read it *before* you prove the right to lead, so that nobody who proves it later can be overtaken.
+-- Read it *before* you prove the right to lead, so that no later prover can be overtaken.
 --
 -- Errors: TU102, TU002, TU103. Locks: none. A lost answer does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
@@ -39,16 +39,16 @@ COMMENT ON FUNCTION :"schema".tube_leader_epoch IS 'Returns the epoch to pass to
 -- A compare-and-set on the epoch: of several callers who read the same one, exactly one begins a term.
 --
 -- Arguments:
---   tube, partitions, partition   what is to be led
+--   tube, partitions, partition   to be led
 --   leader_id        the new term: a uuid never used before
---   instance_id      the process: a uuid of its own
+--   instance_id      the process: its uuid
 --   client_id        a label for people
 --   expected_epoch   what tube_leader_epoch gave before the right to lead was proved
---   election         'neli' (proved at a broker) or 'lease' (proved by what is stored here)
+--   election         'neli' (proved at a broker) or 'lease' (proved by the rows stored here)
 --   hold             how long after its last renewal the term may still write at the sink
 --   lease            how long a renewal keeps others out; for 'lease' only, and needed there
 -- Result: the term's epoch: greater than any that this tube ever had, at least the unix time.
--- Errors: TU003 somebody was faster: read the epoch, prove, and try again; TU004 the lease of another process runs;
+-- Errors: TU003 another process was faster: read the epoch, prove, and try again; TU004 the lease of another process runs;
 --   TU005 the present term is of the other kind of election; TU002, TU102, TU103; 22023 an argument makes no sense,
 --   22004 one is NULL; 55P03 a call under the old term took longer than 5 s, 40P01: try again.
 -- Locks: the registry row (against other terms of this tube, not against its writers) and the leader row FOR UPDATE,
@@ -190,7 +190,7 @@ $$;
 --
 -- Arguments: the term.
 -- Result: the version of the tube's registry row; when it has grown, an enricher has to read the tube's state again.
--- Errors: those of a call under a term.
+-- Errors: as of a call under a term.
 -- Locks: the leader row FOR NO KEY UPDATE, until the transaction ends.
 -- A lost answer: the term may be renewed or not. Only a call that has answered proves anything, and only from the
 --   moment on when it was sent.
@@ -220,10 +220,10 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns t
 --                is renewed and has none of the first three delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
 --   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
---   Those that are not named are over. One that is named and was not renewed is just being ended or renewed by somebody
---   else: the next call tells.
+--   Terms that are not in the result are over. A term that is in it and was not renewed is being ended or renewed by another
+--   session right now: the next call shows it.
 -- Errors: 22023, 22P02 troubles is something else.
--- Locks: the leader rows FOR NO KEY UPDATE, by tube and partition, until the transaction ends. It waits for nobody, so
+-- Locks: the leader rows FOR NO KEY UPDATE, by tube and partition, until the transaction ends. It never waits, so
 --   that an acquire of one partition does not keep the others waiting.
 -- A lost answer: as tube_leader_renew.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb = NULL)
@@ -280,7 +280,7 @@ BEGIN
         CROSS JOIN LATERAL tube_private_pause_of(l.tube, l.partitions, l.partition) AS o
         WHERE EXISTS (SELECT FROM tube_paused AS a WHERE a.tube = l.tube) -- or the function is not called
     ), halted AS (
-        -- Only for a pause that this answer names: a worker that is told of none marks at once. And only where no row is
+        -- Only for a pause that this answer names: a worker that learns of none marks at once. And only where no row is
         -- seen, or it would wait for an operator who pauses again in an open transaction (tube_private_forget_rest).
         INSERT INTO tube_halted AS t (leader_id, since)
         SELECT r.leader_id, clock_timestamp() - (e.value #>> '{paused,seconds}')::float8 * interval '1 second'
@@ -350,7 +350,7 @@ COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order; fals
 --
 -- Arguments: the new term.
 -- Result: the time left, 0 when no such term is left. It never grows within a term, so one call is enough.
--- Errors: those of a call under a term. Locks: the fence. A lost answer does no harm.
+-- Errors: as of a call under a term. Locks: the fence. A lost answer does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_leader_wait(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS interval
@@ -370,7 +370,7 @@ COMMENT ON FUNCTION :"schema".tube_leader_wait IS
 
 -- tube_private_hold_term: the fence. Keeps the caller's term from ending before its transaction.
 --
--- Result: the epoch of the term. Errors: those of a call under a term.
+-- Result: the epoch of the term. Errors: as of a call under a term.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_term(
     tube text, partitions integer, partition integer, leader_id uuid
 ) RETURNS bigint
@@ -413,11 +413,11 @@ BEGIN
 END
 $$;
 
--- tube_leader_rebase: lets the epochs of a tube go on above one that its sink has seen.
+-- tube_leader_rebase: continues the epochs of a tube above an epoch that its sink has seen.
 --
 -- For a database that was restored from a backup, or is a standby that had lagged: the sink holds writes of terms that
--- this database knows nothing of, and refuses ours as older. The worker says so, and names the epoch that it met. Other
--- partitions may have written under somewhat later ones, and an epoch must not be issued twice; so 1000 are left out.
+-- this database does not know, and refuses the present ones as older. The worker says so, and names the epoch that it met.
+-- Other partitions may have written under somewhat later ones, and an epoch must not be issued twice; so 1000 are left out.
 --
 -- Arguments: tube; epoch, the highest that the sink is known to hold.
 -- Result: the epoch that counts as the greatest issued from now on: `epoch` + 1000, or more.
@@ -451,7 +451,7 @@ COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
 --   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. `lost`: that time is
---   past, by this server's clock, so nobody delivers. `sink_down` and `source_down` say why the leader can't deliver, as
+--   past, by this server's clock, so no worker delivers. `sink_down` and `source_down` say why the leader can't deliver, as
 --   it said with its last renewal; NULL when it can, or the term is lost. A partition without a row is free. No row for an
 --   unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS TABLE (

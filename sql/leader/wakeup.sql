@@ -18,7 +18,7 @@ COMMENT ON FUNCTION :"schema".tube_channel IS
 -- tube_sleep: says that a leader is about to sleep, and wants a NOTIFY on tube_channel(tube).
 --
 -- Arguments: tube, partitions, partition, leader_id: the term.
--- Errors: those of a call under a term (leader/terms.sql); 55P03 tube_ensure_exists or tube_ensure_absent kept the
+-- Errors: as of a call under a term (leader/terms.sql); 55P03 tube_ensure_exists or tube_ensure_absent kept the
 --   registry row for longer than a second: stay awake then; 40P01: try again.
 -- Locks: the registry row FOR KEY SHARE (first, as always) and the fence, until the transaction ends. A lost answer:
 --   call again, or tube_wake.
@@ -36,12 +36,12 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sleep IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
--- tube_private_set_flag: the trigger that tells writers whether somebody sleeps; see tube_private_provide_tube.
+-- tube_private_set_flag: the trigger that shows writers whether a worker sleeps; see tube_private_provide_tube.
 --
--- Sleepers of a tube take turns, by an advisory lock, so that one that wakes does not hide another that falls asleep.
+-- Sleepers of a tube take turns, by an advisory lock, so that a waking one does not hide another that falls asleep.
 -- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the
 -- transaction
---   failed, it may say too early that nobody sleeps; so each tube_sleep sets it, whether its row is there or not.
+--   failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -62,9 +62,9 @@ $$;
 CREATE OR REPLACE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR UPDATE OR DELETE ON :"schema".tube_sleeper
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_set_flag();
 
--- tube_wake: says that a leader is awake; writers need not NOTIFY any more. Nothing is done when nobody sleeps.
+-- tube_wake: says that a leader is awake; writers need not NOTIFY any more. Nothing is done when no worker sleeps.
 --
--- Arguments: tube, partition; leader_id: the caller's term. With one that is over, nothing is done, so that the sleep
+-- Arguments: tube, partition; leader_id: the caller's term. With a term that is over, nothing is done, so that the sleep
 --   of the next leader is left alone. NULL: any sleeper.
 -- Locks: the sleeper row, until the transaction ends; writers do not wait for it. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_wake(tube text, partition integer, leader_id uuid = NULL) RETURNS void

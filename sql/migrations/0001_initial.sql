@@ -1,5 +1,5 @@
--- 0001: all tables but those of single tubes and outboxes, which tube_ensure_exists and outbox_ensure_exists make. Later
--- migrations, each a file of its own, change them.
+-- 0001: all tables except the tables of single tubes and outboxes, which tube_ensure_exists and outbox_ensure_exists make.
+-- Later migrations, each a separate file, change them.
 
 -- One sequence for all tubes. The settled seq rests on CACHE 1: with a larger cache a session
 -- would hand out numbers that it drew before others began.
@@ -25,17 +25,17 @@ CREATE TABLE :"schema".tube_registry (
     last_epoch bigint      NOT NULL DEFAULT 0,  -- the greatest epoch issued for any partition
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     key_type   regtype     NOT NULL DEFAULT 'bigint' CHECK (key_type IN ('bigint', 'uuid', 'text')),
-    -- Names the sequence that tells writers whether a worker of the tube sleeps; see tube_private_make_flag.
+    -- Names the sequence that shows writers whether a worker of the tube sleeps; see tube_private_make_flag.
     number     bigint      GENERATED ALWAYS AS IDENTITY UNIQUE,
     -- Outboxes share names, terms, leases and wake-up with tubes.
     kind       text        NOT NULL DEFAULT 'tube' CHECK (kind IN ('tube', 'outbox')),
     companion_of text      REFERENCES :"schema".tube_registry, -- holds the touches of relations of that tube's documents
     declared   text,       -- the digest of the document that the tube is; NULL: no declared one
     applied    text,       -- the digest of the section of a file that declares the tube or outbox; NULL: none, or a document
-    made       boolean     NOT NULL DEFAULT false -- it was made because of that, and not by hand
+    made       boolean     NOT NULL DEFAULT false -- it was made because of that, and not manually
 );
 
--- The names in what is generated are those that the columns of these numbers had then. The numbers
+-- Generated objects have the names that the columns of these numbers had then. The numbers
 -- hold for the table of seen_oid only: a restored one has others, and then the names count.
 CREATE TABLE :"schema".tube_attachment (
     tube     text     NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
@@ -44,10 +44,10 @@ CREATE TABLE :"schema".tube_attachment (
     shards   integer  NOT NULL DEFAULT 1 CHECK (shards >= 1),
     id_col   name     NOT NULL,
     position bigint   GENERATED ALWAYS AS IDENTITY, -- the first attached of a shard is its root table
-    row_filter       text,  -- the tube's predicate, or NULL where it does not fit the table; then misfit tells what was tried
+    row_filter       text,  -- the tube's predicate, or NULL where it does not fit the table; then misfit has the failed one
     misfit           text,
     trigger_function text NOT NULL, -- the name of the generated one, in the capture schema
-    touch_name       text,  -- our function behind {table}_touch
+    touch_name       text,  -- pytube's function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
     seen_oid     oid,
@@ -59,8 +59,8 @@ CREATE TABLE :"schema".tube_attachment (
     as_root      boolean,    -- whether put was made for the root table of its shards
     captured_by  oid,        -- the trigger function that an owner had agreed to last
     key_cols     name[]     CHECK (cardinality(key_cols) BETWEEN 2 AND 8), -- of a key of several columns; id_col is the first of them
-    shard_place  smallint,   -- which of them alone tells a key's shard, from 0; NULL: all
-    made         boolean NOT NULL DEFAULT false, -- it was attached because a file declares it, and not by hand
+    shard_place  smallint,   -- which of them alone determines a key's shard, from 0; NULL: all
+    made         boolean NOT NULL DEFAULT false, -- it was attached because a file declares it, and not manually
     PRIMARY KEY (tube, tbl)
 );
 -- By these digits all objects of an attachment are found, and dropped: see tube_private_capture_name.
@@ -84,7 +84,7 @@ CREATE TABLE :"schema".tube_leader (
     PRIMARY KEY (tube, partition)
 ) WITH (fillfactor = 50);
 
--- Terms that ended. One that did not release may still hold keys until renewed_at + hold.
+-- Terms that ended. An unreleased one may still hold keys until renewed_at + hold.
 CREATE TABLE :"schema".tube_term (
     leader_id   uuid        PRIMARY KEY,
     tube        text        NOT NULL,
@@ -102,7 +102,7 @@ CREATE TABLE :"schema".tube_term (
 );
 CREATE INDEX tube_term_tube_ended_at_idx ON :"schema".tube_term (tube, ended_at);
 
--- Worker processes that want partitions under the lease election; tells how many share them.
+-- Worker processes that want partitions under the lease election; shows how many share them.
 CREATE TABLE :"schema".tube_instance (
     tube        text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     instance_id uuid        NOT NULL,
@@ -119,7 +119,7 @@ CREATE TABLE :"schema".tube_sleeper (
     PRIMARY KEY (tube, partition)
 ) WITH (fillfactor = 50);
 
--- Keys set aside with their error; a control pod that nobody understands has no id.
+-- Keys set aside with their error; an unknown control pod has no id.
 CREATE TABLE :"schema".tube_parked (
     park_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tube      text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
@@ -139,7 +139,7 @@ CREATE TABLE :"schema".tube_parked (
 CREATE UNIQUE INDEX tube_parked_key_idx ON :"schema".tube_parked (tube, shard, md5(id)) WHERE id IS NOT NULL;
 CREATE UNIQUE INDEX tube_parked_seq_idx ON :"schema".tube_parked (tube, seq) WHERE id IS NULL;
 
--- Backfills, under way and past. One that is under way has its ids in a table of its own beside this one.
+-- Backfills, under way and past. A running one has its ids in a separate table.
 CREATE TABLE :"schema".tube_backfill (
     backfill_id  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tube         text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
@@ -161,9 +161,9 @@ CREATE TABLE :"schema".tube_backfill (
     rows_done    bigint      NOT NULL DEFAULT 0,
     pods_total   bigint,
     pods_done    bigint      NOT NULL DEFAULT 0, -- the cursor: where the next chunk begins
-    ends_left    integer,               -- shards whose backfill_end nobody has acted upon
+    ends_left    integer,               -- shards whose backfill_end no worker has acted upon
     rate         float8,                -- rows a second, lately
-    note         text,                  -- what it is at, or waits for
+    note         text,                  -- its step, or why it waits
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     collected_at timestamptz,
     inserted_at  timestamptz,
@@ -173,7 +173,7 @@ CREATE TABLE :"schema".tube_backfill (
 CREATE UNIQUE INDEX tube_backfill_active_idx ON :"schema".tube_backfill (tube, tbl)
     WHERE state IN ('waiting', 'inserting', 'delivering');
 
--- What is to be written is divided into units before the first one is: buckets of keys, or ranges of a
+-- The work is divided into units before the first is written: buckets of keys, or ranges of a
 -- column. A unit is in the tubes when, and only when, it has a row in tube_job_unit.
 CREATE TABLE :"schema".tube_job (
     job_id      text        PRIMARY KEY CHECK (octet_length(job_id) BETWEEN 1 AND 200),
@@ -181,7 +181,7 @@ CREATE TABLE :"schema".tube_job (
     backfill_id bigint      REFERENCES :"schema".tube_backfill ON DELETE CASCADE,
     tubes       text[]      NOT NULL,
     kind        text        NOT NULL CHECK (kind IN ('direct', 'staged', 'ranges', 'attempts')),
-    fingerprint text        NOT NULL,   -- of what is written; another query under the same name is refused
+    fingerprint text        NOT NULL,   -- of the query; another query under the same name is refused
     units       integer     NOT NULL CHECK (units >= 0),
     bounds      text[],                 -- of ranges: where all but the first begin
     state       text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done')),
@@ -256,7 +256,7 @@ CREATE TABLE :"schema".tube_outbox_retry (
     PRIMARY KEY (outbox, id)
 );
 
--- Who did what by hand. Values of documents, and secrets, never stand here.
+-- Operators' actions. Values of documents, and secrets, never stand here.
 CREATE TABLE :"schema".tube_audit (
     audit_id bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     done_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -268,7 +268,7 @@ CREATE TABLE :"schema".tube_audit (
 );
 CREATE INDEX tube_audit_tube_done_at_idx ON :"schema".tube_audit (tube, done_at);
 
--- Keys whose document failed alone and is to be sent again, so that the next term goes on where this one was. No row is
+-- Keys whose document failed alone and is to be sent again, so that the next term continues where this one was. No row is
 -- written while all goes well; a delivery, or parking, takes it away.
 CREATE TABLE :"schema".tube_attempt (
     tube     text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
@@ -283,14 +283,14 @@ CREATE TABLE :"schema".tube_attempt (
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX tube_attempt_key_idx ON :"schema".tube_attempt (tube, shard, md5(id));
 
--- What was sent for a parked key, where the tube's configuration asks to keep it. A table of its own: who may see what is
--- parked may not see documents.
+-- The document sent for a parked key, if the tube's configuration keeps it. A separate table: roles that may see parked
+-- keys may not see documents.
 CREATE TABLE :"schema".tube_parked_document (
     park_id  bigint PRIMARY KEY REFERENCES :"schema".tube_parked ON DELETE CASCADE,
     document bytea  NOT NULL
 );
 
--- What is paused. A pause outlives workers and terms. One of a single partition goes by the shards in it: after a
+-- Pauses. A pause outlives workers and terms. One of a single partition goes by the shards in it: after a
 -- repartition it holds for all partitions that share a shard with it.
 CREATE TABLE :"schema".tube_paused (
     pause_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -301,11 +301,11 @@ CREATE TABLE :"schema".tube_paused (
     reason     text,
     paused_by  name        NOT NULL DEFAULT session_user,
     paused_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    until      timestamptz          -- NULL: until somebody resumes it
+    until      timestamptz          -- NULL: until it is resumed
 );
 CREATE UNIQUE INDEX tube_paused_what_idx ON :"schema".tube_paused (tube, kind, partitions, coalesce(partition, -1));
 
--- Terms whose worker has come to rest for a pause: it has given back what it had marked, and sends nothing.
+-- Terms whose worker has come to rest for a pause: it has given back its marked pods, and sends nothing.
 CREATE TABLE :"schema".tube_halted (
     leader_id uuid        PRIMARY KEY,
     since     timestamptz NOT NULL
@@ -331,16 +331,16 @@ CREATE TABLE :"schema".tube_step (
 CREATE UNIQUE INDEX tube_step_open_idx ON :"schema".tube_step (tube, partition) WHERE ended_at IS NULL;
 
 -- One row: which server and which history of it this database was seen to be of. A restored or promoted database brings
--- the row of before along. No row: nobody has looked yet.
+-- the earlier row along. No row: no worker has looked yet.
 CREATE TABLE :"schema".tube_source (
     one               boolean     PRIMARY KEY DEFAULT true CHECK (one),
-    system_identifier bigint,      -- NULL: this server does not tell, as some managed ones; so for all three
+    system_identifier bigint,      -- NULL: this server does not say, as some managed ones; so for all three
     timeline          integer,
     sequence          oid,         -- of tube_seq: another one after a restore of a dump
     seen_at           timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Tubes whose copy is to be verified, and outboxes whose consumers are to be told, and why, until somebody has.
+-- Tubes whose copy is to be verified, and outboxes whose consumers are to be informed, and why, until that is done.
 CREATE TABLE :"schema".tube_unverified (
     tube       text        NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     cause      text        NOT NULL CHECK (cause IN ('source', 'sample')),
@@ -356,10 +356,10 @@ CREATE TABLE :"schema".tube_sample (
     ended_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     checked   integer     NOT NULL,
     differing integer     NOT NULL, -- parked keys are not among them
-    undecided integer     NOT NULL  -- keys of which it could not be told
+    undecided integer     NOT NULL  -- keys that could not be judged
 ) WITH (fillfactor = 50);
 
--- Whether each tube's sink still holds what was delivered to it.
+-- Whether each tube's sink still holds its documents.
 CREATE TABLE :"schema".tube_sink (
     tube       text        PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     mark       text,       -- what the sink is known by; NULL: nothing yet, or it was emptied and is not being filled
@@ -390,7 +390,7 @@ CREATE TABLE :"schema".tube_outbox_resting (
     PRIMARY KEY (leader_id, topic)
 ) WITH (fillfactor = 50);
 
--- What tells the records of an outbox from those of all others, whatever its name, database and installation.
+-- The identity of the records of an outbox among all others, whatever its name, database and installation.
 CREATE TABLE :"schema".tube_outbox_identity (
     outbox   text PRIMARY KEY REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
     identity uuid NOT NULL DEFAULT gen_random_uuid()

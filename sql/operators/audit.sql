@@ -1,14 +1,14 @@
--- The audit: who did what by hand, and when. What operators call writes its row in the same transaction as what it does,
+-- The audit: operators' actions, and when. Operators' functions write their rows in the transaction of the action,
 -- so that neither is there without the other.
 
--- tube_audit_add: records what was done.
+-- tube_audit_add: records an action.
 --
--- Rows are only added; nothing of ours changes or deletes one. done_by is the role that logged in, whatever SET ROLE says.
+-- Rows are only added; pytube never changes or deletes one. done_by is the role that logged in, whatever SET ROLE says.
 --
--- Arguments: action: a word such as 'pods retry'; tube: NULL for none; details: an object of what was meant and how much it
---   was: filters, keys, counts. Give no document and no secret, and no text that may hold one (tube_private_masked).
+-- Arguments: action: a word such as 'pods retry'; tube: NULL for none; details: an object of the targets and their
+--   number: filters, keys, counts. Give no document and no secret, and no text that may hold one (tube_private_masked).
 -- Result: the number of the row.
--- Errors: 22023 an action of no or more than 100 characters; details that are no object, or more than 8 kB.
+-- Errors: 22023 an action of no or more than 100 characters; details that are not an object, or more than 8 kB.
 CREATE OR REPLACE FUNCTION :"schema".tube_audit_add(action text, tube text = NULL, details jsonb = '{}') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -18,7 +18,7 @@ BEGIN
         RAISE EXCEPTION 'the action is %', quote_nullable(left(action, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a word or two, at most 100 characters.';
     ELSIF jsonb_typeof(details) IS DISTINCT FROM 'object' OR octet_length(details::text) > 8192 THEN
-        RAISE EXCEPTION 'the details are no JSON object of at most 8192 bytes'
+        RAISE EXCEPTION 'the details are not a JSON object of at most 8192 bytes'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
     END IF;
     INSERT INTO tube_audit AS a (client, action, tube, details)

@@ -12,7 +12,7 @@
 --
 -- Arguments: in_tube, or NULL for all tubes; in_limit: at most so many; the others: which ones.
 -- Result: one row per key (or per control pod, which has no id). first_at: of the first failure since it was delivered;
---   parked_at: of the last; retried_at: when an operator had it tried again, NULL when nobody has since. No row for an
+--   parked_at: of the last; retried_at: when an operator had it tried again, NULL: not since then. No row for an
 --   unknown tube.
 -- Errors: 22023 a negative in_limit, a key without a tube; 22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_list(
@@ -67,7 +67,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_parked: the parked keys that some arguments mean; in_key as it is parked; in_before: parked before then; in_seen:
--- those that have not changed since that snapshot.
+-- the ones that have not changed since that snapshot.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parked(
     in_tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, in_seen pg_snapshot
 ) RETURNS SETOF :"schema".tube_parked
@@ -85,7 +85,7 @@ $$;
 -- A key that is parked since it was retried last is retried once, however many operators ask. With in_key it is retried
 -- again, but of two who ask at once one does it, and the other gets 0.
 --
--- Arguments: tube; which ones; in_before: parked before then; in_seen: those that have not changed since that snapshot;
+-- Arguments: tube; which ones; in_before: parked before then; in_seen: the ones that have not changed since that snapshot;
 --   in_limit: at most so many in this transaction, so that many can be retried in several, all with the same in_seen.
 -- Result: how many were touched.
 -- Errors: TU102 unknown tube; 22023 a bad in_limit; 22P02, 22003 the key is not of the tube's type.
@@ -137,7 +137,7 @@ COMMENT ON FUNCTION :"schema".tube_park_retry IS
 
 -- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
 --
--- Of one that another operator retries or drops at the same time, or a worker parks again, it is not known whether it is
+-- Of a key that another operator retries or drops at the same time, or a worker parks again, it is not known whether it is
 -- still to be dropped: it is left alone, and does not count.
 --
 -- Arguments, result, errors: as tube_park_retry; those that were retried before are among them. A lost answer: call again.
@@ -171,9 +171,9 @@ COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Deletes parked keys, and return
 
 -- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
 --
--- Its caller has seen them as its statement began. A row that somebody has changed until it is locked is passed over: the
+-- Its caller has seen them as its statement began. A row that has changed until it is locked is passed over: the
 -- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked. By the
--- index of the numbers, so that a piece of many costs what it takes, and not what is parked.
+-- index of the numbers, so that the cost depends on the keys taken, not on the parked ones.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_parked(
     in_tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, in_seen pg_snapshot,
     only_new boolean, in_limit integer
@@ -191,8 +191,8 @@ LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sor
         ORDER BY k.park_id FOR UPDATE OF k)
 $$;
 
--- tube_private_audit_parked: records what was done with parked keys. What was looked for in errors may quote a document, so
--- it is not kept; that it was given is.
+-- tube_private_audit_parked: records an action on parked keys. The text searched in errors may quote a document, so it is
+-- not kept, only that there was one.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_audit_parked(
     action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamptz, keys text[], count integer
 ) RETURNS void

@@ -3,9 +3,9 @@
 
 -- tube_pause: pauses a tube with its companions, or one of its partitions.
 --
--- Arguments: tube; in_partition: NULL for all; lasts: for how long, NULL until somebody resumes it; reason: for people, of
+-- Arguments: tube; in_partition: NULL for all; lasts: for how long, NULL until it is resumed; reason: for people, of
 --   which 500 characters are kept, without what looks like a secret.
--- Result: the number of the pause. What is paused already is paused again, with these arguments.
+-- Result: the number of the pause. An existing pause is replaced by one with these arguments.
 -- Errors: TU102 unknown tube; TU103 unknown partition; 22023 it would last no time.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_pause(
@@ -45,9 +45,9 @@ COMMENT ON FUNCTION :"schema".tube_pause IS
 
 -- tube_resume: ends pauses, no matter who began them: operators, or a worker that stopped the tube.
 --
--- Arguments: tube; in_partition: NULL ends all pauses of the tube and its companions; else only those that were made for that
+-- Arguments: tube; in_partition: NULL ends all pauses of the tube and its companions; else only the pauses of that
 --   partition.
--- Result: how many pauses were ended; those that have run out are not among them.
+-- Result: how many pauses were ended; without the ones that have run out.
 -- Errors: TU102 unknown tube; TU103 unknown partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_resume(tube text, in_partition integer = NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -119,7 +119,7 @@ COMMENT ON FUNCTION :"schema".tube_pause_reason IS 'Returns why a partition has 
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: a row per partition, by tube and partition. kind: operator, poison (a worker stopped the tube at a document that
 --   can't be delivered) or park_limit (a worker stopped it because too many keys are parked). halted_since: when its
---   leader came to rest; NULL while it has not, or nobody leads. No row for an unknown tube.
+--   leader came to rest; NULL while it has not, or without a leader. No row for an unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_pause_list(in_tube text = NULL) RETURNS TABLE (
     tube text, partition integer, kind text, reason text, until timestamptz, halted_since timestamptz
 )
@@ -138,7 +138,7 @@ COMMENT ON FUNCTION :"schema".tube_pause_list IS
 
 -- tube_pods_stop: stops the whole tube for a document that can't be delivered, and keeps the failures of these keys.
 --
--- The line stands until somebody calls tube_resume: a worker that went on by itself would only meet the document again.
+-- The line stands until tube_resume is called: a worker that continued on its own would only meet the document again.
 --
 -- Arguments: the term; why: 'poison' or 'park_limit'; reason: for people, of which 500 characters are kept; items: as for
 --   tube_pods_fail.

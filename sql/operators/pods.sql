@@ -147,7 +147,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts the pods of tube_pods_l
 
 -- tube_private_hold_pods: locks pods for one of the functions below; their places, of those in flight and of the others.
 --
--- First they are locked, then looked at by a statement of its own: a worker that has marked one meanwhile is seen. While
+-- First they are locked, then looked at by a separate statement: a worker that has marked one meanwhile is seen. While
 -- they are locked, they stay where they are. only_free: those in flight are passed over, and don't count for in_limit: they
 -- are the first of the queue, and may be more than that.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_pods(
@@ -186,7 +186,7 @@ $$;
 -- tube_pods_retry: puts the keys of pods back into the queue, and takes the old pods away.
 --
 -- The keys get new pods: an old seq may lie below the floor of a worker, which would not see it. Order among keys changes;
--- the last state of each wins as always. What is in flight is left alone, but for a single key (in_key): that key is touched
+-- the last state of each wins as always. Pods in flight are left alone, but for a single key (in_key): that key is touched
 -- again no matter who has it, and all old pods stay.
 --
 -- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
@@ -329,7 +329,7 @@ BEGIN
 END
 $$;
 
--- tube_private_audit_pods: records what was done with pods.
+-- tube_private_audit_pods: records an action on pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_audit_pods(
     action text, tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, pods integer
 ) RETURNS void

@@ -8,7 +8,7 @@
 --
 -- Arguments: tube; seq, shard, key: the pod and the id; lasts: when no term has taken it by then, none will.
 -- Result: the number of the step, for tube_step_state.
--- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or nobody leads it;
+-- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or it has no leader;
 --   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key.
 --   In codes: TU106, 22003, 22P02.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
@@ -40,9 +40,9 @@ BEGIN
     END IF;
     IF tube_private_pod_with(reg, seq, shard, key) IS NULL THEN
         RAISE EXCEPTION 'pod % of tube % has no key %/%, or is gone', seq, quote_literal(reg.tube), shard, key
-            USING ERRCODE = 'TU145', HINT = 'List the pods again: somebody else may have stepped over it.';
+            USING ERRCODE = 'TU145', HINT = 'List the pods again: another operator may have stepped over it.';
     END IF;
-    -- One that nobody took in time, or whose term is over, is over.
+    -- A step that was not taken in time, or whose term is over, is over.
     UPDATE tube_step AS s SET ended_at = clock_timestamp(), outcome = 'unsent',
         error = CASE WHEN s.leader_id IS NULL THEN 'no worker took it in time' ELSE 'its term is over' END
     WHERE s.tube = reg.tube AND s.partition = of_partition AND s.ended_at IS NULL
@@ -69,7 +69,7 @@ COMMENT ON FUNCTION :"schema".tube_step_ask IS
 --
 -- Result: a row: outcome: delivered; skipped: a transform wants nothing to be sent; failed: error says why, and the key stays;
 --   unsent: nothing was sent, for error; NULL while it is under way. taken: whether a term has taken it. over: whether it
---   will have no outcome any more: nobody took it in time, or its term is over, and then it may or may not have been
+--   will have no outcome any more: it was not taken in time, or its term is over, and then it may or may not have been
 --   delivered, and the key stays. No row for an unknown step.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_state(in_step bigint) RETURNS TABLE (
     outcome text, error text, taken boolean, over boolean
@@ -99,7 +99,7 @@ COMMENT ON FUNCTION :"schema".tube_step_cancel IS 'Cancels a step; false if a te
 -- Arguments: the term; in_step.
 -- Result: a row with the pod's seq, its ts, the shard and the key; none when the step is taken, over or not the term's,
 --   the partition is not paused any more, or the pod is gone: then the step ends here.
--- Errors: those of a call under a term. Locks: the fence, the step and the pod, until the transaction ends.
+-- Errors: as of a call under a term. Locks: the fence, the step and the pod, until the transaction ends.
 -- A lost answer: the term has to end; the key stays in its pod.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_take(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint

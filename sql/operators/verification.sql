@@ -1,14 +1,14 @@
 -- Verification: which tubes' copies are to be compared with the source, and why, until that was done; and of which outboxes
--- messages may be out that no committed transaction has stashed, until somebody answers for it.
+-- messages may be out that no committed transaction has stashed, until an operator acknowledges it.
 --
 -- The source may have lost commits that the copy already has: after an asynchronous failover, a restore, pg_upgrade. The
 -- database knows which server and timeline it was seen on (tube_source); a promoted standby and a restored database bring
 -- that row along, so that the next look finds the difference. A planned switchover loses nothing and looks the same.
 
--- tube_private_source: which server and history this database is of now; NULL for what this server does not tell.
+-- tube_private_source: which server and history this database is of now; NULL where this server does not say.
 --
--- Managed servers may refuse these functions, or have no WAL that they could speak of. A standby has no timeline of its
--- own, so there none is told.
+-- Managed servers may refuse these functions, or have no WAL that they could report. A standby has no separate timeline, so
+-- there it is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_source(
     OUT system_identifier bigint, OUT timeline integer, OUT sequence oid
 )
@@ -31,7 +31,7 @@ BEGIN
 END
 $$;
 
--- tube_private_source_change: how the source differs from what was known of it, in words; NULL when it does not.
+-- tube_private_source_change: how the source differs from the recorded one, in words; NULL when it does not.
 --
 -- Arguments: seen_seq: the greatest seq of a pod that a worker has read; NULL: it has read none. last_seq: the last that was drawn.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_source_change(seen_seq bigint, last_seq bigint) RETURNS text
@@ -55,17 +55,17 @@ LANGUAGE sql STABLE AS $$
         || to_char(pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"'), '')
 $$;
 
--- tube_source_check: looks whether the source is still the one that it was, and where it is not, writes down for all tubes that
+-- tube_source_check: looks whether the source is still the same, and if not, records for all tubes that
 -- their copies are to be verified, and for all outboxes that messages may be out whose records are gone. Workers call it with
 -- each new session.
 --
 -- Ids of outboxes are of tube_seq. Numbers up to seen_seq are drawn no more, so that consumers who go by the id alone do
--- not take a new record for one that was lost; those who drew before the first worker came are left.
+-- not take a new record for a lost one; numbers drawn before the first worker came are left.
 --
 -- Arguments: seen_seq: the greatest seq or id that the caller has read: if tube_seq is below, its commit is gone; or NULL.
--- Result: how the source differs from what was known, the first time that anybody looks; NULL otherwise, and on a server that
---   takes no writes.
--- Locks: none while all is as it was. Otherwise the only row of tube_source, until the transaction ends, and those of
+-- Result: how the source differs from the recorded one, the first time that a worker looks; NULL otherwise, and on a server
+--   that takes no writes.
+-- Locks: none while all is as it was. Otherwise the only row of tube_source, until the transaction ends, and as of
 --   tube_seq_advance if they can be had.
 -- A lost answer: call again; then the rows are there, and the result is NULL.
 -- Errors: 55P03.
@@ -83,7 +83,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
-        PERFORM set_config('synchronous_commit', 'on', true); -- what is noted once is not noted again
+        PERFORM set_config('synchronous_commit', 'on', true); -- a change is recorded only once
     END IF;
     INSERT INTO tube_source AS s (one) VALUES (true) ON CONFLICT DO NOTHING;
     PERFORM FROM tube_source FOR NO KEY UPDATE;
@@ -100,7 +100,7 @@ BEGIN
     ON CONFLICT (tube, cause) DO UPDATE
     SET since = excluded.since, is_certain = u.is_certain OR excluded.is_certain,
         detail = right(concat_ws('; ', nullif(u.detail, excluded.detail), excluded.detail), 500);
-    -- Last: it is not rolled back, and then nobody would find that it was behind. Tried once, since a worker calls this
+    -- Last: it is not rolled back, and then the lag would not be found again. Tried once, since a worker calls this
     -- between its renewals. Workers are trusted with no greater step: none is taken back.
     IF seen_seq > last_seq AND seen_seq - last_seq <= 1000000000 THEN
         BEGIN
@@ -117,7 +117,7 @@ COMMENT ON FUNCTION :"schema".tube_source_check IS
     'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and '
     'returns the difference once. Moves tube_seq beyond seen_seq.';
 
--- tube_unverified_list: the tubes whose copies are to be verified, the outboxes whose consumers are to be told, and why.
+-- tube_unverified_list: the tubes whose copies are to be verified, the outboxes whose consumers are to be informed, and why.
 --
 -- Arguments: in_tube, or NULL for all tubes and outboxes.
 -- Result: a row per tube or outbox and cause. cause: source (it was replaced or restored) or sample (one has found keys that differ).
@@ -140,11 +140,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_unverified_list IS
     'Lists copies to verify and outboxes to acknowledge, because the source changed or a sample found differences.';
 
--- tube_verified: a copy was verified, or somebody answers for it, or for an outbox: it is no longer listed by
+-- tube_verified: a copy was verified, or an operator vouches for it, or for an outbox: it is no longer listed by
 -- tube_unverified_list.
 --
--- Arguments: in_tube: a tube, or for 'acknowledge' an outbox; action: 'verify' or 'acknowledge', for the audit; up_to: only what was listed with no later `since`, so
---   that what came up during the verification stays; NULL for all.
+-- Arguments: in_tube: a tube, or for 'acknowledge' an outbox; action: 'verify' or 'acknowledge', for the audit; up_to: only
+--   entries with no later `since`, so that later entries stay; NULL for all.
 -- Result: how many causes were taken off the list. The audit has a row unless it is 0.
 -- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action.
 --   In codes: TU106.
@@ -195,7 +195,7 @@ $$;
 -- tube_sampled: a worker has compared a sample of a copy with the source.
 --
 -- Arguments: in_tube; how many keys were compared, how many of these differ, parked ones apart, and of how many that could
---   not be told; detail: the first keys that differ, for people.
+--   not be checked; detail: the first keys that differ, for people.
 -- Result: none. Nothing is done when there is no such tube. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_sampled(
     in_tube text, checked integer, differing integer, undecided integer, detail text

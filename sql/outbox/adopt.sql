@@ -1,7 +1,7 @@
--- Adopting: an outbox over a table that is there already, as goharvest makes it. Its writers go on unchanged.
+-- Adopting: an outbox over an existing table, as goharvest makes it. Its writers continue unchanged.
 --
--- What evaluates over such a table (triggers, expressions of indexes) is its owner's, so nothing of ours reads or writes
--- it as tube_owner: the owner grants the worker what it needs, and the worker uses its own rights.
+-- Code on an adopted table (triggers, expressions of indexes) is its owner's, so pytube never reads or writes it as
+-- tube_owner: the owner grants the worker the rights that it needs, and the worker uses its own rights.
 
 -- outbox_adopt: makes an outbox over a table of the caller's, or changes one.
 --
@@ -71,10 +71,11 @@ BEGIN
 END
 $$;
 
--- tube_private_adopt: what outbox_adopt does with the rights of our owner; what is left for the owner of the table to run.
+-- tube_private_adopt: the part of outbox_adopt that runs with the rights of pytube's owner; returns the statements left for
+-- the table's owner.
 --
 -- An administrator may call it for any table. That the worker has its rights shows that the table's owner has agreed: else a
--- later drop, or an uninstallation by a superuser, would take rights and indexes from a table that nobody adopted.
+-- later drop, or an uninstallation by a superuser, would take rights and indexes from a table that was not adopted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_adopt(
     outbox text, tbl regclass, partitions integer, wake boolean
 ) RETURNS text[]
@@ -133,7 +134,7 @@ LANGUAGE sql STABLE AS $$
             WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
             ORDER BY w.place LIMIT 1)
         END, (
-            -- A record without a topic would be in no partition, and one without a time could not be told of.
+            -- A record without a topic would be in no partition, and one without a time could not be reported.
             SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
             WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
             ORDER BY a.attname LIMIT 1
@@ -147,7 +148,7 @@ $$;
 
 -- tube_private_open_schema: lets the worker look into the schema of an adopted table, with the rights of the caller.
 --
--- A WARNING says what is left to do where the caller may not.
+-- A WARNING names the remaining steps if the caller may not do them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_schema(schema regnamespace, worker name) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -159,7 +160,7 @@ BEGIN
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN insufficient_privilege THEN
-        -- What is missing is said below.
+        -- Missing rights are reported below.
     END;
     IF NOT has_schema_privilege(worker, schema::oid, 'USAGE') THEN
         RAISE WARNING USING MESSAGE = format('%I may not look into the schema %s yet', worker, schema),

@@ -51,7 +51,7 @@ LANGUAGE sql STABLE AS $$
     WHERE i.indrelid = box.tbl AND c.relname ~ ('_' || left(md5('outbox ' || box.outbox), 8) || '_p[0-9]+_idx$')
 $$;
 
--- outbox_index_sql: what to run so that an outbox has the index for a number of partitions, while writers go on.
+-- outbox_index_sql: the statement that gives an outbox the index for a number of partitions, while writers continue.
 --
 -- As tube_index_sql: run the statement outside a transaction, as the owner of the table, and ask again, until there is
 -- none. Without its index an outbox works too; marks and statistics then read the records of all partitions.

@@ -1,13 +1,13 @@
--- Records that others have locked: a session that mends one, or forgot to commit, keeps it locked (FOR UPDATE). Such a record
--- waits, and what comes after it of its key; the others go on.
+-- Records that others have locked: a session that repairs one, or forgot to commit, keeps it locked (FOR UPDATE). A locked
+-- record waits, and so do later records of its key; the others continue.
 
 -- outbox_records_mark_around: purges and marks as outbox_records_purge and outbox_records_mark do, but waits for no row.
 --
 -- To be called where these fail with 55P03, until it meets no locked row any more. It knows no floor: all records of the
--- partition that the term does not have are looked at, those that are to be sent again among them.
+-- partition that the term does not have are looked at, including retried ones.
 --
 -- Arguments: those of outbox_records_mark; records_limit may be 0: purge only. ids: of records that were sent, to be purged.
--- Result: as outbox_records_mark, with retried always false; and a row with locked for each of ids that somebody has locked,
+-- Result: as outbox_records_mark, with retried always false; and a row with locked for each of ids that another session has locked,
 --   which was not purged, and for the first record that was to be marked and is locked: of the keys of such ones no later
 --   record is returned. Of these rows kafka_key is what orders the record.
 -- Errors: those of outbox_records_mark; 55P03 the table is locked, or the lock of its parked records: nothing was done.
@@ -38,7 +38,7 @@ BEGIN
     WHILE room > 0 LOOP
         EXECUTE format('SELECT max(r.id) FROM %s AS r', own.tbl) INTO most;
         EXECUTE own.free INTO free USING leader_id, outbox, room, barred_topics, barred_keys;
-        -- Always from the first record on, by a later snapshot: what was committed before one of free is in it.
+        -- Always from the first record on, by a later snapshot: it has every row committed before one of free.
         EXECUTE own.choose INTO chosen
         USING leader_id, outbox, CASE WHEN cardinality(free) < room THEN most ELSE free[room] END, free;
         RETURN QUERY EXECUTE own.mark USING leader_id, NULL::bigint, outbox, chosen.ids;
@@ -46,7 +46,7 @@ BEGIN
         first_locked := least(first_locked, chosen.first_locked);
         EXIT WHEN cardinality(free) < room OR cardinality(chosen.ids) = room;
         room := room - marked;
-        barred_topics := chosen.topics; -- at least one more: of what was free and not chosen
+        barred_topics := chosen.topics; -- at least one more: of the free and not chosen ones
         barred_keys := chosen.keys;
     END LOOP;
     RETURN QUERY EXECUTE own.locked USING ARRAY[first_locked];
@@ -60,11 +60,11 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark_around IS
 -- caller.
 --
 -- It also takes the lock of the outbox's parked records, shared: so none is parked or freed between its statements. 55P03
--- where somebody has it.
+-- where another session has it.
 --
--- Result: tbl: the table. free: locks the next records to be marked that nobody else has locked; their ids, with the parameters
--- $1 leader_id, $2 the outbox, $3 limit, $4 and $5 topics and keys that are left out. choose: of these, $4, ids: those that
--- come before all others of their key up to the id $3; topics, keys: of the others; first_locked: the first of the others.
+-- Result: tbl: the table. free: locks the next records to be marked that no other session has locked; their ids, with the
+-- parameters $1 leader_id, $2 the outbox, $3 limit, $4 and $5 topics and keys that are left out. choose: of these, $4, ids:
+-- the ones that come before all others of their key up to the id $3; topics, keys: of the others; first_locked: the first of the others.
 -- locked: the rows of the ids $1. mark: takes the ids $4, with $1 leader_id, $2 NULL, $3 the outbox.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_around(
     outbox text, partitions integer, partition integer, leader_id uuid,

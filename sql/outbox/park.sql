@@ -1,9 +1,9 @@
--- Parked records: set aside with their error, so that the partition can go on. They stay in the outbox's table with their
+-- Parked records: set aside with their error, so that the partition can continue. They stay in the outbox's table with their
 -- ids; a row of tube_outbox_parked has marks pass over them.
 --
 -- A key may be held: then its later records are parked behind the first one, and an operator who retries that one has
 -- them all sent again, in the order of their ids. A session that holds a key, or frees one, takes the lock of
--- tube_private_lock_parked first; what comes after it is a statement of its own, which sees what others did before.
+-- tube_private_lock_parked first; the next step is a separate statement, which sees earlier changes of others.
 
 -- outbox_records_park: sets records of a term aside, each with the error that it met.
 --
@@ -12,12 +12,12 @@
 --   hold their keys from now on. A record without a key holds nothing.
 -- Result: the ids that were parked. Left out: a record that is not this term's, and one to be behind another when its
 --   key is held no more: an operator has freed it, and the next mark returns the earlier records.
--- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 somebody has locked
+-- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 another session has locked
 --   a record, or parked records: nothing was parked.
 --   In codes: 25001.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the lock of the outbox's parked records, and the
 --   records, until the transaction ends.
--- A lost answer: the records are parked or this term's; call again: those that are left out and not freed were parked.
+-- A lost answer: the records are parked or this term's; call again: ids that are left out and not freed were parked.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_park(
     outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, hold boolean = false
 ) RETURNS bigint[]
@@ -29,7 +29,7 @@ DECLARE
     ids bigint[];
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per record.';
     END IF;
     EXECUTE format('SELECT coalesce(jsonb_agg(jsonb_build_object(''id'', r.id, ''topic'', r.kafka_topic, ''key'', %s,'
@@ -49,8 +49,8 @@ COMMENT ON FUNCTION :"schema".outbox_records_park IS
 -- tube_private_lock_parked: the fence, and the lock under which keys of an outbox are held and freed.
 --
 -- Arguments: the term; leader_id NULL: for an operator, who has none.
--- Result: tbl: the table, quoted and with its schema; key, slot: the SQL texts of those of a record.
--- Errors: those of a call under a term; TU108 the table was dropped; TU111 it is a tube; 25001 not READ COMMITTED.
+-- Result: tbl: the table, quoted and with its schema; key, slot: the SQL texts of a record's key and slot.
+-- Errors: as of a call under a term; TU108 the table was dropped; TU111 it is a tube; 25001 not READ COMMITTED.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_parked(
     outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text
 )
@@ -81,7 +81,7 @@ LANGUAGE sql STABLE AS $$ SELECT hashtextextended(tube_private_schema() || ' par
 
 -- tube_private_put_parked: writes parked records down.
 --
--- Arguments: items: as of outbox_records_park; records: a JSON array of what is known of these, {"id", "topic", "key",
+-- Arguments: items: as of outbox_records_park; records: a JSON array with the data of these, {"id", "topic", "key",
 -- "slot"}. Result: the ids that were written.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_parked(
     outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean
@@ -93,7 +93,7 @@ DECLARE
     parked bigint[] := '{}';
     more bigint[];
 BEGIN
-    -- First those that hold their keys, then those that wait behind them.
+    -- First the ones that hold their keys, then the ones that wait behind them.
     FOR step IN 0..1 LOOP
         WITH item AS (
             SELECT DISTINCT ON (i.id) i.id, r.topic, r.key, r.slot, i.error, i.attempts
@@ -152,7 +152,7 @@ COMMENT ON FUNCTION :"schema".outbox_parked IS 'Lists parked records with their 
 -- Of a held key all records go together, so that they are sent in their order.
 --
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.
---   in_seen: those that were parked in that snapshot; a record that has failed again since was not. in_limit: about so many
+--   in_seen: the records parked in that snapshot; a record that has failed again since was not. in_limit: about so many
 --   in this transaction, so that many can be retried in several, all with the same in_seen: call until it is 0. Of a held
 --   key all go, however many.
 -- Result: how many records are to be sent again.
@@ -187,8 +187,8 @@ COMMENT ON FUNCTION :"schema".outbox_retry IS
 
 -- tube_private_choose_parked: the parked records that arguments of outbox_retry mean: about in_limit of them, held keys whole.
 --
--- Records by themselves and keys come in the order of their first ids: so records of one key that none holds are freed in
--- their order, too. By the index of the ids, so that a piece of many costs what it takes, and not what is parked.
+-- Single records and keys come in the order of their first ids: so records of one key that none holds are freed in
+-- their order, too. By the index of the ids, so that the cost depends on the records taken, not on the parked ones.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_choose_parked(
     outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer
 ) RETURNS bigint[]
@@ -243,11 +243,11 @@ $$;
 
 -- outbox_parked_drop: deletes parked records: they are never sent.
 --
--- What was held by them, and by nothing else, is sent again.
+-- Records held by them, and by nothing else, are sent again.
 --
 -- Arguments: outbox; ids: of the records. An id that is not parked is passed over.
 -- Result: how many were parked, and are gone.
--- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table; 55P03 somebody has locked a record.
+-- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table; 55P03 another session has locked a record.
 --   In codes: TU102, TU108, TU111, 25001.
 -- Locks: those of outbox_retry, and the records. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
@@ -264,7 +264,7 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_parked_drop IS
     'Deletes parked records, which are then never sent; records behind them are. At READ COMMITTED only.';
 
--- tube_private_drop_parked: what outbox_parked_drop does with our own tables; the ids that were parked.
+-- tube_private_drop_parked: the part of outbox_parked_drop in pytube's tables; the ids that were parked.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_parked(outbox text, ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column

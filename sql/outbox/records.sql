@@ -1,39 +1,39 @@
--- What a term does with the records of its partition: it marks them, purges those that are sent, and gives back those that
--- are not. As with pods (pods/marks.sql), all of it is done under the fence, see leader/terms.sql.
+-- The calls of a term on the records of its partition: mark, purge sent ones, and give back the others. As with pods
+-- (pods/marks.sql), all of them are under the fence, see leader/terms.sql.
 --
--- These functions run with the rights of the caller, whom the owner of an adopted table has granted them: what its owner
--- put on that table (triggers, expressions of indexes) never runs as our owner. The fence, which only reads and locks
--- our own tables, runs as ours. Row-level security that hides records is an error, not an empty answer.
+-- These functions run with the rights of the caller, which the owner of an adopted table has granted: code that the owner
+-- put on that table (triggers, expressions of indexes) never runs as pytube's owner. The fence, which only reads and locks
+-- pytube's tables, runs as that owner. Row-level security that hides records is an error, not an empty answer.
 
 -- outbox_records_mark: takes records for a term, and returns them by id.
 --
 -- Those beyond the floor, and before them those at or below it that an operator wants sent again (outbox_retry): so all of
 -- them are in the order of their ids. (If all that are to be sent again came first, one of a key could overtake an earlier
--- one, that a term had marked and not sent.) Records of earlier terms are taken over; those that this term has already are
+-- one, that a term had marked and not sent.) Records of earlier terms are taken over; records that this term has already are
 -- passed over, and so are parked ones. None is skipped because it is locked.
 --
 -- Arguments:
 --   outbox, partitions, partition, leader_id   the term
 --   records_limit   at most so many, 1 to 1000000
 --   floor           only records with a greater id; 0, less or NULL: all. Always 0 for an adopted table, whose ids are not drawn
---                   as ours are
+--                   by pytube
 --   settled_floor   a floor that no record can appear at or below any more, where floor has passed open transactions; NULL
 --                   counts as 0
 --   long_writers    their xids, of which this call may see the end before its caller does. It scans from floor only as long
 --                   as all of them are open, as its own snapshot has it, else from settled_floor. So it returns no record
---                   without those that were committed before, which its key may have: where it sees what was committed after
---                   the end of a long writer, it sees what that one has written
+--                   without earlier committed ones that its key may have: where it sees rows committed after
+--                   the end of a long writer, it sees that writer's rows, too
 -- Result: the record; kafka_value as bytes, texts in UTF-8. retried: it is to be sent again, and lies at or below the floor.
 --   held: an earlier record of its key is parked and holds the key, or was just freed: park this one behind it
 --   (outbox_records_park, which says which).
 --   For the next floor, where a settled seq S is known (pods/settle.sql): with fewer rows than records_limit, S; else the
 --   least of S and the id of the last row that is not retried, and where all are retried, the floor stays.
---   A key that an operator has freed (outbox_records_park) may have earlier records than the one that the caller has. All of
+--   A key that an operator has freed (outbox_records_park) may have earlier records than the caller's record. All of
 --   them were returned once a mark gives fewer rows than records_limit, or a row with a greater id than that record's.
--- Errors: those of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
---   table; 55P03 somebody has locked a record, or the table: outbox_records_mark_around goes around that.
--- Locks: as tube_pods_mark; and that of the outbox's parked records, shared, if nobody has it: whoever parks, retries or drops
---   some waits until the transaction ends. A lost answer: as there.
+-- Errors: as of a call under a term; TU108, TU111; 22023 a bad records_limit; 42501 the worker may not read or mark the
+--   table; 55P03 another session has locked a record, or the table: outbox_records_mark_around goes around that.
+-- Locks: as tube_pods_mark; and the lock of the outbox's parked records, shared, if it is free: whoever parks, retries or
+--   drops some waits until the transaction ends. A lost answer: as there.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_mark(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer = 1000, floor bigint = 0,
     settled_floor bigint = NULL, long_writers xid8[] = NULL
@@ -73,16 +73,16 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
 
 -- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
 --
--- Result: mark: takes what is beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit, and where
--- the floor has passed long writers $5 settled_floor, $6 long_writers;
+-- Result: mark: takes records beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit, and
+-- where the floor has passed long writers $5 settled_floor, $6 long_writers;
 -- ids: of the records up to the floor that are to be sent again, taken off their list, NULL where there are none; again: takes these, with the
 -- parameters $1 leader_id, $2 ids, $3 the outbox.
 --
 -- As tube_private_mark_sql does, mark first looks for the last record that it is to take, by the order of an index, then
--- updates all up to it in that order. Where records are parked they are passed over by a join, and what comes back is
+-- updates all up to it in that order. Where records are parked they are passed over by a join, and the result is
 -- sorted. Whether any are is asked under a lock that keeps others from parking until the mark is over: else a record that is
--- parked meanwhile would be taken as it is, and sent although an operator has mended it. Where somebody has the lock,
--- the join looks itself.
+-- parked meanwhile would be taken as it is, and sent although an operator has repaired it. Where another session has the
+-- lock, the join looks itself.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_mark(
     outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint,
     passed boolean = false, OUT mark text, OUT ids bigint[], OUT again text
@@ -125,7 +125,7 @@ $$;
 
 -- tube_private_outbox_fence: keeps the caller's term from ending before its transaction; what the outbox is.
 --
--- Errors: those of a call under a term; TU111 it is a tube.
+-- Errors: as of a call under a term; TU111 it is a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_fence(
     outbox text, partitions integer, partition integer, leader_id uuid
 ) RETURNS :"schema".tube_outbox
@@ -151,7 +151,7 @@ LANGUAGE sql STABLE AS $$
         CASE WHEN parks THEN format('(SELECT k.id FROM %1$s AS k WHERE k.outbox = $3 AND k.topic = r.kafka_topic'
             ' AND md5(k.key) = md5(%2$s) AND k.key = %2$s AND k.hold AND NOT k.behind LIMIT 1) IS NOT NULL',
             tube_private_qualify('tube_outbox_parked'), tube_private_outbox_key(box.adopted))
-            -- A key may be freed between the look for what is to be sent again and the mark: its earlier records come next.
+            -- A key may be freed between the look for retried records and the mark: its earlier records come next.
             || CASE WHEN retried THEN '' ELSE format(' OR (%s) IN (SELECT t.slot FROM %s AS t WHERE t.outbox = $3 AND t.id <= $2)',
                 tube_private_outbox_slot(box.adopted), tube_private_qualify('tube_outbox_retry')) END
             ELSE 'false' END)
@@ -176,7 +176,7 @@ $$;
 --
 -- Arguments: the term; ids: of the records.
 -- Result: how many were deleted. An id that is not there, or is not this term's, is passed over.
--- Errors: those of a call under a term; TU108, TU111; 55P03 as of outbox_records_mark.
+-- Errors: as of a call under a term; TU108, TU111; 55P03 as of outbox_records_mark.
 -- Locks: the fence and the deleted rows, until the transaction ends.
 -- A lost answer: the records may be gone or not; call again with the same ids.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge(
@@ -202,7 +202,7 @@ COMMENT ON FUNCTION :"schema".outbox_records_purge IS
 -- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others; created_until: when the
 --   term that sent them was over. A later record is another one: after a restore, ids are drawn again.
 -- Result: how many were deleted. An id that is not there, is in another partition, or of a later record, is passed over.
--- Errors: those of a call under a term; TU108, TU111; 55P03 somebody has locked one of them, or the table.
+-- Errors: as of a call under a term; TU108, TU111; 55P03 another session has locked one of them, or the table.
 -- Locks: the fence and the deleted rows, until the transaction ends.
 -- A lost answer: call again with the same ids.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_purge_sent(
@@ -229,8 +229,8 @@ COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
 --
 -- Arguments: the term; ids: of the records, or NULL for all that are this term's: then all records of the partition are
 --   looked at, for shutting down and for recovery.
--- Result: how many were given back. An id that is not there, is not this term's, or that somebody has locked, is passed over.
--- Errors: those of a call under a term; TU108, TU111.
+-- Result: how many were given back. An id that is not there, is not this term's, or is locked, is passed over.
+-- Errors: as of a call under a term; TU108, TU111.
 -- Locks: the fence and the rows given back, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_reset(
@@ -251,7 +251,7 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_records_reset IS
     'Returns records of the term to the queue; NULL: all of them. Skips locked ones.';
 
--- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of what is changed.
+-- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of the change.
 --
 -- Result: tbl: the table, as r; condition: on the records with the ids $2, or on all of the term's; $1 is its leader_id;
 -- part: on all records of the partition.

@@ -1,7 +1,7 @@
 -- Topics that rest: Kafka takes nothing for them now. The term that holds their records says so, and parks these when an
 -- operator wants it: only the term knows which of them are on their way.
 
--- outbox_identity: what the header pytube-outbox names an outbox by: its name, a slash, and a uuid of its own.
+-- outbox_identity: the identity of an outbox in the header pytube-outbox: its name, a slash, and a uuid.
 --
 -- The uuid is drawn by the first call, and stays as long as the outbox does, also in a copy of the database.
 --
@@ -27,7 +27,7 @@ COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns the name of the outbox
 -- Arguments: the term; topics: a JSON array of objects {"topic": "t", "reason": "...", "records": 3, "seconds": 1.5, "left": 0.5}:
 --   seconds: for how long it has rested; left: until it is tried again.
 -- Result: the topics among them of which an operator wants all records parked (outbox_topic_park).
--- Errors: those of a call under a term; TU111. Locks: the fence, and the rows of the term. A lost answer: call again.
+-- Errors: as of a call under a term; TU111. Locks: the fence, and the rows of the term. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".outbox_topics_rest(
     outbox text, partitions integer, partition integer, leader_id uuid, topics jsonb
 ) RETURNS SETOF text
@@ -101,7 +101,7 @@ COMMENT ON FUNCTION :"schema".outbox_topic_park IS
 -- Arguments: the term; topic; error: with which; ids: of the records of the topic that the term has, and that are neither sent
 --   nor on their way; hold: they hold their keys; records_limit: at most so many, by id: call again while it gives as many.
 -- Result: the ids. Errors: those of outbox_records_park.
--- Locks: those of outbox_records_park. A record that somebody has locked is left out. A lost answer: call again.
+-- Locks: those of outbox_records_park. A record that another session has locked is left out. A lost answer: call again.
 -- Errors: TU108, TU111, 25001, 55P03.
 CREATE OR REPLACE FUNCTION :"schema".outbox_records_park_topic(
     outbox text, partitions integer, partition integer, leader_id uuid, topic text, error text, ids bigint[],

@@ -11,8 +11,8 @@
 --   value           text or bytea, NULL for a tombstone; converted by UTF-8 where the outbox has values of the other type
 --   headers         an object {"name": "value"}, or an array of pairs [["name", "value"], ...], which may repeat a name
 --   partition_key   orders the message and chooses its partition in place of the key
---   in_order        commits of this key wait for each other, so that the order of the ids is that of the commits. A
---                   transaction that stashes so more than once may meet another one that does: 40P01
+--   in_order        commits of this key wait for each other, so that the order of the ids is the order of the commits. A
+--                   transaction that stashes so more than once may deadlock with another one: 40P01
 -- Result: the id of the record.
 -- Errors: TU102 unknown outbox, TU111 it is a tube; 22023 the topic or headers are none, or a partition key for an adopted
 --   table, which has no place for it; 22021 a bytea that is not UTF-8 for an outbox of texts; 42501 the caller may not
@@ -52,7 +52,7 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
 -- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then.
 --   In codes: TU102, TU111, 22021, 40P01, 42501.
 -- Locks: with in_order, advisory ones until the transaction ends: 1024 for an outbox, so a key shares one with others.
---   Those of one call are taken in one order for all, so that two calls can't block each other for ever.
+--   All calls take them in one order, so that two calls can't block each other for ever.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many(
     outbox text, topics text[], keys text[], bodies text[], headers jsonb = NULL, partition_keys text[] = NULL,
     in_order boolean = false
@@ -173,12 +173,12 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_target(
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    -- One statement: each message that is stashed by itself pays for it.
+    -- One statement: each message that is stashed alone pays for it.
     SELECT format('%I.%I', n.nspname, c.relname), o.value_type::text, o.adopted INTO tbl, value_type, adopted
     FROM tube_outbox AS o JOIN pg_class AS c ON c.oid = o.tbl JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE o.outbox = tube_private_outbox_target.outbox;
     IF NOT FOUND THEN
-        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- says what is wrong
+        PERFORM tube_private_outbox_table(tube_private_require_outbox(outbox)); -- raises the error
     END IF;
     locks := (hashtextextended(tube_private_schema() || ' orders ' || outbox, 0) >> 10) << 10;
 END
@@ -201,7 +201,7 @@ $$;
 
 -- tube_private_check_messages: refuses messages that can't be stashed: 22023.
 --
--- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: one that is none;
+-- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: an invalid one;
 -- missing: a topic, or all of them or all bodies, are NULL; homeless: there are partition keys, and the table has no place
 -- for them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_messages(
@@ -215,8 +215,8 @@ BEGIN
     wrong := CASE
         WHEN missing THEN 'a topic, or all values, are NULL'
         WHEN wrong_topic IS NOT NULL
-            THEN format('%L is no name of a topic: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
-        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is no JSON array with an element for each message'
+            THEN format('%L is not a valid topic name: 1 to 249 of A-Z, a-z, 0-9, dot, underscore and hyphen', wrong_topic)
+        WHEN jsonb_typeof(headers) <> 'array' THEN 'headers is not a JSON array with an element for each message'
         WHEN (topics = bodies AND topics = coalesce(keys, topics) AND topics = coalesce(partition_keys, topics)
             AND topics = coalesce(jsonb_array_length(headers), topics)) IS NOT TRUE
             THEN format('the arrays have different lengths: topics %s, keys %s, values %s, headers %s, partition keys %s',

@@ -45,7 +45,7 @@ COMMENT ON FUNCTION :"schema".outbox_stats IS
     'Returns the backlog of each partition, without parked records; problem: why this role can''t read it.';
 
 -- tube_private_outbox_parts: the partitions of an outbox: how many of its records are parked, and the SQL text that comes
--- after FROM to name those that wait, as r; $1 is the outbox.
+-- after FROM to name the waiting ones, as r; $1 is the outbox.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_parts(outbox text)
 RETURNS TABLE (partition integer, parked text, records text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -1,8 +1,8 @@
 -- Outboxes: made, adopted, changed, dropped, listed.
 --
--- An outbox has a row of tube_registry, of the kind 'outbox', so that its terms, its lease and its wake-up are those of
--- tubes, and a row of tube_outbox, which names its table. The table is our own, in our schema, or one that somebody
--- else owns and writes: then it stays where and as it is.
+-- An outbox has a row of tube_registry, of the kind 'outbox', so that its terms, its lease and its wake-up work as for
+-- tubes, and a row of tube_outbox, which names its table. pytube makes the table, in its schema, or the application
+-- owns and writes it: then it stays where and as it is.
 
 -- tube_private_require_outbox: what tube_outbox has of an outbox that has to be there.
 --
@@ -25,13 +25,13 @@ BEGIN
 END
 $$;
 
--- outbox_ensure_exists: makes an outbox with a table of its own, or changes the partitions of any outbox.
+-- outbox_ensure_exists: makes an outbox with its own table, or changes the partitions of any outbox.
 --
 -- Arguments:
 --   outbox: its name, 1 to 57 bytes, no comma; no tube may have it.
---   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE tells when the
+--   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE says when the
 --     index for it is still to be built (see outbox_index_sql).
---   value_type: of the values: text or bytea. NULL means text for a new outbox, and what it has for one that is there;
+--   value_type: of the values: text or bytea. NULL means text for a new outbox, and no change for an existing one;
 --     it can't be changed.
 -- Result: nothing. Nothing is done when the outbox is like that already.
 -- Errors: 22023 value_type; TU101 name; TU103 partitions; TU111 it is a tube; 55P03 the locks could not be had. Nothing
@@ -80,7 +80,7 @@ BEGIN
         RETURN tube_private_require_outbox(outbox);
     ELSIF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for an outbox: %s', quote_nullable(outbox), wrong),
+            MESSAGE = format('%s is not a valid outbox name: %s', quote_nullable(outbox), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as orders.';
     END IF;
     INSERT INTO tube_registry (tube, kind, partitions, last_epoch)
@@ -132,7 +132,7 @@ $$;
 
 -- tube_private_provide_outbox: the rights on an own table, and its trigger; called again by each installation.
 --
--- Nobody but the default writes id and leader_id: a record with an id of its own choice may lie below a floor, where
+-- Only defaults fill id and leader_id: a record with a chosen id may lie below a floor, where
 -- marks look every half a minute only.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_outbox(outbox text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -167,7 +167,7 @@ $$;
 
 -- tube_private_outbox_wake: the trigger by which writers wake a sleeping worker; its arguments: the outbox, the flag.
 --
--- The flag is missing where an adopted table was let go by somebody who may not drop the trigger.
+-- The flag is missing where an adopted table was released by a role that may not drop the trigger.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_wake() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -217,9 +217,9 @@ COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
 -- Arguments: outbox; force: drops it even while records wait, which are lost.
 -- Result: nothing.
 -- Errors: TU102 unknown outbox; TU111 it is a tube; TU109 records wait in its own table; 42501 an adopted table has the
---   trigger that wakes workers, and belongs to somebody else; 55P03 the locks could not be had. Nothing was changed then.
+--   trigger that wakes workers, and belongs to another role; 55P03 the locks could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, and ACCESS EXCLUSIVE the outbox's own
---   table, or an adopted one that has the trigger.
+--   table, or an adopted one with the trigger.
 CREATE OR REPLACE FUNCTION :"schema".outbox_drop(outbox text, force boolean = false) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
@@ -229,7 +229,7 @@ BEGIN
     BEGIN
         PERFORM tube_private_patiently(todo.wanted, format('outbox %L is dropped', outbox)) WHERE todo.wanted <> '{}';
     EXCEPTION WHEN insufficient_privilege THEN
-        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps what belongs to its owner: %s', outbox, SQLERRM),
+        RAISE WARNING USING MESSAGE = format('the table of outbox %L keeps objects that belong to its owner: %s', outbox, SQLERRM),
             HINT = 'Its owner may run: ' || array_to_string(todo.wanted, '; ') || ';';
     END;
 END
@@ -237,9 +237,10 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_drop IS
     'Drops an outbox without waiting records; with force, any. An adopted table stays.';
 
--- tube_private_drop_outbox: what outbox_drop does with the rights of our owner.
+-- tube_private_drop_outbox: the part of outbox_drop that runs with the rights of pytube's owner.
 --
--- Result: what is left for the caller to run on an adopted table: needed: without it writers would call what is gone;
+-- Result: the statements left for the caller to run on an adopted table: needed: without them writers would call dropped
+--   functions;
 -- wanted: rights and indexes that do no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_outbox(
     outbox text, force boolean, OUT needed text[], OUT wanted text[]
@@ -292,7 +293,7 @@ BEGIN
             MESSAGE = format('outbox %L is not dropped: records that wait: %s%s%s', outbox,
                 CASE WHEN records = most THEN 'at least ' END, records,
                 CASE WHEN parked > 0 THEN format(', parked ones among them: %s', parked) END),
-            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard what is parked' END,
+            HINT = concat('Let the workers drain it', CASE WHEN parked > 0 THEN ', and retry or discard the parked records' END,
                 ', or throw the records away: force => true.');
     END IF;
 END
@@ -300,8 +301,8 @@ $$;
 
 -- outbox_list: the outboxes and their tables.
 --
--- Result: a row per outbox, by name. tbl: its table; one that was dropped shows as a number. adopted: whether the table
---   is somebody else's. wakes: whether writers wake sleeping workers; else workers look now and then.
+-- Result: a row per outbox, by name. tbl: its table; a dropped one shows as a number. adopted: whether the table
+--   belongs to the application. wakes: whether writers wake sleeping workers; else workers look now and then.
 CREATE OR REPLACE FUNCTION :"schema".outbox_list() RETURNS TABLE (
     outbox text, partitions integer, tbl regclass, value_type regtype, adopted boolean, wakes boolean
 )

@@ -7,7 +7,7 @@
 -- the index of before (tube_private_slices): the text serves as long as the number stays, but ask again now and then.
 --
 -- Arguments: tube; partitions: must be the tube's; partition; exclude_backfill: only pods of the incremental class.
--- Result: a SELECT of seq, op, shard, ids::text, payload: incremental pods by seq, then those of op B by seq.
+-- Result: a SELECT of seq, op, shard, ids::text, payload: incremental pods by seq, then pods of op B by seq.
 -- Errors: TU102 unknown tube, TU002 another number of partitions, TU103 no such partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_sql(
     tube text, partitions integer, partition integer, exclude_backfill boolean = false

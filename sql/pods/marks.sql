@@ -1,16 +1,16 @@
--- What a term does with its pods: it marks them, purges those that are done, and gives back those that are not.
+-- The calls of a term on its pods: mark, purge finished ones, and give back the others.
 --
--- All of it is done under the fence (leader/terms.sql, also for what is called "the term" and the errors of a call
+-- All of it is done under the fence (leader/terms.sql, also for "the term" and the errors of a call
 -- under a term), and 40P01 is to be tried again. The settings of these functions leave the planner the one plan that is
 -- right for a queue, whose statistics are never right: the index over (shard modulo partitions, class, seq), where the
--- class is 0 for incremental pods and 1 for those of op B.
+-- class is 0 for incremental pods and 1 for pods of op B.
 --
 -- What workers call for each batch is written in PL/pgSQL, even a single statement: before Postgres 18 a function in SQL
 -- is planned in each call.
 
 -- tube_pods_mark: takes pods for a term, and returns them in processing order.
 --
--- Incremental pods come first, then those of op B, each by seq. Pods of earlier terms are taken over; those that this
+-- Incremental pods come first, then pods of op B, each by seq. Pods of earlier terms are taken over; pods that this
 -- term has already are passed over. None is skipped because it is locked.
 --
 -- Arguments:
@@ -20,7 +20,7 @@
 --   backfill_floor     only pods of op B with a greater seq; NULL counts as 0
 --   exclude_backfill   no pods of op B
 -- Result: seq, op, shard, ids (NULL where the tube's keys are not bigint), keys (NULL where they are), payload, ts.
--- Errors: those of a call under a term; 22023 a bad pods_limit.
+-- Errors: as of a call under a term; 22023 a bad pods_limit.
 -- Locks: the fence and the marked rows, until the transaction ends: a new term can't begin before. A client that is
 --   stopped while it reads the rows must therefore not be in the transaction any more. Send this as one message (a
 --   simple query), so that the rows come after the commit, and nothing is done before all of it is there:
@@ -69,13 +69,13 @@ COMMENT ON FUNCTION :"schema".tube_pods_mark IS
 -- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class; with partition NULL, the variable in_partition stands for the
 -- partition, for a statement whose plan is kept, and that is run only where the tube has its one index. That gives pods in
 -- the order of their seqs, so they are not sorted: the statement first looks for the last pod that it is to take, then
--- updates all up to it. (Taking them by their places, and sorting what comes back, costs a fifth more.) With a partition,
--- the planner may take another index of the tube, so what comes back is sorted. Where the partition is in several parts of
+-- updates all up to it. (Taking them by their places, and sorting the result, costs a fifth more.) With a partition,
+-- the planner may take another index of the tube, so the result is sorted. Where the partition is in several parts of
 -- the index (tube_private_slices), these are merged to find the last pod.
 --
 -- A role that may insert into a tube may write arrays that no touch function would: a NULL among ids, or ids in several
 -- dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row; where that leaves none,
--- the pod is one that nobody understands, and is set aside.
+-- the pod has an unknown form, and is set aside.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_mark_sql(
     tube text, partitions integer, partition integer
 ) RETURNS text
@@ -122,8 +122,8 @@ $$;
 --
 -- Arguments: the term; seqs: of the pods.
 -- Result: how many were deleted. A seq that is not there, or is not this term's, is passed over.
--- Errors: those of a call under a term.
--- Locks: the fence, the deleted rows, and the advisory lock of those who wait (wait.sql), until the transaction ends.
+-- Errors: as of a call under a term.
+-- Locks: the fence, the deleted rows, and the advisory lock of waiters (wait.sql), until the transaction ends.
 -- A lost answer: the pods may be gone or not; call again with the same seqs.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_purge(
     tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]
@@ -156,7 +156,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes finished pods of a ter
 -- Arguments: the term; seqs: of the pods, or NULL for all that are this term's: then all pods of the partition are
 --   looked at, for shutting down and for recovery.
 -- Result: how many were given back. A seq that is not there, or is not this term's, is passed over.
--- Errors: those of a call under a term.
+-- Errors: as of a call under a term.
 -- Locks: the fence and the rows given back, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_reset(
@@ -204,7 +204,7 @@ $$;
 --
 -- dense: whether the seqs are close together; NULL: all pods of the term. From 17 on a descent of the index finds all seqs
 -- of a page; they are given by a subquery, because the planner takes a while to look at each of a thousand. Before, each
--- would be a descent of its own, in twice the time: so seqs that are close together are found by one walk over that range
+-- would be a separate descent, in twice the time: so seqs that are close together are found by one walk over that range
 -- of the index, and each pod there is looked up in a hash of the seqs ("+ 0" keeps the planner from descents). A walk over
 -- seqs far apart would meet all that lies between, and "seq = ANY" may become a filter over all pods of the partition
 -- (measured: ten times the time and more); there each seq is looked up by a join that can't be turned round.
@@ -237,7 +237,7 @@ $$;
 --
 -- That is the index for its number of partitions. After a repartition it may not be there yet, and then that for a
 -- number of before serves: a shard that leaves the rest p by P leaves one by C that equals p modulo gcd(C, P), so the
--- pods are in those parts of that index, among others. Of several it takes the one that has the fewest others there.
+-- pods are in those parts of that index, among others. Of several it takes the one with the fewest others there.
 --
 -- partition: NULL for a text that takes the variable in_partition, by the index for this number.
 -- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
@@ -255,7 +255,7 @@ BEGIN
     IF partition IS NULL OR tube_private_index_of(tube, partitions) IS NOT NULL THEN -- nearly always
         RETURN;
     END IF;
-    PERFORM tube_private_require(tube); -- an outbox never has such an index, and no pods
+    PERFORM tube_private_require(tube); -- an outbox never has this index, and no pods
     SELECT i.partitions INTO cut FROM tube_private_indexes(tube) AS i
     WHERE i.valid
     ORDER BY lcm(i.partitions, tube_private_slices.partitions), i.partitions DESC LIMIT 1;

@@ -1,5 +1,6 @@
--- Keys that failed: those to be sent again, and those set aside with their error, so that the partition can go on. See leader/terms.sql for what "the term"
--- is, for the fence, and for the errors of a call under a term; 40P01 is to be tried again.
+-- Keys that failed: the ones to send again, and the ones set aside with their error, so that the partition can continue. See
+-- leader/terms.sql for what "the term" is, for the fence, and for the errors of a call under a term; 40P01 is to be tried
+-- again.
 
 -- tube_pods_park: sets keys aside, with the error that each of them met.
 --
@@ -11,8 +12,8 @@
 --   was sent, as base64; kept until the key is delivered, dropped or parked again. in_limit: how many keys of the tube may
 --   be parked, those aside that an operator has retried; NULL: any number.
 -- Result: how many rows were written.
--- Errors: those of a call under a term; TU106 a shard of another partition; TU141 more would be parked than in_limit, so
---   none is; 22023 items is no array, or a document no base64; 23502 no such field.
+-- Errors: as of a call under a term; TU106 a shard of another partition; TU141 more would be parked than in_limit, so
+--   none is; 22023 items is not an array, or a document is not base64; 23502 no such field.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_park(
@@ -65,7 +66,7 @@ BEGIN
             LIMIT in_limit::bigint + 1) AS n)
     THEN
         RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU141', HINT = 'Mend what they have in common, retry or drop some, and resume the tube.';
+            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or drop some, and resume the tube.';
     END IF;
 
     DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);
@@ -82,12 +83,12 @@ COMMENT ON FUNCTION :"schema".tube_pods_park IS
     'Parks keys: objects with shard, id, op, seq, payload, error, attempts and document (base64). With in_limit, '
     'parks none if the tube would have more.';
 
--- tube_private_check_items: refuses items that are no JSON array.
+-- tube_private_check_items: refuses items unless they are a JSON array.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_items(items jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF jsonb_typeof(items) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'items is no JSON array'
+        RAISE EXCEPTION 'items is not a JSON array'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give an array of objects, one per key.';
     END IF;
 END
@@ -112,12 +113,12 @@ BEGIN
 END
 $$;
 
--- tube_pods_fail: keeps the failures of keys that are to be sent again, so that the next term goes on where this one was.
+-- tube_pods_fail: keeps the failures of keys that are to be sent again, so that the next term continues where this one was.
 --
 -- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7", "error": "...", "attempts": 3, "delay": 0.8}:
 --   how many attempts are used up, and the seconds until the next one.
 -- Result: how many rows were written.
--- Errors: those of a call under a term; TU106; 22023 items is no array; 23502 no such field.
+-- Errors: as of a call under a term; TU106; 22023 items is not an array; 23502 no such field.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_fail(
@@ -156,7 +157,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_fail IS
 --
 -- Arguments: the term; shards, ids: the keys, as two arrays of one length. Keys of other partitions are passed over.
 -- Result: how many parked rows were removed.
--- Errors: those of a call under a term; 22023 arrays of different lengths.
+-- Errors: as of a call under a term; 22023 arrays of different lengths.
 -- Locks: the fence and the removed rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_unpark(

@@ -2,17 +2,17 @@
 
 -- tube_pods_put: puts ids into tubes whose keys are bigint.
 --
--- Unlike {tube}_touch it does not look for ids that stand twice. A right of its own, because tube_pods_insert, which
+-- Unlike {tube}_touch it does not look for ids that stand twice. A separate right, because tube_pods_insert, which
 -- runs a query with its caller's rights, calls it with those too.
 --
--- Arguments: tube_or_tubes: joined by commas; shard: where it is one of those that a table is spread over, each id gets
+-- Arguments: tube_or_tubes: joined by commas; shard: where it is one of the shards that a table is spread over, each id gets
 --   its own; op: in a session whose application_name contains "backfill" it is B; ids: none only checks the others;
 --   chunk_size: ids of a pod; last: wakes workers that sleep, once all is put.
 -- Result: how many pods were made. A WARNING where no attached table of a tube has the shard: with the last ids, or
 --   when the arguments are checked (no ids, and last is false), so that ids that come in pieces are warned of once.
 -- Errors: TU102 unknown tube; TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I,
 --   U, D, T, B, or a chunk size below 1; 42804 a tube has keys of another type.
--- Locks: those of an INSERT into the tubes.
+-- Locks: as an INSERT into the tubes.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_put(
     tube_or_tubes text, shard integer, op text, ids bigint[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint
@@ -157,8 +157,8 @@ $$;
 --   insert_finished=f, or t at the end, which programs read; then "--" and the same for people. A WARNING comes before
 --   the query is run where no attached table of a tube has the shard (tube_pods_put).
 -- Errors: TU102 unknown tube; TU106 shard; 22004 an id is NULL; 22023 op, or a chunk size below 1; 42601 the query has
---   not two columns; 22P02, 22003 an id is not of the tube's type; those of the query.
--- Locks: those of an INSERT into the tubes, and those of the query.
+--   not two columns; 22P02, 22003 an id is not of the tube's type; the query's own.
+-- Locks: as an INSERT into the tubes, and as the query.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_insert(
     tube_or_tubes text, query text, shard integer, op char = 'B', approx_size bigint = NULL,
     fetch_chunk_size integer = 20000, insert_chunk_size integer = 250,
@@ -261,10 +261,10 @@ COMMENT ON FUNCTION :"schema".tube_pods_insert IS
 
 -- tube_as_caller: runs a statement with the caller's rights and search_path, and gives its rows.
 --
--- For tube_pods_insert, whose callers need the right to call this, too. It has no power of its own.
+-- For tube_pods_insert, whose callers need the right to call this, too. It grants no further right.
 --
 -- Arguments: in_search_path; first: a statement to run before, or NULL; statement: of one bigint column.
--- Errors, locks: those of the statements.
+-- Errors, locks: as of the statements.
 CREATE OR REPLACE FUNCTION :"schema".tube_as_caller(in_search_path text, first text, statement text)
 RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$

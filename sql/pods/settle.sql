@@ -36,7 +36,7 @@ COMMENT ON FUNCTION :"schema".tube_settle_seq IS 'Returns the greatest seq drawn
 --
 -- Arguments: x, the xid that step 2 drew. (pg_snapshot_xmax would not do: it is one more than the last xid *completed*,
 --   and a greater one may be running.)
--- Result: true when all are over; then statements that begin after the call see what they wrote.
+-- Result: true when all are over; then statements that begin after the call see their rows.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_done(x xid8) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -61,10 +61,10 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_settle_holders IS
     'Lists open transactions that may still write to the tube; NULL: to any.';
 
--- tube_settle_writers: those of tube_settle_holders that may have drawn a seq, by their xids.
+-- tube_settle_writers: the transactions of tube_settle_holders that may have drawn a seq, by their xids.
 --
--- A transaction has its xid before it draws, so one that has none has drawn nothing: whoever has read S before this call need
--- not wait for it. The xid is that of the whole transaction, with which a snapshot tells whether it is over
+-- A transaction has its xid before it draws, so a transaction without one has drawn nothing: whoever has read S before this
+-- call need not wait for it. The xid is the top-level one, by which a snapshot shows whether the transaction is over
 -- (pg_visible_in_snapshot), and the same before PREPARE TRANSACTION and after it.
 --
 -- Arguments, errors: as tube_settle_holders. Result: their xids; an empty array when there is none.
@@ -79,8 +79,8 @@ COMMENT ON FUNCTION :"schema".tube_settle_writers IS
 -- tube_private_holders: the transactions of others that have the tube's table, or that of any tube, open for writing; with their
 -- xids, NULL: none yet.
 --
--- pg_locks has xids without their epoch: one that is in use is less than 2^31 away from the snapshot's. A transaction's own is
--- older than those of its parts.
+-- pg_locks has xids without their epoch: an xid in use is less than 2^31 away from the snapshot's. A transaction's own xid
+-- is older than its parents'.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_holders(tube text) RETURNS TABLE (holder text, xid xid8)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -118,20 +118,20 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_left IS 'Returns whether all these holders are over.';
 
--- tube_seq_advance: has tube_seq go on beyond a number, and never back.
+-- tube_seq_advance: has tube_seq continue beyond a number, and never back.
 --
--- For a move from another queue whose documents bear its seqs: a sweep deletes what has a lower seq than the start of a
--- backfill, so each new seq has to be greater than all of theirs.
+-- For a move from another queue whose documents bear its seqs: a sweep deletes documents with a lower seq than the start of
+-- a backfill, so each new seq has to be greater than all of theirs.
 --
--- Numbers that are left out belong to nobody, so a settled seq among them is right. A sequence that went back would
--- break that, and nextval looks at no lock of ours but that of the sequence itself; so that lock is taken, and nobody
--- draws between the look and the change. It waits for those who have drawn and are not done, at most 100 ms at a time.
+-- Skipped numbers belong to no pod, so a settled seq among them is right. A sequence that went back would
+-- break that, and nextval looks only at the lock of the sequence itself; so that lock is taken, and no session
+-- draws between the look and the change. It waits for sessions that have drawn and are not done, at most 100 ms at a time.
 --
 -- Arguments: beyond: 0 to 10^15; more is a mistake, which could not be taken back.
--- Result: the greatest seq that counts as drawn: the next one is greater. A NOTICE says what was done.
+-- Result: the greatest seq that counts as drawn: the next one is greater. A NOTICE reports the change.
 -- Errors: 22004 NULL; 22023 out of that range; TU110 the sequence was altered; 55P03 the lock could not be had. Nothing
 --   was changed then.
--- Locks: where it changes something, of tube_seq SHARE ROW EXCLUSIVE until the transaction ends: those who draw a seq
+-- Locks: where it changes something, of tube_seq SHARE ROW EXCLUSIVE until the transaction ends: sessions that draw a seq
 --   wait, so commit at once. A change stays when the transaction is rolled back, as any of a sequence does. A lost
 --   answer does no harm: call it again.
 CREATE OR REPLACE FUNCTION :"schema".tube_seq_advance(beyond bigint) RETURNS bigint
@@ -153,7 +153,7 @@ BEGIN
     END IF;
     IF was < beyond THEN
         PERFORM setval('tube_seq', beyond);
-        RAISE NOTICE 'tube_seq, which was at %, goes on after %', was, beyond;
+        RAISE NOTICE 'tube_seq, which was at %, continues after %', was, beyond;
         RETURN beyond;
     END IF;
     RAISE NOTICE 'tube_seq is at %, so it was left as it is', was;

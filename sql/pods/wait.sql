@@ -1,20 +1,20 @@
--- Waiting until what was committed is delivered, and where one key is now.
+-- Waiting until committed changes are delivered, and where one key is now.
 --
 -- A touch is delivered when its pod is gone: a pod stays in its tube until each of its keys is at the sink, or parked. So
 -- all that was committed before a moment is delivered when none of the pods visible then is left. A waiter takes the
 -- sequence's last number S at that moment (tube_settle_seq), and waits until no pod up to S is left.
 --
--- What commits later may have drawn a lower number than S. A caller who means all numbers up to S, and not only what he has
--- seen committed, first waits until S is settled for the tube (settle.sql): holders := tube_settle_holders(tube) after S was
--- read, until tube_settle_left(tube, holders).
+-- A later commit may have drawn a lower number than S. A caller who means all numbers up to S, and not only the ones that he
+-- has seen committed, first waits until S is settled for the tube (settle.sql): holders := tube_settle_holders(tube) after S
+-- was read, until tube_settle_left(tube, holders).
 --
--- How a waiter learns of it: in a session of its own, LISTEN on tube_delivered_channel(tube), then tube_delivered_watch(tube),
--- then tube_undelivered(tube, S). A purge that sees a watcher notifies with "partitions partition seq", the least seq that
--- is left in the partition, or 0. Watchers are seen by an advisory lock that they share, so one that dies leaves nothing
--- behind, and a purge that nobody waits for pays for one look at a lock. A notification is a hint: ask tube_undelivered again,
--- and do so every second or so, because pods also leave a tube in other ways.
+-- How a waiter learns of it: in a dedicated session, LISTEN on tube_delivered_channel(tube), then
+-- tube_delivered_watch(tube), then tube_undelivered(tube, S). A purge that sees a watcher notifies with "partitions
+-- partition seq", the least seq that is left in the partition, or 0. Watchers are seen by an advisory lock that they share,
+-- so a dead one leaves nothing behind, and a purge without waiters pays for one look at a lock. A notification is a hint:
+-- ask tube_undelivered again, and do so every second or so, because pods also leave a tube in other ways.
 
--- tube_delivered_channel: the name of the channel on which purges of a tube notify those who wait for it.
+-- tube_delivered_channel: the name of the channel on which purges of a tube notify waiters.
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_channel(tube text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_done_' || md5(:'schema' || '.' || tube);
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION :"schema".tube_delivered_channel IS 'Returns the NOTIFY chan
 -- tube_delivered_watch: has purges of a tube notify, from now until the session ends.
 --
 -- Errors: TU102 unknown tube. Locks: up to 16 advisory locks of the session, each shared with other watchers. It waits for
--- purges that are under way: what they delete is seen by the statements that follow.
+-- purges that are under way: the next statements see their deletions.
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_watch(tube text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -35,7 +35,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_watch IS
     'Makes purges notify this channel until the session ends. LISTEN first.';
 
--- tube_private_watch_lock: the advisory lock by which purges of a partition see that somebody waits.
+-- tube_private_watch_lock: the advisory lock by which purges of a partition see that there are waiters.
 --
 -- Partitions 16 apart share one, so that a watcher of a tube with many takes few. Their purges may take each other for a
 -- watcher, and then notify once too often.
@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 
--- tube_private_tell_watchers: notifies those who wait for the tube, if there are any. After a purge, in its transaction.
+-- tube_private_tell_watchers: notifies the waiters of the tube, if there are any. After a purge, in its transaction.
 --
 -- The lock is kept until the end of the transaction: a watcher that comes meanwhile waits for it, and then sees the purge.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
@@ -117,7 +117,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_parked IS
     'Returns how many keys are parked (1000 at most), and one of them; no row if none.';
 
--- tube_keys_waiting: those of some keys that pods up to a seq hold: they are not delivered. It reads the whole tube.
+-- tube_keys_waiting: which of some keys are in pods up to a seq: they are not delivered. It reads the whole tube.
 --
 -- Arguments: tube; up_to: a seq; shards, ids: the keys, as two arrays of one length, ids as text.
 -- Result: a row per key that waits. Errors: TU102 unknown tube; 22P02 an id of another type than the tube's keys.
@@ -163,7 +163,7 @@ BEGIN
     INTO pods
     FROM unnest((tube_private_slices(tube, parts, tube_pods_of.shard % parts)).slices) AS s (slice),
         generate_series(0, 1) AS c (class);
-    -- One pass that keeps nothing but the places of what it finds: a hundred thousand pods may hold 160 MB of ids.
+    -- One pass that keeps only the places of its finds: a hundred thousand pods may hold 160 MB of ids.
     RETURN QUERY EXECUTE format($sql$
         SELECT f.seq, f.op::text, f.ts, cardinality(f.ids), f.leader_id, l.looked_at
         FROM (

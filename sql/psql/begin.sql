@@ -1,4 +1,4 @@
--- All that follows is one transaction: one of its own, or the caller's. whose.sql has found the roles.
+-- All that follows is one transaction: a separate one, or the caller's. whose.sql has found the roles.
 SELECT now() <> statement_timestamp() AS inside,
     current_setting('pytube.install_roles') AS roles,
     current_setting('pytube.install_capture') AS capture,

@@ -1,4 +1,4 @@
--- Ends the transaction, leaves psql as it was, and says what was done; not with psql -q.
+-- Ends the transaction, leaves psql as it was, and prints the report; not with psql -q.
 SELECT current_setting('pytube.install_report') AS report,
     set_config('search_path', :'before_path', false) AS before_path \gset
 \if :inside

@@ -1,5 +1,5 @@
--- What a file declares of tubes and outboxes beside their documents: `pytube apply` notes here what it has brought about, so
--- that it tells a file that has changed from a database that has, and takes away what it has made itself, and nothing else.
+-- The declarations of tubes and outboxes in a file, beside their documents: `pytube apply` records its steps here, so
+-- that it can distinguish a changed file from a changed database, and removes only objects that it has made itself.
 
 -- tube_applied_set: notes that a tube or an outbox is as a section of a file declares it, or that no file does any longer.
 --
@@ -40,7 +40,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_applied_attached IS 'Records that a table was attached because a file declares it.';
 
--- tube_applied: what was noted of tubes and outboxes.
+-- tube_applied: the records of tubes and outboxes.
 --
 -- Result: a row per attached table, and one with a NULL tbl for an outbox, or a tube without tables. kind: tube or outbox;
 --   declared: the digest of the document that a tube is; applied: that of the section which declares it; NULL: none does; made:

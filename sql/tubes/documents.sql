@@ -11,7 +11,7 @@
 --
 -- Workers whose own digest is another one do not deliver for it.
 --
--- Arguments: tube; digest: of the document; NULL: it is no document any more. What it follows stays as it is.
+-- Arguments: tube; digest: of the document; NULL: it is not a document any more. Its attachments stay as they are.
 -- Result: nothing. Nothing is done when it is like that already; else the tube's version grows.
 -- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube.
 --   In codes: 55P03.
@@ -41,7 +41,7 @@ DECLARE
 BEGIN
     IF reg.companion_of IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is a companion of tube %L: it is no document, and has no companions', tube, reg.companion_of),
+            MESSAGE = format('tube %L is a companion of tube %L: it is not a document, and has no companions', tube, reg.companion_of),
             HINT = format('Name the tube of the document: %L.', reg.companion_of);
     END IF;
 END
@@ -49,10 +49,10 @@ $$;
 
 -- tube_companion_ensure: makes a companion of a tube, with one partition, unless it is there.
 --
--- Tables are attached to it as to any tube, each in a shard of its own. It is dropped with its tube.
+-- Tables are attached to it as to any tube, each in a separate shard. It is dropped with its tube.
 --
 -- Arguments: tube; companion: a name as tube_ensure_exists takes it; key_type: bigint, uuid or text.
--- Result: nothing. One that is there stays as it is.
+-- Result: nothing. An existing one stays as it is.
 -- Errors: TU101 name; TU102 unknown tube; TU111 a name is that of an outbox; TU112 the tube is a companion itself, or the
 --   other one is there and is none of this tube's; 22004 key_type is NULL; 22023 key_type, also where the companion has
 --   another one.
@@ -80,9 +80,9 @@ BEGIN
     there := tube_private_require(companion);
     IF there.companion_of IS DISTINCT FROM tube THEN
         RAISE EXCEPTION USING ERRCODE = 'TU112',
-            MESSAGE = format('tube %L is there, and is no companion of tube %L%s', companion, tube,
+            MESSAGE = format('tube %L exists, and is not a companion of tube %L%s', companion, tube,
                 coalesce(format(', but of tube %L', there.companion_of), '')),
-            HINT = 'Choose another name, or drop that tube if nobody needs it: tube_drop.';
+            HINT = 'Choose another name, or drop that tube if it is not needed: tube_drop.';
     END IF;
     PERFORM tube_private_check_tube(companion, there.partitions, there.key_type, key_type);
 END
@@ -102,8 +102,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_companions IS 'Lists the companions of a tube.';
 
--- tube_relations_waiting: what waits in the companions of a tube, or is parked there. Which documents it leads to is found
--- out when it is its turn, so it may be any.
+-- tube_relations_waiting: the pods and parked links in the companions of a tube. Their documents are looked up when they are
+-- processed, so they may be any.
 --
 -- Arguments: tube; most: of each companion, at most so many pods are counted.
 -- Result: a row per companion in which something waits or is parked: the companion; pods: that wait; links: in them; since: the
@@ -139,7 +139,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
     'Returns the backlog in a tube''s companions, counting at most so many pods in each, and their parked keys.';
 
--- tube_documents: all tubes, what they are declared as, whose companions they are, and what they follow.
+-- tube_documents: all tubes, their declarations, whose companions they are, and the tables that they follow.
 --
 -- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.
 --   declared: the digest of the document; key_type, partitions: of the tube; the rest as the table is attached, see tube_list.
@@ -160,12 +160,12 @@ COMMENT ON FUNCTION :"schema".tube_documents() IS
 -- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
 -- those in the lowest shard.
 --
--- Arguments: tube; op: U, or B for what may come after all else; ids: bigint[] or smaller integers, uuid[] or text[], as the tube's are. A NULL
---   among them is left out; an id that stands twice is touched twice.
+-- Arguments: tube; op: U, or B for touches that may come after all others; ids: bigint[] or smaller integers, uuid[] or
+--   text[], as the tube's are. A NULL among them is left out; an id that stands twice is touched twice.
 -- Result: how many ids were put; 0 for no ids and for NULL.
 -- Errors: TU102 unknown tube; TU111 it is an outbox; TU108 no table is attached, so there are no shards; 22004, 22023 op;
 --   42804 ids of another type; 22P02, 42846 they can't be cast to that of the tube.
--- Locks: those of an INSERT into the tube. A lost answer: call again; touches that come twice do no harm.
+-- Locks: as an INSERT into the tube. A lost answer: call again; touches that come twice do no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
 DECLARE
@@ -215,18 +215,18 @@ COMMENT ON FUNCTION :"schema".tube_document_touch IS
     'queued.';
 
 -- tube_private_is_swept: whether a backfill of an attached table names each id once, and ends with a sweep: it is a root table, and
--- its ids are those of documents.
+-- its ids are the documents' ids.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_swept(att :"schema".tube_attachment) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT r.companion_of IS NULL AND tube_private_is_root(att) FROM tube_registry AS r WHERE r.tube = att.tube
 $$;
 
 -- tube_private_resync_documents: asks for a backfill of the root tables of a tube, as its companion missed what a table's
--- writers did: nothing tells which of the documents these rows were in.
+-- writers did: it is unknown which documents these rows were in.
 --
--- One that waits will do: see tube_private_resync.
+-- A waiting one will do: see tube_private_resync.
 --
--- Arguments: tube: the one that has the companion; table_name: the companion's, for a snapshot that does not show yet what
+-- Arguments: tube: the tube with the companion; table_name: the companion's, for a snapshot that does not show yet what
 --   is attached to the tube: then it is that of the first shard whose root the worker looks up.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync_documents(tube text, table_name text) RETURNS void
 LANGUAGE plpgsql AS $$

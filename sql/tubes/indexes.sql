@@ -2,7 +2,7 @@
 --
 -- Its name holds that number, so that the index for the next number can be built beside it. Else a tube has one.
 
--- tube_index_sql: what to run so that a tube has the index for a number of partitions, while writers go on.
+-- tube_index_sql: the statement that gives a tube the index for a number of partitions, while writers continue.
 --
 -- Run the statement outside a transaction, and ask again, until there is none: with the next number before the
 -- repartition, so that it has its index at once; afterwards with the same number, so that others go.
@@ -58,15 +58,15 @@ LANGUAGE sql STABLE AS $$
         AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
 $$;
 
--- tube_index_fit: gives tubes, and outboxes with a table of their own, the index for their number of partitions, where that
+-- tube_index_fit: gives tubes, and outboxes with their own table, the index for their number of partitions, where that
 -- is quick.
 --
--- For those that were repartitioned while writers kept the table, or while it was long. Workers call it twice a minute.
--- What has the index is left alone: any other index may be prepared for the next number.
+-- For queues that were repartitioned while writers kept the table, or while it was long. Workers call it twice a minute.
+-- Tables with the index are left alone: any other index may be prepared for the next number.
 --
 -- Result: how many got it. What keeps one from it, but for its locks, is a WARNING.
 -- Locks: of each of these the registry row and the table, for which it waits at most 100 ms, until the
---   transaction ends: call it in one of its own. What somebody changes just now is passed over.
+--   transaction ends: call it in a separate one. Objects being changed just now are passed over.
 CREATE OR REPLACE FUNCTION :"schema".tube_index_fit() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -87,7 +87,7 @@ BEGIN
             fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
                 ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
         EXCEPTION WHEN OTHERS THEN
-            -- One tube's trouble is no other's.
+            -- One tube's trouble must not stop the others.
             RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
         END;
     END LOOP;

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION :"schema".tube_private_schema() RETURNS name
 LANGUAGE sql IMMUTABLE RETURN :'schema'::name;
 
--- tube_private_qualify: a name, quoted and with our schema. Each dynamic statement names tables by it: a table that is
+-- tube_private_qualify: a name, quoted and with pytube's schema. Each dynamic statement names tables by it: a table that is
 -- missing would else be looked for in pg_temp, where the caller may have put one.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_qualify(name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT format('%I.%I', tube_private_schema(), name) $$;
@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_schema() RETURNS name
 LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN :'capture'::name;
 
--- tube_private_role: the name of one of our roles; kind: owner, admin, worker, writer or monitor.
+-- tube_private_role: the name of one of pytube's roles; kind: owner, admin, worker, writer or monitor.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_role(kind text) RETURNS name
 LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN (:'roles' || '_' || kind)::name;
@@ -76,7 +76,7 @@ $$;
 
 -- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
 --
--- Of all numbers with these bits it is the greatest that a row can have by now; our own transaction's may be above the
+-- Of all numbers with these bits it is the greatest that a row can have by now; this transaction's may be above the
 -- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row
 -- look as if it had been written after a snapshot of lately.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_full_xid(xid xid) RETURNS xid8
@@ -118,7 +118,7 @@ $$;
 
 -- tube_private_briefly: runs statements that may wait for locks for 100 ms in all; 55P03 when they can't be had.
 --
--- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while those of a hundredth are
+-- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while the locks of a hundredth are
 -- waited for.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '100ms' AS $$

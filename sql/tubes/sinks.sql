@@ -1,13 +1,14 @@
 -- Sinks that have lost their documents: emptied, or replaced.
 --
--- A sink is known by a mark, which goes when its documents go. Workers read it every few seconds and tell it here; the memory of it
--- is in the database, so that it outlives workers. A mark of our own is chosen here before anybody writes it: all workers
--- of a tube write the same one.
+-- A sink is known by a mark, which goes when its documents go. Workers read it every few seconds and report it here; the
+-- memory of it is in the database, so that it outlives workers. A new mark is chosen here before any worker writes it: all
+-- workers of a tube write the same one.
 
 -- tube_sink_note: notes the mark that a worker has found at the sink of a tube.
 --
--- Arguments: tube; held: the mark, NULL when the sink has none, or what held the documents is gone.
--- Result: one row. wanted: the mark that the worker is to leave, having made what is missing; NULL: nothing is to be made or left.
+-- Arguments: tube; held: the mark, NULL when the sink has none, or the store of the documents is gone.
+-- Result: one row. wanted: the mark that the worker is to leave, having made missing objects; NULL: nothing is to be made or
+--   left.
 --   emptied_at: when the documents were last found to be gone; NULL: they are there, or a backfill of all root tables that
 --   began afterwards has finished. is_new: this call has found that. is_over: this call has found that it is made up for.
 -- Errors: TU102 unknown tube. Locks: the tube's row in tube_sink, but for the usual case, in which nothing is written.
@@ -32,7 +33,7 @@ BEGIN
     SELECT s.* INTO known FROM tube_sink AS s WHERE s.tube = reg.tube FOR UPDATE;
     before := known;
     IF known.mark IS NULL THEN
-        -- New, or emptied: then nothing is made before somebody has it filled again.
+        -- New, or emptied: then nothing is made before an operator has it filled again.
         IF known.emptied_at IS NULL OR tube_private_refilled(reg.tube, known.emptied_at, false) THEN
             known.seen := held IS NOT NULL;
             known.mark := coalesce(held, (SELECT format('%s %s epoch %s', i.installation, reg.tube, reg.last_epoch)
@@ -46,7 +47,7 @@ BEGIN
         known.emptied_at := clock_timestamp();
         is_new := true;
     ELSIF held IS NOT NULL THEN
-        known.mark := held; -- the server's own name for what was made, or the mark of another database's workers
+        known.mark := held; -- the server's name for the new object, or the mark of another database's workers
         known.seen := true;
     END IF;
     IF known.seen AND tube_private_refilled(reg.tube, known.emptied_at, true) THEN
@@ -81,9 +82,9 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- tube_sink_list: what is known of the sinks of tubes.
+-- tube_sink_list: the state of the sinks of tubes.
 --
--- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make what is missing there: the
+-- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make missing objects there: the
 --   tube is new, or is being filled. emptied_at: as tube_sink_note. mark: what the sink has shown; NULL: nothing yet, or it was
 --   emptied. A worker that finds this mark there has nothing to note. source: which database this is, the same in each row: a
 --   copy by TEMPLATE has another oid, a promoted one another timeline, a dump that was
@@ -100,7 +101,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sink_list IS
     'Lists tubes whose sinks were checked. makes: whether a worker may create missing parts there.';
 
--- tube_sink_accept: takes what the sink of a tube holds now for complete: somebody has compared it, or does not mind.
+-- tube_sink_accept: counts the present documents at the sink of a tube as complete: an operator has compared them, or does
+-- not mind.
 --
 -- Arguments: tube; before: only a loss that was noticed earlier; NULL: any.
 -- Result: whether there was such a loss. Errors: TU102 unknown tube. Locks: the tube's row in tube_sink.

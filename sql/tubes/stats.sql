@@ -3,7 +3,7 @@
 -- Cheap on a full tube: counts stop at 1000, first and last pods come from the index. Control pods are counted in
 -- control_count alone; to pass them over costs one look at each, and there are few.
 --
--- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition; one that two
+-- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition; a shard that two
 --   tables have counts twice. Of the incremental and of the backfill class each the count, and seq and time of the
 --   first and the last pod. control_count: "type:count" joined by spaces, or 0; at most 10000 are counted. parked: keys
 --   set aside. shard_list: the first ten of the shards, and how many there are if there are more. Counts of pods and
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_stats() RETURNS TABLE (
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 SET enable_seqscan = off -- a queue's statistics are never right, so one kind of plan is left
 SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$ -- to plan what is asked of each partition costs more than to run it
+SET plan_cache_mode = force_generic_plan AS $$ -- planning the query of each partition costs more than running it
 #variable_conflict use_column
 DECLARE
     reg tube_registry;
@@ -73,7 +73,7 @@ COMMENT ON FUNCTION :"schema".tube_stats IS
 --
 -- Argument: in_most: at most so many pods of a class are counted.
 -- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out: exact below
---   in_most, else that or an estimate above, as in tube_stats. since, backfill_since: the oldest time among those that were
+--   in_most, else that or an estimate above, as in tube_stats. since, backfill_since: the oldest time among the ones
 --   counted. inserted, deleted: pods of the whole tube since its statistics began, as Postgres counts them: some seconds
 --   late at times, and with insertions that were rolled back.
 -- Errors: 22023 in_most is NULL or below 1.
@@ -165,8 +165,8 @@ COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
 
 -- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
 --
--- Both classes of all partitions are looked up by one scan, since to plan it is what costs. It needs the index for this
--- number of partitions; a tube that lacks it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
+-- Both classes of all partitions are looked up by one scan, since planning dominates the cost. It needs the index for this
+-- number of partitions; a tube without it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_load_sql(reg :"schema".tube_registry, most integer) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -235,13 +235,13 @@ LANGUAGE sql STABLE AS $$
         ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
--- tube_private_stats_estimate: an estimate of 1000 pods or more, as it is told.
+-- tube_private_stats_estimate: an estimate of 1000 pods or more, as it is printed.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimate(pods text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
 $$;
 
--- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then those of
+-- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then pods of
 -- backfills, then of partition 1, and so on. 0: the sample has shown none.
 --
 -- What the planner knows is of another time: a tube is full an hour after it was empty. So pages of the table are counted.
@@ -286,7 +286,7 @@ $$;
 -- row in them. Sums of weights are estimates of numbers of rows.
 --
 -- cuts: pages at which something begins or ends; NULLs are none. Rows that belong together lie together, as a rule, and
--- may be few in a long table of dead rows: so each part between two cuts has runs of its own, the same ones in each call.
+-- may be few in a long table of dead rows: so each part between two cuts has separate runs, the same ones in each call.
 -- At most 8 cuts are kept. That makes about 20 runs, of 8 pages each, however long the table is.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_page_runs(tbl regclass, cuts bigint[])
 RETURNS TABLE (low bigint, high bigint, weight float8)

@@ -4,15 +4,15 @@
 --
 -- Arguments:
 --   tube: its name, 1 to 57 bytes, no comma.
---   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE tells when the
+--   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE says when the
 --     index for it is still to be built (see tube_index_sql).
 --   predicate: which rows of attached tables belong to the tube: a condition over their columns that obeys the rules of
 --     row filters. NULL keeps what there is, an empty string removes it. It is put to work on attached tables with the
 --     rights of the caller, who has to own them.
---   key_type: of the ids: bigint, uuid or text. NULL means bigint for a new tube, and what it has for one that is
---     there; it can't be changed.
+--   key_type: of the ids: bigint, uuid or text. NULL means bigint for a new tube, and no change for an existing
+--     tube; it can't be changed.
 -- Result: nothing. Nothing is done when the tube is like that already.
--- Errors: 42501 the caller is no owner of an attached table, and the predicate changes; 22023 key_type; TU101 name;
+-- Errors: 42501 the caller does not own an attached table, and the predicate changes; 22023 key_type; TU101 name;
 --   TU103 partitions; TU105 predicate refused (the table at fault is named); 55P03 the locks could not be had. Nothing
 --   was changed then.
 -- Locks: until the transaction ends, the registry row FOR UPDATE, and with another number of partitions also all leader
@@ -104,7 +104,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- tube_private_set_predicate: gives a tube its predicate, once the owners of all its tables have agreed: see
--- tube_private_store. So whoever may call this sets none of their own for tables of others.
+-- tube_private_store. So whoever may call this can't set one for tables of others.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_predicate(tube text, predicate text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_variable
@@ -159,7 +159,7 @@ BEGIN
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU101',
-            MESSAGE = format('%s is no name for a tube: %s', quote_nullable(tube), wrong),
+            MESSAGE = format('%s is not a valid tube name: %s', quote_nullable(tube), wrong),
             HINT = 'Choose a name of 1 to 57 bytes without commas, such as es-live.';
     END IF;
 END
@@ -234,7 +234,7 @@ $$;
 
 -- tube_private_make_flag: the flag of a tube or an outbox, where it is missing.
 --
--- It is a sequence that tells writers whether a worker of the tube sleeps: 1 no, 2 yes. It is no part of any
+-- It is a sequence that shows writers whether a worker of the tube sleeps: 1 no, 2 yes. It is not part of any
 -- transaction: a writer with an old snapshot sees it, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(reg :"schema".tube_registry) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -249,8 +249,8 @@ BEGIN
 END
 $$;
 
--- tube_private_provide_tube: makes or mends what is generated for a tube itself: its flag, its touch function, and those that
--- mark and purge.
+-- tube_private_provide_tube: makes or repairs the objects generated for a tube itself: its flag, its touch function, and the
+-- functions that mark and purge.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_tube(tube text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
@@ -300,7 +300,7 @@ COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
 -- Errors: TU102 unknown tube; TU112 it is a companion, which is dropped with its tube, or by force; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
 --   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
 --   changed then.
--- Locks: those of tube_ensure_absent; under them it looks again whether it may be dropped.
+-- Locks: as tube_ensure_absent; under them it looks again whether it may be dropped.
 CREATE OR REPLACE FUNCTION :"schema".tube_drop(tube text, force boolean = false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
@@ -328,8 +328,8 @@ COMMENT ON FUNCTION :"schema".tube_drop IS
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
 --
 -- Of a companion that is dropped alone, a backfill is asked for where links wait: see tube_private_rescue_links. The tube's
--- greatest epoch is kept, so that a tube made again under this name goes on from there; the terms that it had
--- are kept in tube_term, so that new ones wait for what those may still be sending.
+-- greatest epoch is kept, so that a tube made again under this name continues from there; the terms that it had
+-- are kept in tube_term, so that new ones wait for writes that those may still be sending.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop(tube text, force boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -378,7 +378,7 @@ BEGIN
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
                 CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
-            HINT = 'Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all of it away: '
+            HINT = 'Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop everything: '
                 'force => true.';
     END IF;
 END
@@ -386,12 +386,12 @@ $$;
 
 -- tube_list: the tubes and the tables attached to them.
 --
--- Arguments: in_tbl: only what is attached of this table; NULL for all.
+-- Arguments: in_tbl: only the attachments of this table; NULL for all.
 -- Result: a row per attached table, by tube, shard and order of attachment; a tube without tables has one row with a
 --   NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After the contract's columns: shards
 --   (how many it is spread over), id_col, root (whether the ids of this table are the documents'), columns and replica
 --   (as attached), key_type (of the tube), companion_of, key_cols (of a key of several columns, of which id_col is the
---   first), shard_by (the one of them that alone tells a key's shard).
+--   first), shard_by (the column that alone determines a key's shard).
 CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL) RETURNS TABLE (
     tube text, predicate text, partitions integer, tbl regclass, shard integer,
     shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype,

@@ -144,7 +144,7 @@ def check_what_is_told(outboxes: Outboxes) -> None:
     code, said = run(outboxes, "doctor")
     assert code == 1
     assert "fail messages of strict: the source lost commits (" in said
-    assert "-> tell those who read" in said
+    assert "-> inform the consumers" in said
     for command in (["status"], ["outbox", "status", "strict"]):
         code, said = run(outboxes, *command)
         assert "strict: the source lost commits (" in said

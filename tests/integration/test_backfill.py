@@ -136,7 +136,7 @@ def test_two_clients_on_one_backfill(items: Connection, connect: Connect, client
     first = clients(*START)
     until(items, "it waits for the writer", note="waits for transactions to end")
     (told,) = clients("backfill", "resume", "--tube", "items", "--json").end()
-    assert "somebody else works on backfill" in told["message"]
+    assert "another process is running backfill" in told["message"]
     _, err = clients(*START).process.communicate(timeout=LIMIT)
     assert "is being backfilled for tube 'items' already" in err
     assert first.process.poll() is None
@@ -151,7 +151,7 @@ def test_pause_resume_and_cancel(dsn: str, items: Connection, clients: Any) -> N
     cli.run("backfill", "pause", "--tube", "items", dsn=dsn)
     assert "inserting, paused" in cli.run("backfill", "status", dsn=dsn).stdout
     lines = clients("backfill", "resume", "--tube", "items", "--table", "public.items", "--json").end()
-    assert "somebody else" in lines[-1]["message"]
+    assert "another process" in lines[-1]["message"]
     (status,) = cli.run_json("backfill", "status", "--tube", "items", dsn=dsn)
     assert (status["rows_done"], status["rows_delivered"]) == (2000, 0), "all wait for a worker"
     items.execute("DELETE FROM tube.items WHERE op = 'B'")
@@ -239,7 +239,7 @@ def test_a_replica_that_is_behind_slows_it(
         assert [text for text in warned if "replicas" in text] == []
         items.execute("SELECT tube_backfill_command(max(backfill_id), 'cancel') FROM tube_backfill")
         client = clients(*START, "--replica-behind", "2")
-        until(items, "it waits", note="MB of WAL (limit 2 MB)")
+        until(items, "it waits", note="MB of WAL behind (limit 2 MB)")
         assert row(items)["rows_done"] == 0
         replica.send_signal(signal.SIGCONT)
         client.end()

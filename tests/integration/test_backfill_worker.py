@@ -222,7 +222,7 @@ async def test_a_broken_one_is_told_and_holds_no_other_up(items: Connection, fol
         (broken, note), _ = both()
         assert broken == "inserting"
         assert note is not None
-        assert note.startswith("can't go on: ")
+        assert note.startswith("can't continue: ")
         assert "tube_backfill_ids_1" in note
         items.execute("ALTER TABLE tube.gone RENAME TO tube_backfill_ids_1")
         await finished(items, backfills=2)

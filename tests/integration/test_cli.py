@@ -56,7 +56,7 @@ class TestInstall:
         conn.execute("SELECT busy_touch(0, '{1}', 'T')")
         refused = run("uninstall", dsn=dsn, code=2).stderr
         assert "there are pods in the tubes 'busy' " in refused
-        assert "or throw all away with --force.)" in refused
+        assert "or drop everything with --force.)" in refused
         run("uninstall", "--force", dsn=dsn)
 
     def test_a_wrong_password_is_not_repeated(self, dsn: str) -> None:
@@ -235,7 +235,7 @@ class TestTubes:
         assert refused.splitlines()[-1] == (
             "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; if a column of "
             "public.notes holds ids of public.goods, name it: `pytube tube attach t public.notes --shard 0 "
-            "--shards 1 --id-col COLUMN`; else give public.notes shards of its own: "
+            "--shards 1 --id-col COLUMN`; else give public.notes separate shards: "
             "`pytube tube attach t public.notes --shard 3`"
         )
         assert len(run_json("tube", "list", dsn=dsn)) == 2
@@ -253,8 +253,8 @@ class TestTubes:
         refused = run("tube", "drop", "t", dsn=dsn, code=2).stderr
         assert refused == (
             "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
-            "(Detach its tables, let the workers drain it, and retry or drop what is parked; or throw all "
-            "of it away: --force.)\n"
+            "(Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop "
+            "everything: --force.)\n"
         )
         assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
         assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr

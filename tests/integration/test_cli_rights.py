@@ -191,7 +191,7 @@ def test_an_owner_who_has_to_agree_is_named(people: str, conn: Conn) -> None:
     """Where our SQL says what to do, nothing else is said."""
     conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
     said = run("tube", "attach", "t", "public.more", "--shard", "1", dsn=as_role(people, "a_admin"), code=2)
-    assert said.stderr.rstrip().endswith("or as a role that has its rights and those of tube_admin.)")
+    assert said.stderr.rstrip().endswith("or as a role that has its rights and the rights of tube_admin.)")
 
 
 class TestInstalling:
@@ -208,7 +208,7 @@ class TestInstalling:
         with roles(bare_dsn, "a_stranger") as admin:
             admin.execute(f"GRANT CREATE ON DATABASE {admin.info.dbname} TO a_stranger")
             said = run("install", "--roles", "x", dsn=as_role(bare_dsn, "a_stranger"), code=2).stderr
-        assert "Somebody who may has to run: CREATE ROLE x_owner NOLOGIN; " in said
+        assert "An administrator has to run: CREATE ROLE x_owner NOLOGIN; " in said
         assert ".sql" not in said
 
     @pytest.mark.parametrize("command", ["install", "upgrade", "uninstall"])

@@ -26,7 +26,7 @@ THEIRS = {
     "contrib/__init__.py": "",
 }
 """As the files of the downloader are, as far as they matter here: its `__main__` makes a class, and ends."""
-SENTENCE = "run `pip uninstall pytube pytube-pg`, install pytube-pg again"
+SENTENCE = "run `pip uninstall pytube pytube-pg`, reinstall pytube-pg, and"
 ONLY_FROM = (
     "import os, sys\n"
     "sys.path[:] = [p for p in sys.path if p == {!r} or not os.path.exists(p + '/pytube/__init__.py')]\n"
@@ -101,7 +101,7 @@ def test_theirs_uninstalled(site: Path) -> None:
     """Together with the files that both have. The program says it in one line."""
     install_theirs(site)
     uninstall_theirs(site)
-    assert python(site, COMMAND).stderr.startswith("pytube: the distribution pytube, which downloads videos")
+    assert python(site, COMMAND).stderr.startswith("pytube: the distribution pytube, a video downloader,")
     assert_refused(site, COMMAND, "from pytube.worker import Worker")
 
 

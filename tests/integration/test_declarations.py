@@ -236,7 +236,7 @@ def test_what_is_made_by_hand_is_never_pruned(dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube.tube_table_ensure_attached('stock', 'shop.products', 0, 4, 'id')")
     conn.execute("SELECT tube.outbox_ensure_exists('events', 2, 'bytea')")
     found = plans(dsn, FILE)
-    assert "made by hand, is the file's from then on" in found["stock"].notes[0]
+    assert "the file takes over tube stock, created manually" in found["stock"].notes[0]
     assert [step.text for step in found["events"].steps] == ["note that the file declares it so"]
     apply(dsn, FILE)
     assert there(conn)["tubes"] == [PRODUCTS, ITEMS]
@@ -262,7 +262,7 @@ def test_a_cut_while_it_takes_over_what_was_made_by_hand(dsn: str, conn: Conn) -
     one = plans(dsn, FILE.replace('"product_id", "quantity"]', '"quantity"]'))["stock"]
     assert [step.action.value for step in one.steps] == ["change", "declare"]
     (step,) = plans(dsn, BASE)["stock"].steps
-    assert step.text == "let tube stock be, as one that is made by hand"
+    assert step.text == "keep tube stock, no longer managed by the file"
 
 
 def test_a_table_that_is_attached_by_hand_stays(dsn: str, conn: Conn) -> None:
@@ -270,9 +270,9 @@ def test_a_table_that_is_attached_by_hand_stays(dsn: str, conn: Conn) -> None:
     apply(dsn, FILE)
     conn.execute("SELECT tube.tube_table_ensure_attached('stock', 'shop.notes', 7, 1, 'id')")
     one = plans(dsn, FILE)["stock"]
-    assert (one.steps, one.notes) == ((), ("attached by hand, and left alone: shop.notes",))
+    assert (one.steps, one.notes) == ((), ("attached manually, so left alone: shop.notes",))
     (step,) = plans(dsn, BASE)["stock"].steps
-    assert (step.text, step.loses) == ("let tube stock be, as one that is made by hand", False)
+    assert (step.text, step.loses) == ("keep tube stock, no longer managed by the file", False)
 
 
 BY_HAND_IN_A_DECLARED_ONE = {
@@ -297,7 +297,7 @@ def test_what_was_attached_by_hand_is_not_changed(dsn: str, conn: Conn, how: str
     text = FILE + '[tube.stock.tables."shop.notes"]\nshard = 7\n' if how == "besides" else FILE
     columns = "''" if how == "besides" else "product_id,quantity"
     said = problem(dsn, text)
-    assert "to tube stock by hand, and otherwise (columns that count" in said
+    assert "to tube stock manually, with other options (columns that count" in said
     assert said.endswith(f"--columns {columns}`")
     assert there(conn) == before
 
@@ -369,7 +369,7 @@ def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
         checks = run_json("doctor", dsn=dsn, folder=file.parent, code=1)
         return [one["finding"] for one in checks if one["subject"].startswith(word)]
 
-    assert said("declared tube stock") == ["the file declares it, and it was not applied"]
+    assert said("declared tube stock") == ["the file declares it, but it was not applied"]
     apply(dsn, FILE)
     assert said("declared tube stock") == ["applied"]
     assert said("declared outbox events") == ["applied"]
@@ -377,7 +377,7 @@ def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
     (finding,) = said("declared outbox events")
     assert "give outbox events partitions 2, not 7" in finding
     file.write_text(BASE + DOCUMENT)
-    assert "does not declare it any more" in said("declared tube stock")[0]
+    assert "the file no longer declares it" in said("declared tube stock")[0]
 
 
 # --- refusals --------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ BY_HAND = {
             "SELECT tube.tube_ensure_exists('stock', 1, 'id > 0'),"
             " tube.tube_table_ensure_attached('stock', 'shop.notes', 2, 8, 'id')"
         ),
-        "its shards 0 to 3 would be partly those of shop.notes, which has shards 2 to 9",
+        "its shards 0 to 3 would overlap shards 2 to 9 of shop.notes",
     ),
     "another root table": (
         (
@@ -526,7 +526,7 @@ def test_a_root_table_stays_as_long_as_something_is_related_to_it(dsn: str, conn
     related = "SELECT tube.tube_table_ensure_attached('stock', 'shop.order_items', 0, 4, 'product_id')"
     conn.execute(related.encode())
     said = problem(dsn, text[: text.index("[tube.stock.tables")])
-    assert "shop.order_items, related to it, would become the root table" in said
+    assert "the related table shop.order_items would become the root table" in said
     assert "`pytube tube detach stock shop.order_items`" in said
 
 
@@ -539,7 +539,7 @@ def test_a_tube_of_a_document_that_is_gone(dsn: str, file: Path) -> None:
     assert "tube orders is that of a document which the file does not declare any more" in problem(dsn, text)
     file.write_text(sink)
     run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent)
-    assert "by hand, and otherwise (columns that count id, status -> all)" in problem(dsn, text)
+    assert "manually, with other options (columns that count id, status -> all)" in problem(dsn, text)
     assert apply(dsn, text + 'columns = ["status", "id"]\n') == ["note that the file declares it so"]
 
 
@@ -549,7 +549,7 @@ def test_an_outbox_with_records_is_not_dropped(dsn: str, conn: Conn, file: Path)
     file.write_text(BASE)
     before = there(conn)
     said = run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent, code=2).stderr
-    assert "nothing was changed: outbox.events is to be dropped, and records are in it" in said
+    assert "nothing was changed: outbox.events would be dropped, but still holds records" in said
     assert there(conn) == before
 
 

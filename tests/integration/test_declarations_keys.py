@@ -223,7 +223,7 @@ BY_HAND = {
     ),
     "a related table": (
         (MADE, ROOT, RELATED.replace("{tenant_id,site_id}", "{tenant_id,other_id}")),
-        "by hand, and otherwise (key tenant_id, other_id -> tenant_id, site_id)",
+        "manually, with other options (key tenant_id, other_id -> tenant_id, site_id)",
         "pytube tube attach sites plant.visits --key-cols tenant_id,site_id",
     ),
     "a related table, and what spreads it": (
@@ -232,7 +232,7 @@ BY_HAND = {
             ROOT,
             RELATED.replace("{tenant_id,site_id}", "{place,site_id}").replace("=> 'tenant_id'", "=> 'place'"),
         ),
-        "by hand, and otherwise",
+        "manually, with other options",
         "pytube tube attach sites plant.visits --key-cols tenant_id,site_id --shard-by tenant_id",
     ),
 }

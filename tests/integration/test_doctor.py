@@ -84,7 +84,7 @@ def test_rights(dsn: str, conn: psycopg.Connection) -> None:
     conn.execute("CREATE ROLE a_guest LOGIN")
     guest = configured(psycopg.conninfo.make_conninfo(dsn, user="a_guest"))
     lacking = one(guest, "rights", Level.FAIL)
-    assert lacking.finding == "a_guest may not do what a worker does"
+    assert lacking.finding == "a_guest does not have a worker's rights"
     assert lacking.remedy == (
         "run the doctor as the worker's role; if that is this one, as the role that installed, run: "
         'GRANT "tube_worker" TO "a_guest"'

@@ -62,10 +62,10 @@ class TestLeaders:
         touched(conn, "3 minutes")
         touched(conn, "1 minute", shard=2)
         late = one(dsn, "leaders of queue", Level.FAIL)
-        assert late.finding == "nobody leads partitions 0, 2; pods that wait there: 2, the oldest for 3 min"
+        assert late.finding == "no worker leads partitions 0, 2; pods queued there: 2, the oldest for 3 min"
         assert late.remedy == "start a worker: pytube worker --tube queue; if one runs, see its log"
         idle = one(dsn, "leaders of queue", Level.WARN)
-        assert idle.finding == "nobody leads partition 1; nothing waits there"
+        assert idle.finding == "no worker leads partition 1; nothing is queued there"
         assert checks(dsn, "leaders") == []
 
     def test_a_hand_over_is_no_failure(self, dsn: str, conn: Conn) -> None:
@@ -82,7 +82,7 @@ class TestLeaders:
         terms.release(conn, terms.acquire(conn))
         conn.execute("UPDATE tube.tube_term SET ended_at = ended_at - interval '1 hour'")
         idle = one(dsn, "leaders of queue", Level.WARN)
-        assert idle.finding == "nobody leads partition 0; nothing waits there"
+        assert idle.finding == "no worker leads partition 0; nothing is queued there"
         assert len(checks(dsn, "leaders of queue")) == 1
 
     def test_no_tube_at_all(self, dsn: str) -> None:
@@ -95,7 +95,7 @@ class TestLeaders:
         outbox_sql.stash(conn)
         conn.execute("UPDATE tube.orders SET create_time = create_time - interval '1 hour'")
         late = one(dsn, "leaders of orders", Level.FAIL, more)
-        assert late.finding == "nobody leads partition 0; records that wait there: 1, the oldest for 60 min"
+        assert late.finding == "no worker leads partition 0; records queued there: 1, the oldest for 60 min"
         assert "pytube worker --outbox orders" in str(late.remedy)
 
 
@@ -136,7 +136,7 @@ class TestPauses:
         touched(conn, "1 hour")
         conn.execute("SELECT tube_pause('queue')")
         one(dsn, "tube queue", Level.WARN)
-        assert one(dsn, "leaders of queue", Level.WARN).finding == "nobody leads partition 0"
+        assert one(dsn, "leaders of queue", Level.WARN).finding == "no worker leads partition 0"
 
 
 class TestOfWhom:
@@ -174,7 +174,7 @@ def test_kafka_is_told_of_where_a_tube_of_this_configuration_needs_it(dsn: str, 
     assert checks(dsn, "leaders of foreign"), "its partitions are told of, as nothing else tells of them"
     conn.execute(report, [uuid4(), json.dumps([there | {"tube": "queue"}])])
     said = one(dsn, "Kafka", Level.FAIL).finding
-    assert said.endswith("nobody can be elected for partitions of: queue")
+    assert said.endswith("no worker can be elected for partitions of: queue")
     assert checks(dsn, "leaders of queue") == []
 
 

@@ -62,7 +62,7 @@ class TestSlots:
         with roles(any_dsn, "looker IN ROLE tube_monitor"):
             for dsn in (any_dsn, as_role(any_dsn, "looker")):
                 check = one(dsn, f"replication slot {slot}", Level.WARN)
-                assert check.finding.startswith("nobody uses it, and it holds back 1")
+                assert check.finding.startswith("it has no consumer, and retains 1")
                 assert " MB of WAL, more with each write, until the disk is full" in check.finding
         check = one(any_dsn, f"replication slot {slot}", Level.WARN)
         session.execute(str(check.remedy).partition("as a superuser: ")[2].encode())
@@ -148,7 +148,7 @@ class TestWake:
         people.execute(f"ALTER DATABASE {name} SET pytube.wake = off".encode())
         one(as_role(any_dsn, "sleeper"), "wake-ups", Level.OK)
         check = one(self.dsn(any_dsn), "wake-ups", Level.WARN)
-        assert f"roles of database {name} without a setting of their own" in check.finding
+        assert f"roles of database {name} without their own setting" in check.finding
         people.execute(str(check.remedy).partition("run: ")[2].partition(";")[0].encode())
         one(self.dsn(any_dsn), "wake-ups", Level.OK)
 
@@ -163,7 +163,7 @@ class TestPartitions:
             for dsn in (any_dsn, as_role(any_dsn, "looker")):
                 check = one(dsn, "partitions of t", Level.WARN)
                 assert check.finding.startswith(
-                    "no shard of its tables is in partition 1 of 2, so nothing comes there"
+                    "no shard of its tables maps to partition 1 of 2, so no pods arrive there"
                 )
         check = one(any_dsn, "partitions of t", Level.WARN)
         assert "pytube tube create t --partitions 1;" in str(check.remedy)

@@ -251,7 +251,7 @@ def test_a_table_that_stays_locked(dsn: str, conn: Conn, connect: Connect) -> No
         with holder.transaction():
             holder.execute("LOCK TABLE shop.products IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(
-                LockBusy, match=r"shop.products could not be locked .* apply goes on from there"
+                LockBusy, match=r"shop.products could not be locked .* the next apply continues from there"
             ):
                 documents.apply(documents.plan(document(), "orders"), limit=0.1)
         assert digest(conn) == UNFINISHED
@@ -381,7 +381,7 @@ def test_one_that_is_not_declared_any_more(dsn: str) -> None:
     apply(dsn, document(name="others"))
     with session(dsn) as documents:
         applied = documents.apply(documents.plan(None, "orders"))
-        assert [step.text for step in applied.steps] == ["drop tube orders with what waits in it"]
+        assert [step.text for step in applied.steps] == ["drop tube orders and its queued changes"]
         assert set(documents.tubes()) == {"others", "others_relations"}
         documents.apply(documents.plan(None, "others", stays=True))
         assert set(documents.tubes()) == {"others"}

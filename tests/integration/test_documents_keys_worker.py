@@ -149,7 +149,7 @@ def test_another_shard_by_is_refused(dsn: str, tmp_path: Path) -> None:
     applied(dsn, configuration(dsn, tmp_path))
     configuration(dsn, tmp_path, CONFIG.replace('shard_by = "tenant_id"', 'shard_by = "id"'))
     shown = run("plan", dsn=dsn, folder=tmp_path, code=2).stdout
-    assert 'told by id, which gives each document another key; set shard_by = "tenant_id", or' in shown
+    assert 'would be from id, which gives each document another key; set shard_by = "tenant_id", or' in shown
 
 
 A, B = CUSTOMERS

@@ -381,7 +381,7 @@ def test_a_role_that_may_not_make_temporary_views_is_told_what_to_grant(
         assert orders(reader, root=root).root.columns == ("id",)
         session.execute("REVOKE USAGE ON SCHEMA shop FROM reader")
         with pytest.raises(
-            ConfigError, match=r"permission denied for schema shop; grant reader what is missing"
+            ConfigError, match=r"permission denied for schema shop; grant reader the missing right"
         ):
             orders(reader, root=root)
         reader.close()

@@ -96,19 +96,19 @@ REFUSED = {
     ),
     "a key of numerics": (
         '[document.d]\ntable = "shop.amounts"\nfields = ["*"]',
-        r"^document\.d: b of the primary key of shop\.amounts is of type numeric, and a key of several",
+        r"^document\.d: b of the primary key of shop\.amounts is of type numeric, but a key of several",
     ),
     "a key of floats": (
         '[document.d]\ntable = "shop.shares"\nfields = ["*"]',
-        r"^document\.d: b of the primary key of shop\.shares is of type real, and",
+        r"^document\.d: b of the primary key of shop\.shares is of type real, but",
     ),
     "a key of padded texts": (
         '[document.d]\ntable = "shop.padded"\nfields = ["*"]',
-        r"^document\.d: a of the primary key of shop\.padded is of type character\(3\), and",
+        r"^document\.d: a of the primary key of shop\.padded is of type character\(3\), but",
     ),
     "a key of times": (
         '[document.d]\ntable = "shop.times"\nfields = ["*"]',
-        r"^document\.d: b of the primary key of shop\.times is of type timestamp without time zone, and",
+        r"^document\.d: b of the primary key of shop\.times is of type timestamp without time zone, but",
     ),
     "a key of a domain over an enum": (
         '[document.d]\ntable = "shop.kinds"\nfields = ["*"]',
@@ -120,7 +120,7 @@ REFUSED = {
     ),
     "shard_by is no column of the key": (
         '[document.d]\ntable = "shop.wide"\nshard_by = "c"\nfields = ["*"]',
-        r"^document\.d\.shard_by: 'c' is no column of the primary key of shop\.wide.*write one of: a, b$",
+        r"^document\.d\.shard_by: 'c' is not a column of the primary key of shop\.wide.*write one of: a, b$",
     ),
     "shard_by of a key of one column": (
         '[document.d]\ntable = "shop.orders"\nshard_by = "id"\nfields = ["id"]',
@@ -280,7 +280,7 @@ REFUSED = {
     "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
     "UNION": (
         order_with("", '["1 AS e UNION ALL SELECT id"]'),
-        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is no expression; take it out",
+        r"^document\.orders\.fields: .* uses UNION, INTERSECT or EXCEPT, which is not an expression; remove",
     ),
     "UNION in where": (
         order_with('where = "true) AS e EXCEPT SELECT (true"'),

@@ -137,8 +137,8 @@ def test_a_database_that_is_down(folder: Path) -> None:
 
 def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     said = (
-        "document orders is not what was applied last (none was); run `pytube apply`, or give this worker "
-        "the file that was applied"
+        "document orders differs from the declaration applied last (none was); run `pytube apply`, or give "
+        "this worker the file that was applied"
     )
     with pytest.raises(ConfigError) as caught:
         resolve(load(folder / "pytube.toml"))
@@ -152,7 +152,7 @@ def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     apply(conn, compiled(conn, folder))
     change_file(folder)
     with pytest.raises(
-        ConfigError, match=r"is not what was applied last \(the database has \w{12}, the file"
+        ConfigError, match=r"differs from the declaration applied last \(the database has \w{12}, the file"
     ):
         resolve(load(folder / "pytube.toml"))
 
@@ -162,7 +162,7 @@ def test_a_worker_asks_for_what_is_resolved(folder: Path) -> None:
     config = load(folder / "pytube.toml")
     with pytest.raises(ConfigError, match=r"call pytube\.documents\.resolve\.resolve\(config\)"):
         Worker(config)
-    with pytest.raises(ConfigError, match="document 'orders' is declared and not compiled"):
+    with pytest.raises(ConfigError, match="document 'orders' is declared but not compiled"):
         Worker(config, ["orders"])
 
 
@@ -192,7 +192,7 @@ fields = ["*"]
 BROKEN = {
     "it takes a new column in": (
         "ALTER TABLE public.couriers ADD COLUMN phone text",
-        "document couriers is not what was applied last",
+        "document couriers differs from the declaration applied last",
     ),
     "it can't be made": (
         "ALTER TABLE public.order_items RENAME COLUMN amount TO quantity",
@@ -239,7 +239,7 @@ def test_a_document_that_stops_stops_nothing_else(both: Path, conn: Conn, why: s
 
 def test_a_worker_that_has_nothing_left_to_serve_ends(both: Path, conn: Conn) -> None:
     conn.execute("ALTER TABLE public.couriers ADD COLUMN phone text")
-    said = "document couriers is not what was applied last"
+    said = "document couriers differs from the declaration applied last"
     assert said in cli.run("worker", "--tube", "couriers", folder=both, code=2).output
     cli.run("apply", "--yes", folder=both)
     conn.execute("SELECT public.couriers_touch(array_agg(code)) FROM public.couriers")

@@ -225,8 +225,8 @@ async def test_a_worker_with_another_file_stops_and_goes_on(shop: Shop) -> None:
     shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
     shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
     said = (
-        "document orders is not what was applied last (the database has {}, the file {}: the file has "
-        'changed, or a table has, as by a new column that "*" takes in); run `pytube apply`'
+        "document orders differs from the declaration applied last (the database has {}, the file {}: the "
+        'file has changed, or a table has, as by a new column that "*" takes in); run `pytube apply`'
     )
     said = said.format(ANOTHER.digest, ORDERS.digest)
     await wait_until_async(lambda: len(shop.sentences()) == 2, what="both tubes say why they stand still")
@@ -241,7 +241,7 @@ async def test_a_worker_with_the_new_file_goes_on(shop: Shop, tmp_path: Path) ->
     await shop.worker.stop()
     shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 2")
     apply(shop.conn, ANOTHER)
-    with pytest.raises(ConfigError, match="is not what was applied last"):
+    with pytest.raises(ConfigError, match="differs from the declaration applied last"):
         config_of(shop.dsn, tmp_path, shop.conn)
     shop.conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
     async with working(shop.conn, shop.dsn, config_of(shop.dsn, tmp_path, shop.conn, ANOTHER)):
@@ -347,7 +347,7 @@ async def test_no_fan_out_begins_while_many_documents_wait(shop: Shop, tmp_path:
         assert shop.conn.execute(waits).fetchone() == (6,)
         shop.conn.execute("UPDATE public.couriers SET name = 'newer'")
         await wait_until_async(
-            lambda: any("documents or more wait in tube orders" in str(event) for event in served.events),
+            lambda: any("documents are queued in tube orders" in str(event) for event in served.events),
             what=lambda: f"it is told: {served.events}",
         )
         assert shop.conn.execute(waits).fetchone() == (6,)
@@ -473,7 +473,7 @@ async def test_explain_tells_why_it_is_not_known(relations: Config, conn: Conn) 
     conn.execute("ALTER TABLE public.order_items RENAME COLUMN product_id TO product")
     found = await explain(relations, "orders", "1")
     assert found.relations[0].each is None
-    assert "Now that can't be told: " in found.sentences[1]
+    assert "They could not be looked up now: " in found.sentences[1]
 
 
 # --- backfills of what leads to documents --------------------------------------------------------

@@ -55,7 +55,7 @@ def test_it_waits_and_nobody_leads(config: Config) -> None:
     assert (found.shard, found.partition, len(found.pods), found.leader) == (1, 1, 1, None)
     assert (found.source.document, found.sink.exists) == ({"id": 42, "n": 1, "name": "Ada"}, False)
     assert found.sentences[1:] == [
-        "Nobody leads partition 1: start a worker (`pytube worker`).",
+        "No worker leads partition 1: start one (`pytube worker`).",
         "The sink holds no document.",
         "The source has a document for it.",
         "The document is missing at the sink, because the change was not delivered yet.",
@@ -131,13 +131,13 @@ def test_what_waits_in_a_companion_may_lead_to_it(conn: Conn, config: Config, co
     assert found.sentences[0] == "No touch of it waits in the tube."
     assert found.sentences[1].startswith("In t_relations, 3 changed links of relations are waiting, for ")
     assert found.sentences[-1] == (
-        "The two differ, in n; the change may be on its way, by what waits or is parked in t_relations."
+        "The two differ, in n; the change may be on its way, queued or parked in t_relations."
     )
     write(config, {"name": "Ada", "n": 1, "id": 42}, (found.epoch or 0, 8))
     found = ask(config)
     assert not found.is_settled
     assert found.sentences[-1] == (
-        "The sink holds what the source would send now. What waits brings nothing new."
+        "The sink holds what the source would send now. The queued pods bring nothing new."
     )
 
 
@@ -231,11 +231,11 @@ def test_which_table(conn: Conn, config: Config) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"key": "x"}, "is no id of this tube, whose keys are bigint"),
-        ({"key": str(2**63)}, "is no id of this tube"),
-        ({"key": "1", "shard": -1}, "is no shard"),
+        ({"key": "x"}, "is not a valid id of this tube, whose keys are bigint"),
+        ({"key": str(2**63)}, "is not a valid id of this tube"),
+        ({"key": "1", "shard": -1}, "is not a valid shard"),
         ({"key": "1", "shard": 1, "table": "public.goods"}, "not both"),
-        ({"key": "1", "table": "public.none"}, "no root table"),
+        ({"key": "1", "table": "public.none"}, "not a root table"),
     ],
 )
 def test_bad_input(config: Config, options: dict[str, Any], says: str) -> None:

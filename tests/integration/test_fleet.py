@@ -134,8 +134,8 @@ def test_a_backlog_that_is_worked_off_is_told_as_such(conn: Conn, connect: Conne
             said = [run(command, dsn=dsn).output for command in ("status", "doctor")]
         finally:
             done.set()
-    assert "\nt: catching up: what waits falls by about " in said[0]
-    assert "catching up: what waits falls by about " in said[1]
+    assert "\nt: catching up: the backlog falls by about " in said[0]
+    assert "catching up: the backlog falls by about " in said[1]
 
 
 def test_a_tube_without_its_index_is_read_by_the_one_of_before(conn: Conn, watcher: FleetWatcher) -> None:
@@ -189,7 +189,7 @@ def test_what_does_not_fit(conn: Conn, watcher: FleetWatcher) -> None:
     found = {re.sub(r"\d+ s ago", "60 s ago", str(one)) for one in disagreements(sample, pytube.__version__)}
     assert {text.split(",")[0].split(" (")[0] for text in found} == {
         "worker greedy: leads 2 partitions of one",
-        "two partition 1: nobody leads it",
+        "two partition 1: no worker leads it",
         "tube two: workers hold two kinds of election",
         "worker dead: gave its last sign of life 60 s ago: it was killed",
     }
@@ -225,9 +225,9 @@ def test_a_worker_that_hangs_keeps_its_name(
         acquire(conn, "t", 0)
         wait_until(lambda: told() != [], what="the view is renewed")
         (line,) = told()
-        assert line.startswith("worker me: is alive, and renews nothing for ")
+        assert line.startswith("worker me: is alive, but has renewed nothing for ")
         assert digits in line
-        assert "is alive, and renews nothing" in doctor()
+        assert "is alive, but has renewed nothing" in doctor()
         renewals.execute("SELECT 1")
         wait_until(lambda: told() == [], what="it goes on")
         assert doctor() == ""

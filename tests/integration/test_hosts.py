@@ -266,7 +266,7 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     assert 'pytube_fleet_parked_keys{host="one",partition="0",tube="items"} 0.0' in metrics.stdout
     found = {check.subject: check for check in examine(load(config_file))}
     assert found["host two: Postgres"].level is Level.FAIL
-    assert found["shards"].finding == "those of two were not looked at"
+    assert found["shards"].finding == "not checked on two"
 
 
 async def test_a_shard_that_comes_to_a_second_host_is_told(

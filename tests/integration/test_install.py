@@ -144,7 +144,7 @@ class TestUninstall:
         assert conn.execute("SELECT count(*) FROM pg_proc WHERE proname ~ '_touch$'").fetchone() == (0,)
 
     def test_of_nothing(self, bare_dsn: str) -> None:
-        with pytest.raises(UsageError, match="nothing of ours in the schema 'tube'"):
+        with pytest.raises(UsageError, match="pytube is not installed in the schema 'tube'"):
             uninstall(bare_dsn)
 
 
@@ -152,7 +152,7 @@ class TestVersion:
     def test_missing(self, bare_dsn: str) -> None:
         with (
             connect_sync(bare_dsn) as connection,
-            pytest.raises(SchemaMismatch, match="not in the schema 'tube'; run `pytube install`"),
+            pytest.raises(SchemaMismatch, match="not installed in the schema 'tube'; run `pytube install`"),
         ):
             version.check(connection, "tube")
 

@@ -186,7 +186,7 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
     with one.running() as process:
         wait_until(lambda: bool(kafka_lines(dsn, "status")), what="status tells of it")
         (line,) = kafka_lines(dsn, "status")
-        assert "; nobody can be elected for partitions of: live, orders, topic; nothing" in line
+        assert "; no worker can be elected for partitions of: live, orders, topic; nothing" in line
         ((subject, finding, remedy),) = delivery_checks(dsn, one.folder)
         assert (subject, f"{finding}; more: docs/errors.md#kafka-unreachable") == ("Kafka", line)
         assert "start a worker" not in remedy
@@ -197,7 +197,7 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
         with OneWorker(tmp_path, dsn, kafka_real.bootstrap, "two").running():
             wait_until(lambda: led(conn) == 6, what="the other one leads all")
             wait_until(
-                lambda: "nobody can be elected" not in "".join(kafka_lines(dsn, "status")),
+                lambda: "no worker can be elected" not in "".join(kafka_lines(dsn, "status")),
                 what="only its own trouble is left",
             )
             (line,) = kafka_lines(dsn, "status")
@@ -225,6 +225,6 @@ def test_a_worker_that_is_about_to_be_elected_is_not_asked_for(
             return led(conn) == 6
 
         wait_until(is_led, what="it leads all")
-    waits = [text for text in said if "nobody leads" in text]
+    waits = [text for text in said if "no worker leads" in text]
     assert not any("start a worker" in text for text in waits), waits
     assert all("the election is about to give them to worker one" in text for text in waits), waits

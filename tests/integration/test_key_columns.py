@@ -172,7 +172,7 @@ async def test_the_whole_way(conn: Conn, folder: Path) -> None:
     found = await explain(load(folder / "pytube.toml"), "docs", key)
     assert (found.id, found.source.exists, found.sink.exists, found.difference) == (key, True, True, None)
     with pytest.raises(
-        UsageError, match=r"no key of public.docs; one is the JSON array of tenant \(text\), id"
+        UsageError, match=r"not a key of public.docs; expected the JSON array of tenant \(text\), id"
     ):
         await explain(load(folder / "pytube.toml"), "docs", "20")
 

@@ -386,7 +386,7 @@ def test_touches_of_ids_and_of_a_query(conn: Conn, dsn: str) -> None:
     assert set(first["details"]) == {"table", "query_sha256"}
     for arguments, said in {
         ("t", "public.goods"): "give ids, or --query",
-        ("t", "public.goods", "x"): "'x' is no id",
+        ("t", "public.goods", "x"): "'x' is not a valid id",
         ("no", "public.goods", "1"): "there is no tube 'no'",
         ("t", "public.none", "1"): "there is no table",
         ("t", "pg_class", "1"): "not attached",
@@ -447,10 +447,10 @@ def test_parked_documents_by_commands(conn: Conn, dsn: str) -> None:
     assert len(run_json("park", "list", "--tube", "t", "--key", "009", dsn=dsn)) == 1
     for command in ("list", "retry", "discard", "drop", "show"):
         refused = run("park", command, "--tube", "t", "--key", "nine", dsn=dsn, code=2)
-        assert "that is no id of this tube" in refused.stderr
+        assert "not a valid id of this tube" in refused.stderr
     assert "name the tube of the key" in run("park", "list", "--key", "9", dsn=dsn, code=2).stderr
     assert "name the tube" in run("park", "discard", "--yes", dsn=dsn, code=2).stderr
-    assert "is no length of time" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
+    assert "is not a valid duration" in run("park", "list", "--older-than", "soon", dsn=dsn, code=2).stderr
 
 
 @pytest.mark.usefixtures("config")
@@ -565,7 +565,7 @@ def test_arguments_that_can_not_be(conn: Conn, dsn: str) -> None:
         ("tube", "create", "t", "--keys", "uuid"): "bigint",
         ("touch", "t", "public.goods", "--query", "selct 1"): "syntax error",
         ("touch", "t", "public.goods", "--query", "SELECT 'x'"): "x",
-        ("audit", "--tube", "nope"): "there is no tube or outbox 'nope', and nothing was done with one",
+        ("audit", "--tube", "nope"): "there is no tube or outbox 'nope', and the audit has no entries",
     }.items():
         assert says in run(*arguments, dsn=dsn, code=2).stderr, arguments
     assert admin.audit(conn) == []

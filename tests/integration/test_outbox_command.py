@@ -89,7 +89,7 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     assert {row["id"] for row in rows} == set(ids)
     assert "too bad" in run("outbox", "parked", dsn=dsn).stdout
     refused = run("outbox", "retry", OUTBOX, str(ids[0]), "99999", dsn=dsn, code=2)
-    assert f"outbox '{OUTBOX}' has not parked 99999" in refused.stderr
+    assert f"outbox '{OUTBOX}' has no parked record 99999" in refused.stderr
     assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
     assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
     assert (
@@ -114,7 +114,7 @@ def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
     assert asked.stdout.count("too bad") == 2
     assert f"discard 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
     refused = run("outbox", "parked", "discard", OUTBOX, *chosen, "99999", "--yes", dsn=dsn, code=2).stderr
-    assert "outbox 'orders' has not parked 99999; `pytube outbox parked list orders` lists" in refused
+    assert "outbox 'orders' has no parked record 99999; `pytube outbox parked list orders` lists" in refused
     assert parked_ids(conn) == ids
     assert (
         "there is no outbox 'none'" in run("outbox", "parked", "discard", "none", "1", dsn=dsn, code=2).stderr

@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_message_is_said(conn: Conn) -> None:
         stash(conn, [MESSAGES[0], Message("t", "k", {})], outbox=OUTBOX)  # type: ignore[arg-type]
     with pytest.raises(UnknownTube, match="there is no outbox 'none'"):
         stash(conn, MESSAGES, outbox="none")
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="'a b' is no name of a topic"):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="'a b' is not a valid topic name"):
         stash(conn, [Message("a b", "k", "v")], outbox=OUTBOX)
     with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
         stash(conn, [Message("t", "k", b"\xff")], outbox=OUTBOX)  # it has values of the type text

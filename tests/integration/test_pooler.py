@@ -216,7 +216,7 @@ def refused(words: str, dsn: str, *, named: bool = True) -> None:
     address = "{host}:{port}".format(**conninfo_to_dict(dsn))
     sentences = [line for line in said.splitlines() if line.startswith("pytube: ")]
     assert len(sentences) == 1, said
-    assert f"in transaction or statement mode is at {address}" in sentences[0]
+    assert f"the pooler at {address} is in transaction or statement mode" in sentences[0]
     assert sentences[0].endswith("connect to Postgres itself, or to a pool with pool_mode = session")
 
 
@@ -232,7 +232,7 @@ def test_the_doctor_fails(program: Path, dsn: str, tmp_path: Path) -> None:
         checks = list(examine(load(configuration(tmp_path, pooled))))
         (check,) = [check for check in checks if check.subject == "pooler"]
         assert check.level is Level.FAIL
-        assert check.finding.startswith("a pooler in transaction or statement mode is at 127.0.0.1:")
+        assert check.finding.startswith("the pooler at 127.0.0.1:")
         assert check.remedy == "connect to Postgres itself, or to a pool with pool_mode = session"
         assert "Postgres" not in {check.subject for check in checks}  # nothing says that all is well with it
 
@@ -285,7 +285,7 @@ def test_two_poolers_behind_one_name(program: Path, dsn: str, monkeypatch: pytes
         ways = iter([one, other])
         client = pooler._Client
         monkeypatch.setattr(pooler, "_Client", lambda _: client(next(ways)))
-        with pytest.raises(PooledSession, match="was not seen to reset a session"):
+        with pytest.raises(PooledSession, match="did not show that it resets a session"):
             connect_sync(one)
 
 

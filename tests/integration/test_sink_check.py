@@ -107,7 +107,7 @@ def test_kafka(kafka_real: RealKafka, tmp_path: Path) -> None:
     assert results(found, "failed") == set()
     # Its contents are not looked at, so that only what needs none is ok.
     reason = str(found["upsert_delete_upsert"]["reason"])
-    assert reason.startswith("the answers were right; what was written was not looked at: ")
+    assert reason.startswith("the answers were right; the written documents were not checked: ")
     assert results(found, "ok") >= {"has_the_shape_of_a_sink", "results_are_results"}
     assert topics(kafka_real) == set()
 

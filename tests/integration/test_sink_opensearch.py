@@ -234,8 +234,8 @@ async def test_one_poison_document_among_many(index: Index) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"[1]", "its body is no JSON object"),
-        (b'"text"', "its body is no JSON object"),
+        (b"[1]", "its body is not a JSON object"),
+        (b'"text"', "its body is not a JSON object"),
         (b'{"a": 1', "failed to parse"),
         (b'{"_pytube": 1}', "Duplicate field '_pytube'"),
         (b"{} {}", f"failed to parse|{PARSING}"),

@@ -142,7 +142,7 @@ async def test_a_login_that_the_server_does_not_know(
     ]
     expected = (
         f'sink "opensearch": {account.server.url} refused to describe "{account.name}": '
-        "it does not know who we are; check user and password, or api_key"
+        "it rejects the credentials; check user and password, or api_key"
     )
     assert set(said) == {expected}
     assert [secret for secret in (SECRET, key) if secret in caplog.text] == []
@@ -176,7 +176,10 @@ async def test_a_server_under_another_authority_is_refused(
 async def test_the_rights_that_are_needed_always_and_those_to_create(account: Account) -> None:
     account.grant(*ALWAYS)
     said = await refusal(account.sink(**account.login), SinkUnavailable)
-    assert f'refused to create the index "{account.name}-000001": this user lacks the right; grant it' in said
+    assert (
+        f'refused to create the index "{account.name}-000001": this user does not have the right; grant it'
+        in said
+    )
     account.grant(*ALWAYS, "manage")
     await write_and_read(account.sink(**account.login), account)
 
@@ -191,4 +194,4 @@ async def test_the_rights_that_are_needed_always_and_those_to_create(account: Ac
     await sink.close()
     account.grant("monitor")
     said = await refusal(account.sink(**account.login), SinkUnavailable)
-    assert f'refused to describe "{account.name}": this user lacks the right; grant it' in said
+    assert f'refused to describe "{account.name}": this user does not have the right; grant it' in said

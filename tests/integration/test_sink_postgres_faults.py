@@ -393,7 +393,7 @@ async def test_least_privilege_and_what_lacks(bare_dsn: str, eye: Eye) -> None:
     try:
         dsn = make_conninfo(bare_dsn, user="copy_writer")
         eye.execute("GRANT SELECT, DELETE ON copy TO copy_writer")
-        with pytest.raises(ConfigError, match="the role lacks INSERT, UPDATE on public.copy"):
+        with pytest.raises(ConfigError, match="the role has no right to INSERT, UPDATE on public.copy"):
             async with opened(dsn, create=False):
                 pass
         eye.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON copy, copy_pytube TO copy_writer")

@@ -142,7 +142,7 @@ async def test_what_waits_already_puts_it_off(conn: Conn, make: Any) -> None:
     answers = await sink.send(all_customers)
     assert {type(answer) for answer in answers} == {Retry}
     assert 0.2 <= answers[0].after <= 1.0
-    assert answers[0].reason.startswith("6 documents or more wait in tube orders")
+    assert answers[0].reason.startswith("at least 6 documents are queued in tube orders")
     conn.execute("UPDATE orders SET op = 'B'")
     assert isinstance((await sink.send(all_customers))[0], Retry), "of a large fan-out, too"
 
@@ -166,7 +166,7 @@ async def test_fan_outs_are_counted_beside_a_backfill_and_its_pods_are_not(
     )
     answers = await sink.send(all_customers)
     assert {type(answer) for answer in answers} == {Retry}
-    assert answers[0].reason.startswith("6 documents or more wait in tube orders")
+    assert answers[0].reason.startswith("at least 6 documents are queued in tube orders")
 
 
 async def test_a_relation_that_the_document_does_not_have(conn: Conn, make: Any) -> None:
@@ -193,7 +193,7 @@ async def test_links_of_a_relation_that_is_gone_are_passed_over_by_the_newest_al
         await sink.send(batch({gone: [1]}, Token(5, 1)))
     assert await sink.send(batch({gone: [1]})) == [OK], "by another session"
     conn.execute("SELECT tube_document_declare('orders', 'another')")
-    with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
+    with pytest.raises(SinkUnavailable, match="document orders differs from the declaration applied last"):
         await sink.send(batch({gone: [1]}))
 
 
@@ -203,7 +203,7 @@ async def test_another_document_is_applied(conn: Conn, make: Any) -> None:
     assert await sink.send(sent) == [OK]
     conn.execute("DELETE FROM orders")
     conn.execute("SELECT tube_document_declare('orders', 'another')")
-    with pytest.raises(SinkUnavailable, match="document orders is not what was applied last"):
+    with pytest.raises(SinkUnavailable, match="document orders differs from the declaration applied last"):
         await sink.send(sent)
     assert touched(conn) == {}
     conn.execute("SELECT tube_ensure_absent('orders')")

@@ -127,7 +127,7 @@ async def test_a_sink_and_a_source_that_are_down(
         assert 'column "color" does not exist' in one(dsn)["source_down"]
         checks = await asyncio.to_thread(run_json, "doctor", folder=config.parent, code=1)
         assert [
-            check["remedy"] for check in checks if "take up a changed file at SIGHUP" in str(check["remedy"])
+            check["remedy"] for check in checks if "reload a changed file on SIGHUP" in str(check["remedy"])
         ]
         conn.execute(predicate, (None,))
         await worker.until("it is up", lambda: one(dsn)["state"] == "leads")

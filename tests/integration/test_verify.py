@@ -274,7 +274,7 @@ def test_an_interrupted_run_goes_on(copy: Copy, tmp_path: Path, monkeypatch: pyt
     assert state.stat().st_mode & 0o077 == 0, "ids may be names of people"
     said: list[str] = []
     report = asyncio.run(check(copy, state=state, repair=True, told=said.append))
-    assert said[0].startswith("going on with an interrupted run")
+    assert said[0].startswith("resuming an interrupted run")
     assert (report.compared, report.missing, report.extra, report.different) == (300, 1, 1, 1)
     assert copy.waiting() == [7, 9, 1000]
     assert not state.exists()
@@ -285,8 +285,8 @@ BAD_STATES: list[tuple[str, Callable[[str], str], str]] = [
     ("a digit changed", lambda text: text.replace('"compared": ', '"compared": 9'), "is damaged"),
     ("nothing in it", lambda text: json.dumps(json.loads(text) | {"content": None}), "is damaged"),
     ("another tube's", lambda text: resealed(text, "report", {"tube": "other"}), "of tube 'other' stopped"),
-    ("an older version's", lambda _: '{"fingerprint": "x", "table": 0}', "or one of an older version"),
-    ("anything else", lambda _: "[1]", "is no state of pytube verify"),
+    ("an older version's", lambda _: '{"fingerprint": "x", "table": 0}', "or of an older version"),
+    ("anything else", lambda _: "[1]", "is not a state of pytube verify"),
 ]
 
 
@@ -519,7 +519,7 @@ def test_a_sink_that_can_not_be_scanned(copy: Copy, tmp_path: Path) -> None:
 def test_what_can_not_be_verified(copy: Copy) -> None:
     with pytest.raises(ConfigError, match="not configured"):
         asyncio.run(verify(copy.config, "none"))
-    with pytest.raises(UnknownTable, match="these are: public.goods"):
+    with pytest.raises(UnknownTable, match="its root tables: public.goods"):
         asyncio.run(check(copy, tables=["public.none"]))
     copy.conn.execute("SELECT tube_ensure_absent('t')")
     with pytest.raises(UnknownTube):

@@ -277,7 +277,7 @@ async def test_roles_that_may_wait(dsn: str, conn: Conn, role: str) -> None:
     [
         ({"seq": 10**15}, "was not drawn yet"),
         ({"lsn": "FFFFFFFF/0"}, "was not written yet"),
-        ({"lsn": "x"}, "is no LSN"),
+        ({"lsn": "x"}, "is not a valid LSN"),
         ({"lsn": "0/0", "seq": 1}, "not for both"),
     ],
 )

@@ -97,7 +97,7 @@ def test_pages_show_what_the_database_knows(web: Web) -> None:
     browser = web.browser(config=web.config)
     fleet = browser.get("/")
     assert fleet.status == 200
-    for said in ("1 leads", "1 free", "nobody leads it, though", "Samples: 1", "read-only"):
+    for said in ("1 leads", "1 free", "no worker leads it, though", "Samples: 1", "read-only"):
         assert said in fleet.said, said
     tube = browser.get("/tube?name=t").said
     assert "Parked documents: 1" in tube
@@ -223,13 +223,13 @@ def test_what_this_role_may_not_see_is_told(web: Web) -> None:
 
 
 BAD_ADDRESSES = [
-    ("/tube", 400, "lacks 'name'"),
+    ("/tube", 400, "'name' is missing"),
     ("/tube?name=none", 404, "no tube or outbox 'none'"),
     ("/tube?name=t&host=none", 400, "no host 'none'"),
     ("/partition?tube=t&partition=2", 404, "no partition 2"),
     ("/partition?tube=t&partition=-1", 400, "expected a number"),
     ("/partition?tube=t&partition=4294967296", 400, "expected a number"),
-    ("/parked?tube=t&key=1", 400, "lacks 'shard'"),
+    ("/parked?tube=t&key=1", 400, "'shard' is missing"),
     ("/parked?tube=none&shard=1&key=1", 404, "no tube 'none'"),
     ("/parked?tube=t&shard=1&key=%00", 500, "NUL"),
     ("/none", 404, "There is no such page: /none"),
@@ -352,14 +352,14 @@ def test_forms_of_others_do_nothing(web: Web) -> None:
 
 
 BAD_FORMS: list[tuple[Any, str]] = [
-    ({"action": "explode", "tube": "t"}, "no action"),
-    ({"action": "pause"}, "lacks 'tube'"),
-    ({"action": "pause", "tube": "t", "lasts": "soon"}, "no length of time"),
+    ({"action": "explode", "tube": "t"}, "not a valid action"),
+    ({"action": "pause"}, "'tube' is missing"),
+    ({"action": "pause", "tube": "t", "lasts": "soon"}, "not a valid duration"),
     ({"action": "pause", "tube": "t", "partition": "9"}, "partition"),
     ({"action": "drop", "tube": "t", "key": "42"}, "belong together"),
     ({"action": "drop", "tube": "none"}, "none"),
-    ({"action": "drop", "tube": "t", "snapshot": "now"}, "does not say what was seen"),
-    (b"\xff", "no form"),
+    ({"action": "drop", "tube": "t", "snapshot": "now"}, "the snapshot is missing"),
+    (b"\xff", "the form can't be read"),
     (b"a" * 40_000, "longer than"),
 ]
 
@@ -438,7 +438,7 @@ def test_it_says_that_nothing_is_wrong_only_while_nothing_is(web: Web) -> None:
         web.sampler.take()
         return web.browser().get("/tube?name=t").said
 
-    wait_until(lambda: "nobody leads" not in said(), what="both are led")
+    wait_until(lambda: "no worker leads" not in said(), what="both are led")
     assert "pytube park list t shows why" in said()
     assert "Nothing is wrong" not in said()
     web.conn.execute("DELETE FROM tube_parked")

@@ -42,7 +42,7 @@ def test_somebody_makes_a_tube_of_that_name_meanwhile(db: Conn, session: NewSess
     waiting = second.start(ENSURE)
     assert waiting.blocked(by=first)
     first.commit()
-    refused(waiting, "tube 'links' is there, and is no companion of tube 'orders'")
+    refused(waiting, "tube 'links' exists, and is not a companion of tube 'orders'")
     assert db.execute(TUBES).fetchall() == [("links", None), ("orders", None)]
 
 

@@ -131,7 +131,7 @@ def test_a_query_in_ranges(spark: SparkSession, dsn: str, conn: Conn) -> None:
 def test_queries_that_cant_be(spark: SparkSession, dsn: str, conn: Conn) -> None:
     with pytest.raises(UsageError, match="syntax"):
         fanout_sql(spark, "SELEC 1", tubes="t", dsn=dsn)
-    with pytest.raises(UsageError, match="no whole number"):
+    with pytest.raises(UsageError, match="not a whole number"):
         fanout_sql(spark, "SELECT 'a'", tubes="t", dsn=dsn)
     with pytest.raises(PartFailed, match="NULL"):
         fanout_sql(spark, "SELECT NULL::bigint UNION ALL SELECT 1", tubes="t", dsn=dsn)

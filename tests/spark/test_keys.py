@@ -184,7 +184,7 @@ def test_hosts_whose_tubes_differ(
 WRONG = {
     "uuid": {
         "NULL": "an id is NULL",
-        f"'{BAD}'": f"an id is no uuid: '{BAD}'; write it like ",
+        f"'{BAD}'": f"an id is not a valid uuid: '{BAD}'; write it like ",
         "repeat('6', 70000)": "an id has 70000 bytes",
     },
     "text": {
@@ -334,7 +334,7 @@ def test_what_differs_is_touched(spark: SparkSession, dsn: str, db: Conn, kind: 
 def test_a_sink_with_what_is_no_uuid(spark: SparkSession) -> None:
     one = spark.createDataFrame([(UUID_KIND.key(1), 1)], "id string, n int")
     other = one.withColumn("id", sf.lit(BAD))
-    with pytest.raises(UsageError, match=f"an id is no uuid: '{BAD}'"):
+    with pytest.raises(UsageError, match=f"an id is not a valid uuid: '{BAD}'"):
         reconcile(one, other, key_type="uuid", told=None)
     assert reconcile(one, other, told=None).missing == 1
     with pytest.raises(UsageError, match="key_type='int' is none of bigint, uuid, text"):

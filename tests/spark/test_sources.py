@@ -118,7 +118,7 @@ def test_reads_that_cant_be(spark: SparkSession, dsn: str, conn: Conn) -> None:
         ({"query": "SELECT 1 AS a, 2 AS a"}, "two columns of .* have the same name"),
         ({"table": "public.x", "key": "none"}, "can't be divided by 'none'"),
         ({"table": "public.x", "partitions": "0"}, "the option 'partitions' is '0'"),
-        ({"table": "public.x", "snapshot": "x'; DROP"}, "is no snapshot"),
+        ({"table": "public.x", "snapshot": "x'; DROP"}, "is not a valid Postgres snapshot"),
         ({"table": "public.x", "host": "other"}, "no database 'other' is registered"),
         ({"table": "public.x", "where": "no_such(id)"}, "function no_such"),
     ]

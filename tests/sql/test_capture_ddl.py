@@ -491,7 +491,7 @@ def test_row_triggers_of_the_owners_by_our_function_keep_none_of_ours_away(db: C
 def test_rows_that_are_rewritten_are_told_of_and_not_touched(db: Conn) -> None:
     warnings = warnings_of(db)
     db.execute("ALTER TABLE item ALTER value TYPE integer USING length(value)")
-    assert warnings == [f"all rows of public.item are rewritten, and tube '{TUBE}' is told of none"]
+    assert warnings == [f"all rows of public.item are rewritten, without touches in tube '{TUBE}'"]
     db.execute("ALTER TABLE item ADD stamp timestamptz DEFAULT clock_timestamp()")
     assert len(warnings) == 2
     db.execute("ALTER TABLE item SET UNLOGGED, ALTER value TYPE bigint")

@@ -121,8 +121,8 @@ def test_a_companion_captures_the_values_of_links(db: Conn) -> None:
 REFUSED: list[tuple[tuple[str | None, str | None, str | None], type[PytubeError] | None, str]] = [
     (("none", "c", "bigint"), UnknownTube, "there is no tube 'none'"),
     ((None, "c", "bigint"), UnknownTube, "there is no tube NULL"),
-    ((MAIN, None, "bigint"), None, "NULL is no name for a tube"),
-    ((MAIN, "a,b", "bigint"), None, "is no name for a tube: it has a comma"),
+    ((MAIN, None, "bigint"), None, "NULL is not a valid tube name"),
+    ((MAIN, "a,b", "bigint"), None, "is not a valid tube name: it has a comma"),
     ((MAIN, "c", None), None, "the type of a companion's keys is NULL"),
     ((MAIN, "c", "date"), None, "the keys of tube 'c' can't have the type date"),
     ((MAIN, COMPANION, "text"), None, f"the keys of tube '{COMPANION}' have the type bigint, not text"),
@@ -130,17 +130,17 @@ REFUSED: list[tuple[tuple[str | None, str | None, str | None], type[PytubeError]
     (
         (MAIN, "other", "bigint"),
         CompanionConflict,
-        "tube 'other' is there, and is no companion of tube 'orders'",
+        "tube 'other' exists, and is not a companion of tube 'orders'",
     ),
     (
         ("other", COMPANION, "bigint"),
         CompanionConflict,
-        "is no companion of tube 'other', but of tube 'orders'",
+        "is not a companion of tube 'other', but of tube 'orders'",
     ),
     (
         (MAIN, MAIN, "bigint"),
         CompanionConflict,
-        "tube 'orders' is there, and is no companion of tube 'orders'",
+        "tube 'orders' exists, and is not a companion of tube 'orders'",
     ),
     ((MAIN, "box", "bigint"), WrongKind, "'box' is an outbox, not a tube"),
     (("box", "c", "bigint"), WrongKind, "'box' is an outbox, not a tube"),
@@ -187,7 +187,7 @@ def test_a_declaration_is_seen_by_its_version(db: Conn) -> None:
         ("none", "there is no tube 'none'"),
         (None, "there is no tube NULL"),
         ("box", "is an outbox"),
-        (COMPANION, "is a companion of tube 'orders': it is no document"),
+        (COMPANION, "is a companion of tube 'orders': it is not a document"),
     ],
 )
 def test_what_can_be_no_document(db: Conn, tube: str | None, says: str) -> None:

@@ -15,7 +15,7 @@ UNIQUE = "it is unique and NOT NULL"
 NULLABLE = "it is unique, but may be NULL"
 NOTHING = "no index proves that it is unique"
 LEADS = (
-    "it leads the primary key (id, at), the rest of which tells partitions apart; "
+    "it leads the primary key (id, at), the rest of which distinguishes partitions; "
     "no index proves that it is unique in all of them"
 )
 

@@ -34,8 +34,8 @@ COLUMNS = [
 
 
 REFUSED = {
-    "SELECT outbox_ensure_exists('')": "TU101 '' is no name for an outbox: it is empty",
-    "SELECT outbox_ensure_exists('a,b')": "TU101 'a,b' is no name for an outbox: it has a comma",
+    "SELECT outbox_ensure_exists('')": "TU101 '' is not a valid outbox name: it is empty",
+    "SELECT outbox_ensure_exists('a,b')": "TU101 'a,b' is not a valid outbox name: it has a comma",
     "SELECT outbox_ensure_exists('new', 0)": "TU103 an outbox can't have 0 partitions",
     "SELECT outbox_ensure_exists('b', 1, 'json')": "22023 the values of outbox 'b' can't have the type json",
     "SELECT outbox_ensure_exists('t')": "TU111 't' is a tube, not an outbox",

@@ -217,7 +217,7 @@ def test_what_is_no_array_of_items_is_refused(conn: Conn) -> None:
     term = lead(conn)
     mark(conn, term)
     for items in ("{}", "null", None):
-        with pytest.raises(psycopg.Error, match="items is no JSON array") as refused:
+        with pytest.raises(psycopg.Error, match="items is not a JSON array") as refused:
             conn.execute("SELECT outbox_records_park(%s, %s, %s, %s, %s)", (*term.args, items))
         assert refused.value.sqlstate == "22023"
     id_ = stash(conn)

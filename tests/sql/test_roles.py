@@ -288,7 +288,7 @@ def test_only_an_owner_attaches_a_table(goods: Conn, any_dsn: str) -> None:
             "shop.goods belongs to shopkeeper, who has to agree to what tube 'es-live' does with it"
         )
         assert said.message_hint == (
-            "Do it as shopkeeper, or as a role that has its rights and those of tube_admin."
+            "Do it as shopkeeper, or as a role that has its rights and the rights of tube_admin."
         )
         assert scalar(app, "SELECT count(*) FROM tube_attachment") == 1
         with (

@@ -112,7 +112,7 @@ def test_roles_that_are_there_but_not_ones_own(any_bare_dsn: str) -> None:
     with roles(any_bare_dsn, app, ours=ours) as admin:
         for kind in KINDS:
             admin.execute(f"CREATE ROLE {ours}_{kind}".encode())
-        with pytest.raises(ScriptError, match=f"{app} has not the rights of {ours}_owner") as refused:
+        with pytest.raises(ScriptError, match=f"{app} does not have the rights of {ours}_owner") as refused:
             install(as_role(any_bare_dsn, app), roles=ours)
         statements = str(refused.value).split("has to run: ")[1].rstrip(")")
         assert statements.startswith(f"GRANT {ours}_owner TO {app}")

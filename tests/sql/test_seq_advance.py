@@ -46,7 +46,7 @@ def last_seq(conn: Conn) -> int:
 
 def test_seqs_go_on_beyond_it_and_never_back(db: Conn) -> None:
     assert advance(db, 0) == (0, "tube_seq is at 0, so it was left as it is")
-    assert advance(db, 1000) == (1000, "tube_seq, which was at 0, goes on after 1000")
+    assert advance(db, 1000) == (1000, "tube_seq, which was at 0, continues after 1000")
     assert last_seq(db) == 1001
     for beyond in (0, 500, 1000, 1001):
         assert advance(db, beyond) == (1001, "tube_seq is at 1001, so it was left as it is")

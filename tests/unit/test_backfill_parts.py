@@ -19,7 +19,7 @@ MB = 1024 * 1024
         (1999, [Replica("b", 10.0, 256 * MB)], None),
         (2000, [], "2000 backfill pods or more wait in the tube (limit 2000)"),
         (0, [Replica("b", 10.5, 0)], "the replica b is 10.5 s behind (limit 10 s)"),
-        (0, [Replica("b", None, 300 * MB)], "the replica b lacks 300 MB of WAL (limit 256 MB)"),
+        (0, [Replica("b", None, 300 * MB)], "the replica b is 300 MB of WAL behind (limit 256 MB)"),
         # The slowest is not the one that lacks most.
         (
             0,
@@ -29,7 +29,7 @@ MB = 1024 * 1024
         (
             0,
             [Replica("a", 9.0, 300 * MB), Replica("b", 8.0, 400 * MB)],
-            "the replica b lacks 400 MB of WAL (limit 256 MB)",
+            "the replica b is 400 MB of WAL behind (limit 256 MB)",
         ),
     ],
 )

@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "no key": (
         _TABLE.format("a.b") + _TABLE.format("a.c"),
-        "a.c has the shard 0 of a.b; say by key which column holds ids of a.b, or give it a shard of its own",
+        "a.c has the shard 0 of a.b; name the column that holds ids of a.b in key, or give it a separate",
     ),
     "a key of one column as a list": (
         _TABLE.format("a.b") + 'key = ["id"]\n',
@@ -113,7 +113,7 @@ REFUSED = {
     ),
     "shards in part": (
         _TABLE.format("a.b") + "shards = 4\n" + _TABLE.format("a.c") + "shard = 2\n",
-        "a.c has shard 2, partly those of a.b, which has shards 0 to 3",
+        "a.c has shard 2, overlapping shards 0 to 3 of a.b; give it the same shards",
     ),
     "too many shards": (
         _TABLE.format("a.b") + "shard = 2147483647\nshards = 2\n",
@@ -125,7 +125,7 @@ REFUSED = {
     ),
     "too many partitions": ("[tube.stock]\npartitions = 2000\n", "key tube.stock.partitions: expected"),
     "another type": ('[tube.stock]\nkey_type = "int"\n', "key tube.stock.key_type: expected"),
-    "wake alone": ("[outbox.a]\nwake = true\n", "key outbox.a: wake goes with adopt"),
+    "wake alone": ("[outbox.a]\nwake = true\n", "key outbox.a: wake is only for adopted tables"),
     "values of an adopted table": (
         '[outbox.a]\nadopt = "a.b"\nvalue_type = "text"\n',
         "key outbox.a: value_type can't stand beside adopt",

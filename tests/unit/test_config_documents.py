@@ -202,7 +202,7 @@ def test_no_text_has_the_character_that_stands_for_placeholders(text: str) -> No
         ),
         (
             _ORDERS + _ITEMS + 'fields = ["x"]\nthrough = "shop.j"\nby = "a"',
-            "key document.orders.items: by needs two entries beside through",
+            "key document.orders.items: with through, by needs two entries",
         ),
         (
             _ORDERS + _ITEMS + 'fields = ["x"]\nthrough = "shop.j"\non = { id = "a" }',
@@ -227,8 +227,8 @@ def test_no_text_has_the_character_that_stands_for_placeholders(text: str) -> No
         (
             _ORDERS + '[tube.orders.enrich]\nmode = "row"',
             (
-                "key tube.orders.enrich: stands beside [document.orders], which says what is sent; take one "
-                "of them out"
+                "key tube.orders.enrich: conflicts with [document.orders], which already defines the "
+                "documents; remove one of the two"
             ),
         ),
         (

@@ -311,7 +311,7 @@ def test_one_index_twice_and_two_databases() -> None:
         ("{", "is not JSON"),
         ("[]", "expected an array of objects"),
         ('[{"nodes": {}}]', "neither index nor database"),
-        ('[{"index": "a", "nodes": [{"table": "b"}]}]', "nodes is no object"),
+        ('[{"index": "a", "nodes": [{"table": "b"}]}]', "nodes is not an object"),
         ('[{"index": "a", "nodes": {"columns": []}}]', "document.a: names no table"),
         (
             json.dumps({"index": "a", "nodes": node(children=[{"table": "b"}])}),

@@ -165,13 +165,13 @@ def test_a_key_of_several_columns() -> None:
         ),
         (
             by_tenant("tenant_id", "id"),
-            'told by tenant_id, and are to be told by the whole key, .*; set shard_by = "tenant_id", or',
+            'computed from tenant_id, and would be from the whole key, .*; set shard_by = "tenant_id", or',
         ),
         (
             by_tenant("tenant_id", "id", shard_by="id"),
-            "shards are told by tenant_id, and are to be told by id, which gives each document another key",
+            "shards are computed from tenant_id, and would be from id, which gives each document another key",
         ),
-        (document(), "the keys of tube orders are text, and those of shop.orders are bigint"),
+        (document(), "the keys of tube orders are text, but the keys of shop.orders are bigint"),
     ],
 )
 def test_another_key_of_several_columns_is_refused(other: Document, message: str) -> None:
@@ -297,7 +297,7 @@ def test_what_is_left_of_an_apply_that_was_cut_is_no_lost_change() -> None:
 def test_what_waits_in_a_relation_that_goes_is_told() -> None:
     tubes = applied(document())
     (note,) = plan(document(ROOT, ITEMS, PRODUCTS), "orders", tubes).notes
-    assert "changes wait in orders_relations for what is taken away" in note
+    assert "changes of removed relations are queued in orders_relations" in note
     assert plan(document(ROOT, CUSTOMERS, PRODUCTS), "orders", tubes).notes == ()
 
 
@@ -307,7 +307,7 @@ def test_what_waits_in_a_relation_that_goes_is_told() -> None:
 def test_a_tube_by_hand_that_fits_becomes_the_documents() -> None:
     tubes = by_hand(Followed(ROOT.table, "id", 0, 1, None), Followed(ITEMS.table, "order_id", 0, 1, None))
     found = plan(document(), "orders", tubes)
-    assert "by hand" in found.notes[0]
+    assert "created manually" in found.notes[0]
     assert (found.state, found.losses) == (State.NEW, [])
     assert applied(document(), tubes)["orders"].declared == document().digest
     assert plan(document(), "orders", by_hand()).state is State.NEW
@@ -316,8 +316,8 @@ def test_a_tube_by_hand_that_fits_becomes_the_documents() -> None:
 @pytest.mark.parametrize(
     ("tubes", "words"),
     [
-        (by_hand(Followed(TableName("shop", "other"), "id", 0, 1, None)), "attached shop.other by id"),
-        (by_hand(Followed(ROOT.table, "customer_id", 0, 1, None)), "attached shop.orders by customer_id"),
+        (by_hand(Followed(TableName("shop", "other"), "id", 0, 1, None)), "shop.other attached by id"),
+        (by_hand(Followed(ROOT.table, "customer_id", 0, 1, None)), "shop.orders attached by customer_id"),
         (by_hand(Followed(ITEMS.table, "order_id", 0, 1, None)), "root table"),
         (
             by_hand(Followed(ITEMS.table, "order_id", 0, 1, None), Followed(ROOT.table, "id", 0, 1, None)),
@@ -401,7 +401,10 @@ def test_an_unfinished_one_goes_on() -> None:
     tubes = after(next_step(document(), {}) or Step(Action.MAKE, "orders"), {}, "orders")
     assert tubes["orders"].declared == UNFINISHED
     found = plan(document(), "orders", tubes)
-    assert (found.state, found.notes) == (State.NEW, ("an earlier apply was cut, and goes on",))
+    assert (found.state, found.notes) == (
+        State.NEW,
+        ("an earlier apply was interrupted; this one continues it",),
+    )
 
 
 def test_json_of_a_plan() -> None:

@@ -46,7 +46,7 @@ def test_ids_that_people_write(keys: KeyType, text: str, key: Id) -> None:
 
 @pytest.mark.parametrize("keys", [KeyType.BIGINT, KeyType.UUID])
 def test_what_people_write_that_is_no_id(keys: KeyType) -> None:
-    with pytest.raises(UsageError, match=f"'x' is no id of this tube, whose keys are {keys.value}"):
+    with pytest.raises(UsageError, match=f"'x' is not a valid id of this tube, whose keys are {keys.value}"):
         parsed(keys, "x")
 
 

@@ -240,7 +240,9 @@ def test_whatever_goes_wrong_with_one_record_is_its_own_failure() -> None:
     rig.clients.made[0].refusal = TypeError("no such header")
     rig.producer.send(chunk("b", "c", first=2))
     ((_, failures),) = rig.producer.settled()
-    assert failures[2] == Failure(Fault.POISON, "the record is no message: TypeError: no such header")
+    assert failures[2] == Failure(
+        Fault.POISON, "the record is not a valid message: TypeError: no such header"
+    )
     assert failures[3].fault is Fault.UNSENT
 
 

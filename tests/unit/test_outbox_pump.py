@@ -33,7 +33,7 @@ def test_two_of_three_give_the_third(
     ("rate", "transactions", "batch", "reason"),
     [
         (500.0, 20.0, 25, "give two of the three"),
-        (500.0, 30.0, None, r"make 16\.66\d* records each, which is no whole number"),
+        (500.0, 30.0, None, r"make 16\.66\d* records each, not a whole number"),
         (0.0, 30.0, None, "make 0 records each"),
     ],
 )

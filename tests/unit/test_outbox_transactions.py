@@ -172,7 +172,7 @@ async def test_a_receipt_that_is_refused_is_not_taken_for_none() -> None:
 async def test_what_is_no_receipt_of_ours_is_told_and_nothing_is_sent(text: str) -> None:
     kafka = FakeKafka()
     kafka.receipt = TopicPartition("t", 0, 6 << 28, text)
-    with pytest.raises(BrokerUnavailable, match="group id1.0 is not a receipt of ours .*: delete the group"):
+    with pytest.raises(BrokerUnavailable, match="group id1.0 is not a receipt .*; delete the group"):
         await open_way(kafka).open([EarlierTerm(1, 0, 6, 0.4)], "orders/1")
     assert "begin" not in kafka.calls
 

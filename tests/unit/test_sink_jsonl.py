@@ -208,7 +208,7 @@ async def test_paths_that_cannot_be(tmp_path: Path) -> None:
 async def test_pipe_without_a_reader_is_down_not_wrong(tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
-    with pytest.raises(SinkUnavailable, match="nobody reads"):
+    with pytest.raises(SinkUnavailable, match="no process reads"):
         await opened(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     sink = await opened(fifo)

@@ -100,7 +100,7 @@ def test_hash_fields(body: bytes, fields: list[bytes]) -> None:
     "body", [b"[]", b'"text"', b"7", b"", b'{"a":', b'{"a":"\\ud800"}', b'{"a":%b}' % (b"[" * 99_999)]
 )
 def test_what_is_no_hash(body: bytes) -> None:
-    with pytest.raises(ValueError, match="object|surrogate|nested|it is no JSON"):
+    with pytest.raises(ValueError, match="object|surrogate|nested|it is not a? ?(valid )?JSON"):
         hash_fields(body)
 
 

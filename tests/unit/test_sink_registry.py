@@ -96,7 +96,7 @@ def test_broken_distributions_are_named() -> None:
     assert isinstance(build_sink("memory", {"compares": True}), MemorySink)
     assert 'sink "memory": option "compares": expected true or false' in message("memory", {"compares": []})
     assert "no such server" in message("broken", {"raise": 1})
-    assert "is no sink" in message("broken", {})
+    assert "is not a sink" in message("broken", {})
     assert "has no from_options" in message("unbuildable", {})
     assert "pytube_nowhere" in message("missing", {})
     assert "offered twice: one:Sink, two:Sink" in message("twice", {})
@@ -113,7 +113,7 @@ def test_a_write_must_not_outlive_the_request(monkeypatch: pytest.MonkeyPatch) -
     point = EntryPoint("slow", f"{__name__}:Slow", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     assert isinstance(build_sink("slow", {}, request_timeout=9.0), MemorySink)
-    with pytest.raises(ConfigError, match="a write may go on for 9 s, and request_timeout is 8 s"):
+    with pytest.raises(ConfigError, match="a write may take 9 s, but request_timeout is 8 s"):
         build_sink("slow", {}, request_timeout=8.0)
 
 

@@ -103,7 +103,7 @@ GOOD = "6ecd8c99-4036-403d-bf84-cf8400f67836"
 )
 def test_what_is_no_uuid_is_named(wrong: str) -> None:
     column = pa.array([GOOD, GOOD.upper(), wrong, "also wrong"])
-    with pytest.raises(UsageError, match="an id is no uuid: ") as raised:
+    with pytest.raises(UsageError, match="an id is not a valid uuid: ") as raised:
         read(UUID_KIND, column)
     assert repr(wrong) in str(raised.value)
     assert GOOD in str(raised.value)

@@ -143,10 +143,10 @@ class Broken(dict[str, int]):
             "returned a list, but a row is one document; for several, declare the sink's ",
         ),
         (({},), "returned a tuple, but a row is one document; for several, declare the sink's `parts`"),
-        (float("nan"), "returned what is no JSON: Out of range float values"),
-        ({"at": object()}, "returned what is no JSON: Object of type object"),
-        (Broken(a=1), "returned what is no JSON: no items"),
-        ("\ud800", "returned what is no JSON: 'utf-8' codec can't encode"),
+        (float("nan"), "returned a value that is not valid JSON: Out of range float values"),
+        ({"at": object()}, "returned a value that is not valid JSON: Object of type object"),
+        (Broken(a=1), "returned a value that is not valid JSON: no items"),
+        ("\ud800", "returned a value that is not valid JSON: 'utf-8' codec can't encode"),
     ],
 )
 async def test_answers_that_can_not_be_sent(answer: object, says: str) -> None:

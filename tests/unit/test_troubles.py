@@ -15,7 +15,7 @@ from pytube.health.troubles import pace, troubles
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
-LOCKED = "public.orders is locked by pid 7; if nobody needs that session: SELECT pg_terminate_backend(7)"
+LOCKED = "public.orders is locked by pid 7; if that session is not needed: SELECT pg_terminate_backend(7)"
 
 TUBE = Partition(
     kind="tube",
@@ -54,7 +54,7 @@ def queue_of(falls_by: float | None, **changes: Any) -> Queue:
     [
         (
             queue_of(50.0),
-            "catching up: what waits falls by about 50 documents a second; at this pace all that waits",
+            "catching up: the backlog falls by about 50 documents a second; at this pace all of it",
         ),
         (queue_of(-7.5), "falling behind: about 7.5 documents a second more are written than delivered"),
         (queue_of(0.0), None),
@@ -115,7 +115,7 @@ def test_a_topic_that_is_missing_is_to_be_created() -> None:
 def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     (line,) = said(resting("Broker: Topic authorization failed"))
     assert "create the topic" not in line
-    assert "correct what the reason names" in line
+    assert "fix the cause that the reason names" in line
     assert "pytube outbox park o --topic news sets them aside" in line
 
 
@@ -123,9 +123,9 @@ def test_what_waits_is_told_before_it_is_late() -> None:
     free = replace(TUBE, state="free", leader=None)
     late = replace(free, waiting=Count(4000, is_estimate=True), documents=Count(1_000_000), lag=9.2)
     (line,) = said(late)
-    assert "; pods that wait there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
+    assert "; pods queued there: about 4000 with 1000000 documents, the oldest for 9.2 s: start a" in line
     (line,) = said(free)
-    assert "t: nobody leads partition 0; nothing waits there: start a worker" in line
+    assert "t: no worker leads partition 0; nothing is queued there: start a worker" in line
 
 
 def test_parked_records_have_a_number() -> None:
@@ -163,13 +163,13 @@ def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
     (line,) = said(replace(TUBE, state="lost", renewed_ago=20.0))
     assert "lost for 20.0 s" in line
     assert "start a worker: pytube worker --tube t" in line
-    assert "if it is there and hangs, kill it" in line
+    assert "if the lost one hangs, kill it" in line
 
 
 def test_what_is_parked_is_mended_before_it_is_retried() -> None:
     (line,) = said(replace(TUBE, parked=Count(1), parked_error="no."))
     assert ", one of them: no: pytube park list" in line
-    assert line.index("pytube park list t") < line.index("mend") < line.index("pytube park retry")
+    assert line.index("pytube park list t") < line.index("fix the cause") < line.index("pytube park retry")
 
 
 def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
@@ -207,7 +207,8 @@ def test_a_topic_that_rests_is_told_once_for_all_partitions() -> None:
     assert "records held for it: 12: Broker: Unknown topic" in line
     assert "create the topic" in line
     assert (
-        "pytube outbox park o --topic t sets them aside, and later records of their keys may go first" in line
+        "pytube outbox park o --topic t sets them aside, and later records of their keys may overtake them"
+        in line
     )
 
 

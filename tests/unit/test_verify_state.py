@@ -43,9 +43,9 @@ def test_one_of_this_tube_is_not_used_and_that_is_said(state: Path) -> None:
     ("changes", "why"),
     [
         ({"content": {"report": {"tube": "other"}}}, "keeps where a run of tube 'other' stopped"),
-        ({"content": {"rapport": {}}}, "is of pytube 99.0, and does not tell its tube"),
-        ({"content": None}, "does not tell its tube"),
-        ({"content": {"report": {"tube": 5}}}, "does not tell its tube"),
+        ({"content": {"rapport": {}}}, "is of pytube 99.0, and does not name its tube"),
+        ({"content": None}, "does not name its tube"),
+        ({"content": {"report": {"tube": 5}}}, "does not name its tube"),
     ],
 )
 def test_one_of_another_tube_or_of_none_is_refused_and_kept(

@@ -25,8 +25,8 @@ Place = tuple[str, int]
 class NeliClaim(Claim):
     """The right to lead one partition, as the group has given it. See `pytube.election.base.Claim`.
 
-    A group that loses this process, or can't be reached, ends no claim: what is led stays led while the
-    database renews it, until another member acquires. Only a new term needs the group's word.
+    A group that loses this process, or can't be reached, ends no claim: led partitions stay led while the
+    database renews them, until another member acquires. Only a new term needs the group's word.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class NeliClaim(Claim):
         super().__init__(tube, partition)
         self.slot = slot
         self.is_assigned = True
-        """Whether the slot is ours in the group's generation that we know; the board says so."""
+        """Whether the slot is this member's in the group's known generation; the board says so."""
         self._loop = loop
         self._ask = ask
 
     async def prove(self) -> None:
-        """Commit an offset; the coordinator checks our generation, and we that it gave us the slot.
+        """Commit an offset; the coordinator checks the generation, and this method that it gave the slot.
 
         Raises:
             ClaimLost: the right is gone, and the claim over. Others that rest on the slot stay.
@@ -79,10 +79,10 @@ class NeliClaim(Claim):
 
 
 class ClaimBoard:
-    """Makes claims of the tubes' partitions whose slot is assigned to us.
+    """Makes claims of the tubes' partitions whose slot is assigned to this member.
 
-    Two threads use it: the one that polls tells what the group says, the event loop which partitions there
-    are.
+    Two threads use it: the polling thread reports the group's assignments, the event loop the existing
+    partitions.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ClaimBoard:
         Args:
             make: a new claim of a tube's partition, that rests on a slot.
             offer: gives a claim to the worker; called in either thread.
-            offer_again_after: seconds until a claim that the worker gave up by itself is renewed.
+            offer_again_after: seconds until a claim that the worker gave up on its own is renewed.
         """
         self._make = make
         self._offer = offer
@@ -132,7 +132,7 @@ class ClaimBoard:
     def note_lost(self, slots: Iterable[int] | None = None) -> None:
         """The group has taken these away, or all: they are claimed no more, and their claims prove nothing.
 
-        Terms go on; another member that acquires a partition ends the term of ours.
+        Terms continue; another member that acquires a partition ends this process's term.
         """
         with self._lock:
             lost = set(self._assigned if slots is None else slots)

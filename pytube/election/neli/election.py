@@ -1,9 +1,9 @@
 """NELI: leader election on Kafka's consumer groups.
 
 The group shares out the partitions of a leader topic, called slots here. Each stands for partitions of tubes:
-of a tube that has a topic of its own for the one with its number, of tubes that share a topic for those that
-`slot_of` maps to it, since a hundred tubes need no hundred consumers. The group confirms the slot, and so
-each claim that rests on it; who leads which partition, and how far, stands in the database.
+if a tube has a separate topic, for its partition of the same number; if tubes share a topic, for the
+partitions that `slot_of` maps to it, since a hundred tubes need no hundred consumers. The group confirms the
+slot, and so each claim that rests on it; who leads which partition, and how far, stands in the database.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ class NeliElection:
         """Nothing is begun before `start`. All times are seconds.
 
         Args:
-            name: of the tube, or of what has all tubes.
-            tubes: how many partitions each tube has, 0 for one that does not exist; called in the event loop
+            name: of the tube, or of the host with all tubes.
+            tubes: how many partitions each tube has, 0 if it does not exist; called in the event loop
                 several times a second, so it must return at once.
             installation: names, with `name`, the leader topic and the group (`leader_name`).
             client_id: a label for people, at the broker.
             bootstrap_servers: as librdkafka takes them.
             slots: how many partitions the topic has that the tubes share; None: the only tube's topic has as
                 many as the tube.
-            able: whether this process could lead at all; called as often. While it can't, it is no
+            able: whether this process could lead at all; called as often. While it can't, it is not a
                 member, so that others get its partitions.
             away: tubes that this process leaves to others; looked at as often. One of them is enough to leave
                 the group, which has no way to refuse a single partition.
             options: more settings for librdkafka; they may be secrets.
             receive_deadline: how long an answer of the broker is waited for.
-            session_timeout: after so long without a sign of life others get our partitions.
+            session_timeout: after so long without a sign of life others get this process's partitions.
             drain_limit: how long a partition that is to be given back may be drained.
             topic: another name for the leader topic.
             group: another name for the consumer group.
@@ -153,7 +153,7 @@ class NeliElection:
             if claim.withdrawn is None:
                 yield claim
             else:
-                claim.handed_over()  # nobody has begun anything with it
+                claim.handed_over()  # no term has begun with it
         self._queue.put_nowait(None)
 
     async def stop(self, why: Revoked = STOPS) -> None:
@@ -164,8 +164,8 @@ class NeliElection:
             self._care = None
         if self._board is not None:
             claims = self._board.close(why)
-            await asyncio.sleep(0)  # for those that were offered by the thread
-            while not self._queue.empty():  # nobody has begun anything with these
+            await asyncio.sleep(0)  # for claims that the thread has offered
+            while not self._queue.empty():  # no terms have begun with these
                 if (claim := self._queue.get_nowait()) is not None:
                     claim.handed_over()
             await wait_until_over(claims, self.settings.drain_limit)
@@ -180,7 +180,7 @@ class NeliElection:
         return tube in self._count()
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
-        """Not known: a member of the group is not told who the others are."""
+        """Not known: a member of the group does not learn who the others are."""
         return None
 
     async def _ask(self, slot: int) -> None:
@@ -213,7 +213,7 @@ class NeliElection:
                 topic_at = 0.0
             board.serve(self._places)
             if self._width < self._wanted_width and clock.now() >= topic_at:
-                with suppress(BrokerUnavailable):  # told by what watches the clusters
+                with suppress(BrokerUnavailable):  # the watch of the clusters reports it
                     await self._widen(self.settings.receive_deadline)
                 topic_at = clock.now() + _TOPIC_PAUSE
 

@@ -49,7 +49,7 @@ class _Question:
     answer: Future[None] = field(default_factory=Future)
 
     def settle(self, error: KafkaError | None) -> None:
-        """Give the answer, unless nobody waits for it any more."""
+        """Give the answer, unless the caller is gone."""
         try:
             if error is None:
                 self.answer.set_result(None)
@@ -97,7 +97,7 @@ class Prover:
     # --- the thread that polls --------------------------------------------------------------
 
     def send(self, consumer: Consumer) -> None:
-        """Send what waits; the answers come to `on_commit` in a later poll."""
+        """Send waiting commits; the answers come to `on_commit` in a later poll."""
         questions = self._take()
         if not questions:
             return
@@ -109,7 +109,7 @@ class Prover:
             self._answered(self._number, {}, _cause(error))
 
     def send_and_wait(self, consumer: Consumer) -> None:
-        """Send what waits, and wait for the answers: for use in a callback of the consumer."""
+        """Send waiting commits, and wait for the answers: for use in a callback of the consumer."""
         questions = self._take()
         if not questions:
             return
@@ -128,7 +128,7 @@ class Prover:
             self._answered(results[0].offset, _errors(results), error)
 
     def close(self) -> None:
-        """Answer no more: what is not answered yet fails."""
+        """Answer no more: unanswered commits fail."""
         with self._lock:
             self._closed = True
             left = self._waiting + [one for questions in self._sent.values() for one in questions]
@@ -186,7 +186,7 @@ _RESTART_PAUSE = 1.0
 
 
 class Member:
-    """One member of the group, in a thread of its own."""
+    """One member of the group, in its own thread."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class Member:
                 self._stopping.wait(_PAUSE)
 
     def _on_message(self, message: Message) -> None:
-        """Nothing is fetched, so that messages only tell of errors."""
+        """Nothing is fetched, so that messages only carry errors."""
         error = message.error()
         if error is not None:
             if error.fatal():
@@ -307,7 +307,7 @@ class Member:
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """A note and no more: the database decides how long what is led stays led."""
+        """Only note it: the database decides how long partitions stay led."""
         lost = sorted(partition.partition for partition in partitions)
         self._log.info("group_lost", partitions=lost)
         self._board.note_lost(lost)

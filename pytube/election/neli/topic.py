@@ -1,4 +1,4 @@
-"""The leader topic, the settings of NELI, and what they are for librdkafka."""
+"""The leader topic, the settings of NELI, and their form for librdkafka."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NeliSettings:
     """The longest wait for an answer of a broker."""
 
     session_timeout: float = 15.0
-    """After so long without a sign of life the group takes our partitions away."""
+    """After so long without a sign of life the group takes this process's partitions away."""
 
     drain_limit: float = 30.0
     """How long a partition that the group wants back may still be drained."""
@@ -89,7 +89,7 @@ class NeliSettings:
     def consumer(self, clients: Clients, on_commit: Callable[..., None]) -> Consumer:
         """The member of the group; `ConfigError` when librdkafka refuses an option.
 
-        The classic protocol, since the newer one refuses a session timeout of our choice. No static
+        The classic protocol, since the newer one refuses a session timeout that the client chooses. No static
         membership: a static member does not leave the group when it stops, so that its partitions
         would wait for the session timeout.
         """
@@ -202,7 +202,7 @@ class LeaderTopic:
             needs=partitions,
             reason=problem or "the change was not seen in time",
             remedy=f"kafka-topics.sh {verb} --topic {self._name} --partitions {partitions}, "
-            "or let our principal create and alter it",
+            "or allow pytube's principal to create and alter it",
         )
 
 

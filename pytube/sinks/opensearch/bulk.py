@@ -18,7 +18,7 @@ from pytube.sinks.opensearch.index import Index
 from pytube.sinks.registry import KeyTemplate
 
 _LONGEST_NAME = 512
-"""Bytes of an `_id`. One that is longer, or empty, makes the server refuse the whole request."""
+"""Bytes of an `_id`. A longer or empty one makes the server refuse the whole request."""
 
 RETRY_BUSY = 1.0
 RETRY_BLOCKED = 5.0
@@ -85,9 +85,9 @@ class Lines:
         self._limit = options.bulk_bytes
 
     def chunks(self, batch: Batch, results: list[Result]) -> Iterator[list[Item]]:
-        """The items of each request, of at most `bulk_bytes`; what needs none gets its result at once.
+        """The items of each request, of at most `bulk_bytes`; other documents get their results at once.
 
-        A document that is larger by itself has a request of its own.
+        A larger document gets a separate request.
         """
         return in_groups(self._items(batch, results), lambda item: len(item.lines), self._limit)
 
@@ -114,7 +114,7 @@ class Lines:
             return Item(at, name, document, b'{"delete":{%b}}\n' % meta)
         body = document.body.strip()
         if body[:1] != b"{":
-            return Reject("its body is no JSON object, and only objects can be indexed")
+            return Reject("its body is not a JSON object, and only objects can be indexed")
         if b"\n" in body:
             # Within JSON a raw end of line is blank space; in a bulk request it ends the document.
             body = body.replace(b"\n", b" ")
@@ -166,7 +166,7 @@ def _reason(kind: str, error: Mapping[str, Any]) -> str:
     reason = error.get("reason") or ""
     cause = error.get("caused_by") or {}
     if reason == "failed to parse" and cause:
-        # This alone helps nobody. Its cause names tokens and fields.
+        # This alone does not help. Its cause names tokens and fields.
         reason = f"{reason}: {cause.get('reason') or cause.get('type')}"
     return f"{kind}: {_VALUE.sub('', reason)}"[:_LONGEST_REASON]
 
@@ -177,9 +177,9 @@ _HELD = re.compile(r"current version \[(\d+)\] is higher or equal to the one pro
 def held_token(found: Mapping[str, Any], stamp: str, document: Document, reason: str) -> int | None:
     """The token of the write that the server holds instead of `document`; None when that is not known.
 
-    Of a document that is there it is the stamp's: an update by others counts the version up, and a
-    version of ours that they reached is no write of ours. Of a tombstone the server tells the version
-    in words only.
+    For an existing document the stamp has it: an update by others counts the version up, and if they reach
+    one of pytube's versions, that is not pytube's write. For a tombstone the server only gives the version in
+    its message.
     """
     own = int(document.token)
     if found.get("found"):
@@ -188,7 +188,7 @@ def held_token(found: Mapping[str, Any], stamp: str, document: Document, reason:
         return held if held >= own else None
     said = _HELD.search(reason)
     held = int(said[1]) if said else -1
-    # With our own token, it is a tombstone that somebody else made unless we delete, too.
+    # With this write's token, it is another client's tombstone, unless this write is a delete, too.
     return held if held > own or (held == own and document.is_delete) else None
 
 
@@ -263,7 +263,7 @@ class Delivery:
                     "filter_path": "errors,items.*.status,items.*.error",
                     "refresh": _REFRESH[self._options.refresh],
                     "timeout": _SHARD_WAIT,
-                    # Else an index that somebody has deleted comes back without settings and mappings.
+                    # Else a deleted index comes back without settings and mappings.
                     "require_alias": "true" if self._index.is_alias else "false",
                 },
                 body=b"".join(lines),
@@ -284,7 +284,7 @@ class Delivery:
             came = OK if not answer.get("errors") else outcome(found)
             if is_misplaced and not isinstance(came, Blocked):
                 # The server does not see that a delete asks for an alias: it went to an index of that name.
-                came = Blocked(f"{self._index.name} is no alias any more")
+                came = Blocked(f"{self._index.name} is no longer an alias")
             if came is not OK:
                 moved = _OF_THE_ALIAS if self._index.is_alias else {_NO_INDEX}
                 self.may_have_moved |= bool(is_misplaced) or _error_type(found) in moved
@@ -324,7 +324,7 @@ class Delivery:
         for (item, reason), held in zip(conflicts, found, strict=True):
             token = held_token(held, self._options.stamp, item.document, reason)
             if token is None:
-                why = f"refused for another write, whose token can't be told: {reason}"
+                why = f"refused for another write, whose token is unknown: {reason}"
                 self._results[item.at] = Retry(RETRY_BUSY, why)
             elif token == int(item.document.token):
                 self._results[item.at] = OK  # this very write was done before
@@ -332,7 +332,7 @@ class Delivery:
                 self._results[item.at] = Stale(token)
 
     async def _held(self, items: list[Item]) -> Sequence[Mapping[str, Any]]:
-        """What the server holds for each; an empty answer where it can't tell."""
+        """The server's document for each; an empty answer if it does not know."""
         unknown: list[Mapping[str, Any]] = [{}] * len(items)
         wanted = [reference(self._options, item.name, item.document.shard) for item in items]
         try:
@@ -369,7 +369,7 @@ async def deliver(deliveries: Sequence[Delivery], lines: Lines) -> list[Result]:
 
 
 def _certainty(error: BaseException) -> int:
-    """How much is known of what was written: what is least certain counts."""
+    """How certain the result of the write is: the least certain part counts."""
     return 0 if isinstance(error, SinkTimeout) else 2 if isinstance(error, SinkUnavailable) else 1
 
 

@@ -27,7 +27,7 @@ def seconds(text: str) -> float:
     """A time as the server writes it ("60s", "1h"); without a unit it is milliseconds."""
     found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if found is None or (found[2] and found[2] not in _UNITS):
-        raise ValueError(f"{text!r} is no time, e.g. 1h")
+        raise ValueError(f"{text!r} is not a valid time, such as 1h")
     return float(found[1]) * _UNITS[found[2] or "ms"]
 
 
@@ -110,7 +110,7 @@ class OpenSearchOptions(ServerOptions):
     compress: bool = Field(default=True, description="true to compress requests, or false")
 
     def faults(self) -> Iterator[str]:
-        """What no field can check by itself. Messages have no values: some are secrets."""
+        """Faults that no single field can check. Messages have no values: some are secrets."""
         yield from super().faults()
         if (self.user is None) != (self.password is None):
             yield "user and password go together"
@@ -206,7 +206,7 @@ class Client:
         if data is not None and self._compress and len(data) >= _WORTH:
             data = await _compressed(data)
             headers["content-encoding"] = "gzip"
-        # They take turns; those that are down come last.
+        # They take turns; nodes that are down come last.
         self._nodes.append(self._nodes.pop(0))
         nodes = sorted(self._nodes, key=lambda node: self._down_until[node] > clock.now())
         for node in nodes:
@@ -232,7 +232,7 @@ class Client:
             found = orjson.loads(answer.body)
         except ValueError:
             if answer.status < 300:
-                raise SinkTimeout(f"{self.where} gave no whole answer: it is no JSON") from None
+                raise SinkTimeout(f"{self.where} gave an incomplete answer: it is not valid JSON") from None
             found = None
         if answer.status < 300:
             return found
@@ -248,7 +248,7 @@ async def _compressed(data: bytes) -> bytes:
 
 
 def _reasons(found: dict[str, Any]) -> list[str]:
-    """Each reason that the server gives, once: those of several faults, and of what has caused them."""
+    """Each reason that the server gives, once: of several faults, and of their causes."""
     reasons: list[str] = []
     todo = [found]
     while todo:

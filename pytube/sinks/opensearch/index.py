@@ -52,7 +52,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the sink searches, and what it writes to."""
+    """The names that the sink searches and writes to."""
 
     searched: Index
     written: tuple[Index, ...]
@@ -104,7 +104,7 @@ def takes_no_writes(aliases: Mapping[str, Any], index: str) -> bool:
 
 _FIRST = "-000001"
 _SERVERS_GC_DELETES = "60s"
-"""What index.gc_deletes is where nobody has set it."""
+"""The default of index.gc_deletes."""
 
 _UNSEARCHED: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
 STAMP: dict[str, dict[str, Any]] = {
@@ -209,10 +209,10 @@ async def delete(client: Client, name: str) -> None:
 
 @contextmanager
 def explained(client: Client, what: str, *, missing_ok: bool = False) -> Iterator[None]:
-    """Raise the server's refusal to do `what` as an error of ours.
+    """Raise the server's refusal to do `what` as an error of pytube.
 
-    What the server's side can heal while the worker runs is `SinkUnavailable`. `missing_ok`: that there is no
-    such index or alias is no error.
+    Faults that can be fixed at the server while the worker runs are `SinkUnavailable`. `missing_ok`: a
+    missing index or alias is not an error.
     """
     try:
         yield
@@ -220,10 +220,12 @@ def explained(client: Client, what: str, *, missing_ok: bool = False) -> Iterato
         where = f'sink "opensearch": {client.where} refused to {what}'
         if error.status == 401:
             raise ConfigError(
-                f"{where}: it does not know who we are; check user and password, or api_key"
+                f"{where}: it rejects the credentials; check user and password, or api_key"
             ) from error
         if error.status == 403:
-            raise SinkUnavailable(f"{where}: this user lacks the right; grant it ({error})") from error
+            raise SinkUnavailable(
+                f"{where}: this user does not have the right; grant it ({error})"
+            ) from error
         if error.status == 400:
             raise ConfigError(f"{where}: {error}") from error
         if error.status != 404 or not missing_ok:
@@ -257,7 +259,7 @@ _IDENTITY = "*.settings.index.uuid,*.settings.index.history.uuid,*.mappings._met
 
 
 def mark_of(about: Mapping[str, Any]) -> str:
-    """What tells the documents of an index from others; a reindex hands it on."""
+    """The mark that identifies the documents of an index; a reindex hands it on."""
     origin = about.get("mappings", {}).get("_meta", {}).get(_ORIGIN)
     settings = flat(about["settings"])
     # A snapshot that is restored into an index leaves its uuid, and renews that of its history.
@@ -313,7 +315,7 @@ def _notes_of(about: Mapping[str, Any]) -> dict[str, str]:
 
 
 def handed_on(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs in `_meta` of the index that takes over the documents of this one."""
+    """The content for `_meta` of the index that takes over the documents of this one."""
     notes = _notes_of(about)
     return {_ORIGIN: mark_of(about), **({_NOTES: notes} if notes else {})}
 

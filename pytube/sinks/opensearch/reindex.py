@@ -50,15 +50,14 @@ class IndexReindexer:
     # --- steps ----------------------------------------------------------------------------
 
     async def look(self) -> ReindexState | None:
-        """What is under way; None when nothing is."""
+        """The reindex under way; None without one."""
         return await self._state(*await self._find())
 
     async def begin(self, tube: str) -> ReindexState:
-        """Make the new index, and have every write from now on go to both; goes on with one that has begun.
+        """Make the new index, and have every write from now on go to both; continues an earlier start.
 
-        Both are written through aliases of their own. It returns when all nodes know them: whatever a worker
-        writes to the old one alone was read from the source before. So a backfill that begins then misses
-        nothing.
+        Both are written through separate aliases. It returns when all nodes know them: any write to the old
+        index alone was read from the source before. So a backfill that begins then misses nothing.
         """
         pair, name, about = await self._find()
         if pair is None:
@@ -161,7 +160,7 @@ class IndexReindexer:
         """Close the connections."""
         await self._client.close()
 
-    # --- what is there --------------------------------------------------------------------
+    # --- the present state --------------------------------------------------------------------
 
     async def _find(self) -> tuple[Pair | None, str, About]:
         """The reindex that is under way, and the index that the alias is on."""
@@ -193,7 +192,7 @@ class IndexReindexer:
         )
 
     async def _holder(self, alias: str) -> tuple[str, About] | None:
-        """The index that the alias is on, and what is known of it; None when there is no such alias."""
+        """The index that the alias is on, and its data; None without the alias."""
         return next(iter((await describe(self._client, alias)).items()), None)
 
     async def _new(self, pair: Pair | None) -> tuple[str, About]:
@@ -223,7 +222,8 @@ class IndexReindexer:
     async def _refuse_old_servers(self, name: str, unused: str) -> None:
         """Older servers don't know `must_exist`, without which an alias could be on both indices, or on none.
 
-        Asked by removing an alias that nobody has: the version would say less, since forks count their own.
+        Tested by removing an alias that does not exist: the version would say less, since forks count their
+        own.
         """
         action = _remove(name, unused)
         with explained(self._client, "change aliases", missing_ok=True):
@@ -240,7 +240,7 @@ class IndexReindexer:
     # --- changes --------------------------------------------------------------------------
 
     async def _create(self, pair: Pair, about: About, tube: str) -> None:
-        """The new index with its own alias, which tells whose it is if nothing else is done."""
+        """The new index with its own alias, which shows whose it is if nothing else is done."""
         aliases = {pair.green: _routing(about, pair.index)}
         meta = {_META: {"tube": tube}, **handed_on(about)}
         with explained(self._client, f'create the index "{pair.new_index}"'):
@@ -266,7 +266,7 @@ class IndexReindexer:
         return bool(answer.get("acknowledged"))
 
     async def _confirm(self, pair: Pair) -> None:
-        """Return once every node knows what was changed before: until then, one might let through old writes.
+        """Return once every node knows the earlier change: until then, a node might let old writes through.
 
         A change that changes nothing is confirmed without asking the nodes. So the new index's alias gets a
         mark that has no effect, or loses it.
@@ -320,7 +320,7 @@ def _move(alias: str, body: Mapping[str, Any], source: str, target: str) -> Sequ
 
 
 def _routing(about: About, alias: str) -> dict[str, Any]:
-    """What decides where writes through an alias go: the same for those that stand in for it."""
+    """The routing of writes through an alias: the same for the aliases that stand in for it."""
     return {key: value for key, value in about["aliases"][alias].items() if key == "index_routing"}
 
 

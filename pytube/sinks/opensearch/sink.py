@@ -100,7 +100,7 @@ class OpenSearchSink(Templated):
             if any(one.may_have_moved for one in deliveries):
                 found = await self._look_again(client, targets, batch.tube)
             if found is not None:
-                targets = found  # what was taken already is recognized by its token
+                targets = found  # accepted documents are recognized by their tokens
             elif isinstance(results, SinkError):
                 raise results
             else:
@@ -110,7 +110,7 @@ class OpenSearchSink(Templated):
         """Return at once: a late write loses."""
 
     async def close(self) -> None:
-        """Begin no more requests; those under way end by themselves."""
+        """Begin no more requests; running ones end on their own."""
         if self._opened is not None:
             (client, _), self._opened = self._opened, None
             await client.close()
@@ -118,7 +118,7 @@ class OpenSearchSink(Templated):
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of the documents of that tube and shard with a lower stamp, in the order of their words.
 
-        Each page is a search of its own after the last id of the page before, so that any time may pass
+        Each page is a separate search after the last id of the page before, so that any time may pass
         between two, and the server keeps nothing open. During a reindex, both indices are looked through.
         """
         client, _ = self._open()
@@ -228,7 +228,7 @@ class OpenSearchSink(Templated):
         except SinkTimeout as error:
             raise SinkUnavailable(str(error)) from error
         except (ConfigError, SinkUnavailable) as error:
-            self._fault = str(error)  # for who sends to tell: it is why there is no index
+            self._fault = str(error)  # for `send` to report: the reason why there is no index
             raise
 
     async def read_note(self, key: str) -> str | None:
@@ -244,7 +244,7 @@ class OpenSearchSink(Templated):
         return IndexReindexer(self._options)
 
     def trial(self, name: str, keys: KeyType) -> Trial:
-        """An index of its own, which takes documents of any form."""
+        """A separate index, which takes documents of any form."""
         del keys  # an index takes both
         index = f"{self._options.index}-{name}"
         own = {
@@ -298,7 +298,7 @@ def _id(hit: Mapping[str, Any], text: str) -> Id:
 
 
 def _refuse_index_for_alias(seen: Targets, tube: str, *, is_alias: bool) -> None:
-    """Raise `ConfigError` if an index stands where there was an alias: none of ours, without our mappings."""
+    """Raise `ConfigError` if an index stands where there was an alias: not pytube's, without its mappings."""
     if seen.searched.is_alias and not is_alias:
         raise ConfigError(
             f'sink "opensearch": "{seen.searched.name}" was an alias, and is an index now that pytube has '
