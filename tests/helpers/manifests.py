@@ -1,4 +1,4 @@
-"""What deploy/ has twice, made from the one file that people change: `python -m tests.helpers.manifests` renews it."""
+"""Files of deploy/ that are made from another one: `python -m tests.helpers.manifests` renews them."""
 
 from __future__ import annotations
 
