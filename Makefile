@@ -16,6 +16,7 @@
 #   make reference             the pages that are made from the code: commands, SQL, configuration, …
 #   make docs                  these pages, and the documentation as a site, in .site; `make docs-serve` shows it
 #   make lock                  renew requirements.lock from pyproject.toml
+#   make release-check         build what a release publishes, twice, and try it; with SBOM and licenses, in dist
 
 SHELL := /bin/bash
 BIN := .venv/bin
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test lowest soak chaos points bench check format reference docs docs-serve lock venv clean
+.PHONY: help demo test lowest soak chaos points bench check format reference docs docs-serve lock venv clean release-check
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -94,7 +95,12 @@ lock:
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras \
 		--group pyproject.toml:dev --no-header --no-annotate --no-emit-index-url \
 		$(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
-	@! grep -nE 'https?://' requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
+		--no-emit-index-url --group pyproject.toml:release $(if $(UPGRADE),--upgrade) --output-file .ci/release.lock
+	@! grep -nE 'https?://' requirements.lock .ci/release.lock
+
+release-check: venv
+	@VERSION=$(VERSION) bash .ci/release
 
 clean:
 	rm -rf .venv .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo .site .cache

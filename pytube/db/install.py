@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translate, translated
 from pytube.db.version import installed, needed, refuse_newer, sql_dir
-from pytube.errors import PytubeError, UsageError
+from pytube.errors import PytubeError, UsageError, how_to_install
 
 ROLES = ("owner", "admin", "worker", "writer", "monitor")
 
@@ -182,9 +182,20 @@ def upgrade(
     *,
     progress: Progress = lambda _done, _total, _file: None,
 ) -> str:
-    """As `install`, but that Alembic runs the migrations. Ends in the same database."""
+    """As `install`, but that Alembic runs the migrations. Ends in the same database.
+
+    Raises:
+        UsageError: Alembic or SQLAlchemy is not installed. Nothing changed.
+        PytubeError: as for `install`.
+    """
     # Here, because Alembic and SQLAlchemy take longer to load than most commands take to run.
-    from pytube.db.migrate import migrate
+    try:
+        from pytube.db.migrate import migrate
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"pytube upgrade needs the package {error.name}: {how_to_install('alembic')}; "
+            "or run `pytube install`, which upgrades, too"
+        ) from None
 
     with _session(dsn, "pytube upgrade") as connection, translated():
         return run_page(

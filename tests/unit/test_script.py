@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from pytube.db import install
 from pytube.db.install import ROLES, ScriptError, contents, substituted
 from pytube.db.version import sql_dir
+from pytube.errors import UsageError
 
 PAGES = ("install.sql", "uninstall.sql")
 FILES = sorted({file for page in PAGES for file in contents(page) if not file.startswith("psql/")})
@@ -95,3 +97,13 @@ def test_files_are_plain_sql(file: str) -> None:
 
 def test_what_is_outside_of_the_transaction_is_one_statement() -> None:
     assert bare((sql_dir() / "whose.sql").read_text()).count(";") == 1
+
+
+@pytest.mark.parametrize("package", ["alembic", "sqlalchemy"])
+def test_upgrade_says_which_package_it_needs(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pytube.db.migrate", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        UsageError, match=rf"needs the package {package}: .*\[alembic\].* run `pytube install`"
+    ):
+        install.upgrade("host=127.0.0.1 port=1")
