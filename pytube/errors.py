@@ -96,7 +96,7 @@ class Rebalancing(BrokerUnavailable):
 class SchemaMismatch(PytubeError):
     """The installed SQL does not match this version of pytube.
 
-    Remedy: `pytube upgrade`, or install the package of the SQL's version.
+    Remedy: `pytube install`, or install the package of the SQL's version.
     """
 
     exit_code = 4

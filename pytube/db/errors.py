@@ -92,7 +92,7 @@ def translate(error: psycopg.Error) -> PytubeError | None:
     if state in _NOT_THERE and _OURS.search(error.diag.message_primary or ""):
         return SchemaMismatch(
             f"this database has no pytube SQL, or another version of it ({error.diag.message_primary}); "
-            "run `pytube install`, or `pytube upgrade` if an older version is installed"
+            "run `pytube install`"
         )
     return None
 

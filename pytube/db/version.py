@@ -135,6 +135,6 @@ def _compare(version: str | None, schema: str) -> None:
     if version < needed():
         raise SchemaMismatch(
             f"the SQL in the schema {schema!r} is of version {version}, and {needed()} is needed; "
-            "run `pytube upgrade`"
+            "run `pytube install`"
         )
     refuse_newer(version, schema)

@@ -25,7 +25,7 @@ CHART = DEPLOY / "helm/pytube"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 MARGIN = 20
-"""Seconds that a worker gets to stop beyond its limits: docs/operations.md#run-a-worker."""
+"""Seconds that a worker gets to stop beyond its limits: docs/deploy.md#run-a-worker."""
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

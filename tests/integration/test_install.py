@@ -158,7 +158,7 @@ class TestVersion:
 
     def test_older(self, conn: psycopg.Connection) -> None:
         conn.execute("UPDATE tube_version SET version_num = '0000'")
-        with pytest.raises(SchemaMismatch, match="of version 0000, and .* is needed; run `pytube upgrade`"):
+        with pytest.raises(SchemaMismatch, match="of version 0000, and .* is needed; run `pytube install`"):
             version.check(conn, "tube")
 
     def test_newer(self, dsn: str, conn: psycopg.Connection) -> None:

@@ -87,9 +87,9 @@ def test_older_and_newer_say_what_to_do(following: NextVersion, dsn: str, tmp_pa
     )
     make_tubes(dsn)
     said = following.run("--config", str(config), "worker", dsn=dsn, code=4)
-    assert f"is of version {PRESENT}, and {NEXT} is needed; run `pytube upgrade`" in said
+    assert f"is of version {PRESENT}, and {NEXT} is needed; run `pytube install`" in said
     said = following.run("status", dsn=dsn, code=4)
-    assert "run `pytube upgrade`" in said
+    assert "run `pytube install`" in said
     following.run("upgrade", dsn=dsn)
     for command in (["worker"], ["status"], ["install"], ["upgrade"]):
         result = run(*command, dsn=dsn, code=4, folder=tmp_path)
