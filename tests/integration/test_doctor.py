@@ -17,7 +17,7 @@ from tests.helpers.capture import Conn, attach, make_tube, open_session
 from tests.helpers.cli import run, run_json
 from tests.helpers.roles import as_role, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 if TYPE_CHECKING:
     from pytube.embedded.kafka_real import RealKafka
