@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from pytube.embedded.postgres import Postgres
 from tests.conftest import Connect
 from tests.helpers import cli
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -53,7 +54,7 @@ class Client:
 
 @pytest.fixture
 def clients(dsn: str) -> Iterator[Any]:
-    started: list[subprocess.Popen[str]] = []
+    started: list[Piped] = []
 
     def start(*arguments: str) -> Client:
         client = Client(dsn, *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pytube.backfill.admin import Backfills
 from tests.conftest import Connect
 from tests.helpers import cli
 from tests.helpers.capture import scalar
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -31,15 +31,15 @@ def items(conn: Connection) -> Connection:
     return conn
 
 
-StartAtRate = Callable[[int], subprocess.Popen[str]]
+StartAtRate = Callable[[int], Piped]
 
 
 @pytest.fixture
 def start_at_rate(items: Connection, dsn: str) -> Iterator[StartAtRate]:
     """Starts a client that inserts so many rows a second, in chunks of ten thousand if it could."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Piped] = []
 
-    def start(rate: int) -> subprocess.Popen[str]:
+    def start(rate: int) -> Piped:
         process = cli.start(
             *("backfill", "start", "--tube", "items", "--rate", str(rate), "--chunk", "40"),
             config=None,

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -37,6 +36,7 @@ from pytube.worker.reload import Reloader
 from pytube.worker.tube import Tube
 from tests.helpers.capture import let_writers_notify
 from tests.helpers.cli import run, start
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import wait_until, wait_until_async
 
 Conn = psycopg.Connection[tuple[Any, ...]]
@@ -461,7 +461,7 @@ path = "a.jsonl"
 class Command:
     """`pytube worker` over a file."""
 
-    process: subprocess.Popen[str]
+    process: Piped
     file: Path
     conn: Conn
     log: list[str] = field(default_factory=list)
@@ -472,7 +472,7 @@ class Command:
         self.readers.append(threading.Thread(target=self._read, args=[self.process], daemon=True))
         self.readers[-1].start()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: Piped) -> None:
         assert process.stderr is not None
         self.log.extend(process.stderr)
 
