@@ -100,6 +100,14 @@ class TestServer:
             self._templates.add(name)
         return name
 
+    def forget(self, prepare: Prepare) -> None:
+        """Drop the template of `prepare`, if there is one."""
+        name = f"{prepare.__module__}.{prepare.__qualname__}"
+        if name in self._templates:
+            self.postgres.start()
+            self._admin(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            self._templates.remove(name)
+
     def _install(self, dsn: str) -> None:
         psql_file(self.postgres, dsn, INSTALL_SQL)
 

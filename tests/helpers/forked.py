@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -26,7 +27,6 @@ from typing import IO, Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
-_POLL = 0.005
 _LARGEST = 1 << 18
 """Bytes of a request: an environment, mostly."""
 
@@ -47,11 +47,14 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code. Raises `subprocess.TimeoutExpired`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() >= deadline:
+        if (code := self.poll()) is None:
+            ended = os.pidfd_open(self.pid)  # it is no child of ours, but this tells of any process
+            try:
+                select.select([ended], [], [], timeout)
+            finally:
+                os.close(ended)
+            if (code := self.poll()) is None:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-            time.sleep(_POLL)
         return code
 
     def send_signal(self, which: int) -> None:

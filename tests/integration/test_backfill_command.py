@@ -13,7 +13,8 @@ import pytest
 from pytube.backfill.admin import Backfills
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.capture import scalar
+from tests.helpers.capture import open_session, scalar
+from tests.helpers.database import preparing
 from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
@@ -21,13 +22,20 @@ Connection = psycopg.Connection[Any]
 ROWS = 20_000
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        conn.execute("INSERT INTO public.items SELECT generate_series(1, %s)", (ROWS,))
+        conn.execute("SELECT tube_ensure_exists('items')")
+        conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+
+
+prepare = preparing(prepared, "items")
+
+
 @pytest.fixture
 def items(conn: Connection) -> Connection:
     """A table of 20,000 rows in one shard of a tube."""
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
-    conn.execute("INSERT INTO public.items SELECT generate_series(1, %s)", (ROWS,))
-    conn.execute("SELECT tube_ensure_exists('items')")
-    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
     return conn
 
 

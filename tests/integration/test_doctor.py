@@ -283,9 +283,9 @@ def test_transforms(dsn: str) -> None:
 class TestBroker:
     MORE = '[kafka]\nbootstrap_servers = "{}"\n[tube.t.sink]\ntype = "jsonl"\npath = "/dev/null"\n'
 
-    def test_down(self, dsn: str) -> None:
-        check = one(configured(dsn, self.MORE.format("127.0.0.1:1")), "broker", Level.FAIL)
-        assert "127.0.0.1:1 does not answer" in check.finding
+    def test_down(self, dsn: str, dead_broker: str) -> None:
+        check = one(configured(dsn, self.MORE.format(dead_broker)), "broker", Level.FAIL)
+        assert f"{dead_broker} does not answer" in check.finding
 
     def test_a_bad_option(self, dsn: str) -> None:
         more = self.MORE.format("127.0.0.1:1").replace("[tube", 'options = { "no.such" = "hunter2" }\n[tube')
