@@ -22,6 +22,7 @@ from tests.helpers.database import TestServer
 
 LOST = 100
 """Statements that are lost: more than the 32 seqs that a standby has in advance."""
+LOST_ROWS = [f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')" for number in range(LOST)]
 SINK = """
 type = "postgres"
 dsn = "{dsn}"
@@ -122,8 +123,7 @@ def test_an_asynchronous_standby_that_lost_commits(pair: Pair, fleet: Fleet, cop
     assert unverified(fleet) == []
     pair.standby.wait_until_caught_up()
     pair.standby.cut_off()
-    for number in range(LOST):
-        fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+    fleet.change(*LOST_ROWS)
     fleet.change("UPDATE public.items SET note = 'lost' WHERE id <= 100")
     fleet.wait_until_drained()
     pair.primary.kill()
@@ -201,8 +201,7 @@ def test_data_put_back_while_no_worker_ran(source: TestServer, copy: str, tmp_pa
             earlier = copied(source, tmp_path)
             fleet.start(1)
             fleet.wait_for_leaders({1})
-            for number in range(LOST):
-                fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+            fleet.change(*LOST_ROWS)
             fleet.wait_until_drained()
             assert unverified(fleet) == [], "a start of the server is no loss"
             assert fleet.terminate() == [0]
@@ -244,8 +243,7 @@ def test_a_restored_dump(
     fleet.wait_for_leaders({1, 2})
     fleet.wait_until_drained()
     dump(fleet, postgres, tmp_path / "backup")
-    for number in range(LOST):
-        fleet.change(f"INSERT INTO public.items VALUES ({5000 + number}, 1, 'lost')")
+    fleet.change(*LOST_ROWS)
     fleet.change("DELETE FROM public.items WHERE id % 7 = 0")
     fleet.wait_until_drained()
     restore(fleet, postgres, tmp_path / "backup")
