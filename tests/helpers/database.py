@@ -29,7 +29,13 @@ MEMORY = Path("/dev/shm")
 """Where servers keep their data, if there is room: on a disk, a new database costs thirty times as much."""
 ROOM = 4 << 30
 """Bytes that have to be free there; a container often has 64 MB."""
-SETTINGS = {"max_wal_size": "128MB", "min_wal_size": "32MB"}
+SETTINGS = {
+    "max_wal_size": "128MB",
+    "min_wal_size": "32MB",
+    # Where there is LLVM, as on the machine's version, it takes half a second to compile a query of catalogs
+    # that runs for two milliseconds. All tests are of empty or small tables.
+    "jit": "off",
+}
 INSTALLED = "installed"
 """The template that has our SQL."""
 SHARED = "PYTUBE_TEST_DATA"
