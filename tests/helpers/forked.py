@@ -36,7 +36,7 @@ class Forked:
 
     def __init__(self, zygote: Zygote, pid: int) -> None:
         self.pid = pid
-        self.returncode: int | None = None
+        self.returncode: int | Any = None  # as of `subprocess.Popen`: who asks has waited for its end
         self._zygote = zygote
 
     def poll(self) -> int | None:
