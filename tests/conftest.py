@@ -246,6 +246,13 @@ def kafka_mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield kafka.bootstrap
 
 
+@pytest.fixture
+def dead_broker(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where no broker answers; the doctor, in this process, waits a tenth as long for one."""
+    monkeypatch.setattr("pytube.health.doctor._BROKER_TIMEOUT", 0.5)
+    return "127.0.0.1:1"
+
+
 @pytest.fixture(scope="session")
 def kafka_door() -> Iterator[Port]:
     """Where a proxy before the real broker may listen."""

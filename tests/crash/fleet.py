@@ -195,10 +195,11 @@ class Fleet:
         """Ask the database."""
         return self._observer.rows(statement)
 
-    def change(self, statement: str) -> None:
-        """Run a statement that must run once."""
+    def change(self, *statements: str) -> None:
+        """Run statements, each of which must run once; each is a transaction."""
         with open_session(self.dsn) as connection:
-            connection.execute(statement.encode())
+            for statement in statements:
+                connection.execute(statement.encode())
 
     def look_anew(self) -> None:
         """Have the next query go to the server that the DSN leads to now."""

@@ -29,7 +29,6 @@ STOP_LIMIT = 20.0
 
 quick = {
     ("postgres", "lease", Mode.ANSWERS_LOST),
-    ("postgres", "neli", Mode.CUT),
     ("kafka", "neli", Mode.HALF_OPEN),
     ("sink", "lease", Mode.HALF_OPEN),
 }

@@ -27,7 +27,7 @@ def led_by(outboxes: Outboxes, number: int) -> bool:
 
 def test_the_leader_is_killed(outboxes: Outboxes) -> None:
     outboxes.start(1)
-    with Load(outboxes):
+    with Load(outboxes, pause=0.2):
         outboxes.go_on("the start")
         outboxes.kill(1)
         outboxes.start(2)
@@ -56,7 +56,7 @@ def test_a_leader_is_stopped_with_records_queued_in_its_producer(
         lambda: all(outboxes.counts(mode, "queued")[1] for mode in MODES), "the worker has them"
     )
     outboxes.signal(1, signal.SIGSTOP)
-    with Load(outboxes):
+    with Load(outboxes, pause=0.2):
         outboxes.start(2)
         outboxes.wait_until(lambda: led_by(outboxes, 2), "the other one leads")
         outboxes.wait_until(

@@ -31,8 +31,12 @@ def repartition(outboxes: Outboxes, partitions: int) -> None:
             Admin(connection).create(mode, partitions)
 
 
+@pytest.mark.soak
 def test_workers_are_killed_while_it_is_repartitioned(outboxes: Outboxes) -> None:
-    """One dies between a commit at Kafka and its purge, right before; the other one right after."""
+    """One dies between a commit at Kafka and its purge, right before; the other one right after.
+
+    `make test` has each of both alone: workers that die there in test_outbox_points.py, a repartition below.
+    """
     outboxes.start(1)
     with Load(outboxes, pause=0.2):
         outboxes.go_on("the start")

@@ -30,7 +30,7 @@ async def test_the_broker_is_out_of_reach_for_longer_than_a_record_may_take_and_
     outboxes: Outboxes, kafka_real: RealKafka, kafka_proxy: Proxy
 ) -> None:
     async with outboxes.running(kafka_proxy.address) as events:
-        with Load(outboxes):
+        with Load(outboxes, pause=0.2):
             await asyncio.to_thread(outboxes.go_on, "the start")
             kafka_proxy.switch(Mode.HALF_OPEN)
             await wait_until_async(

@@ -126,8 +126,10 @@ def rebalance(fleet: Fleet, times: int) -> None:
     )
 
 
-@pytest.mark.parametrize("election", LEASE_IN_SOAK)
+@pytest.mark.soak
+@pytest.mark.parametrize("election", ["lease", "neli"])
 def test_workers_come_and_go(make_fleet: MakeFleet, request: pytest.FixtureRequest, election: str) -> None:
+    """`make test` has this of outboxes, whose elections are the same: test_outbox_rebalanced.py."""
     kafka = request.getfixturevalue("kafka_real").bootstrap if election == "neli" else None
     rebalance(make_fleet(kafka=kafka), 5)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.postgres import Postgres
 from tests.crash.conftest import MakeFleet
@@ -36,8 +38,13 @@ def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres
         assert 1 <= len(downs) <= 4, f"told once per outage, not per second: {downs}"
 
 
+@pytest.mark.soak
 def test_the_broker_killed_and_restarted(make_fleet: MakeFleet, kafka_real: RealKafka) -> None:
-    """The sink is a file: it needs no broker, and neither do terms, which Postgres renews."""
+    """The sink is a file: it needs no broker, and neither do terms, which Postgres renews.
+
+    `make test` has a way to the broker that is cut, in test_cut_off.py: terms last, and documents arrive.
+    A broker that is killed, and comes again, is in test_outbox_servers.py.
+    """
     fleet = make_fleet(kafka=kafka_real.bootstrap)
     fleet.start(1, 2)
     fleet.wait_for_leaders({1, 2})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.helpers.database import ROOT
@@ -40,7 +41,7 @@ class Page:
     @property
     def text(self) -> str:
         """All of it."""
-        return self.path.read_text(encoding="utf-8")
+        return _read(self.path)
 
     def blocks(self, *languages: str) -> list[Block]:
         """The blocks of these languages (of all, when none is given), in order."""
@@ -53,7 +54,7 @@ class Page:
 
     def prose(self) -> str:
         """The text without its blocks."""
-        return _FENCE.sub("", self.text)
+        return _prose(self.path)
 
     def links(self) -> list[str]:
         """The targets of its links."""
@@ -68,6 +69,17 @@ class Page:
         found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", self.text, re.DOTALL | re.MULTILINE)
         assert found, f"{self.name} has no section {heading}"
         return found[1]
+
+
+@cache
+def _read(path: Path) -> str:
+    """Once each: some tests look at each page, and for each of its links at another one."""
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _prose(path: Path) -> str:
+    return _FENCE.sub("", _read(path))
 
 
 def table_rows(markdown: str) -> list[list[str]]:

@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert sorted(pages(nav)) == sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
 
 
+@cache
 def names_in(file: Path) -> set[str]:
     """The functions, classes and constants of a file, those within classes too."""
     names: set[str] = set()

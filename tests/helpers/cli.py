@@ -8,8 +8,6 @@ import logging
 import os
 import pty
 import struct
-import subprocess
-import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from click.testing import CliRunner, Result
 from pytube.cli.program import cli
 from tests.helpers import forked
 from tests.helpers.armed import module
+from tests.helpers.forked import Piped
 
 
 def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Result:
@@ -48,15 +47,12 @@ def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Pat
     return json.loads(run(*arguments, "--json", dsn=dsn, code=code, folder=folder).stdout)
 
 
-def start(*arguments: str, config: Path | None, **environment: str) -> subprocess.Popen[str]:
+def start(*arguments: str, config: Path | None, **environment: str) -> Piped:
     """Start the program as a process, armed if `environment` asks for a fault; its output goes to pipes."""
     named = [] if config is None else ["--config", str(config)]
-    return subprocess.Popen(
-        [sys.executable, "-m", module(environment), *named, *arguments],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}, **environment},
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTUBE_")}
+    return forked.start_piped(
+        module(environment), [*named, *arguments], environment={**inherited, **environment}
     )
 
 

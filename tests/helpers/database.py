@@ -29,7 +29,13 @@ MEMORY = Path("/dev/shm")
 """Where servers keep their data, if there is room: on a disk, a new database costs thirty times as much."""
 ROOM = 4 << 30
 """Bytes that have to be free there; a container often has 64 MB."""
-SETTINGS = {"max_wal_size": "128MB", "min_wal_size": "32MB"}
+SETTINGS = {
+    "max_wal_size": "128MB",
+    "min_wal_size": "32MB",
+    # Where there is LLVM, as on the machine's version, it takes half a second to compile a query of catalogs
+    # that runs for two milliseconds. All tests are of empty or small tables.
+    "jit": "off",
+}
 INSTALLED = "installed"
 """The template that has our SQL."""
 SHARED = "PYTUBE_TEST_DATA"
@@ -99,6 +105,14 @@ class TestServer:
             prepare(self.postgres.dsn(name))
             self._templates.add(name)
         return name
+
+    def forget(self, prepare: Prepare) -> None:
+        """Drop the template of `prepare`, if there is one."""
+        name = f"{prepare.__module__}.{prepare.__qualname__}"
+        if name in self._templates:
+            self.postgres.start()
+            self._admin(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            self._templates.remove(name)
 
     def _install(self, dsn: str) -> None:
         psql_file(self.postgres, dsn, INSTALL_SQL)

@@ -63,6 +63,11 @@ class Watched:
         """Until the worker has seen, and remembers, what the sink is known by."""
         await wait_until_async(lambda: self._query("SELECT seen FROM tube.tube_sink") == [(True,)])
 
+    async def until_no_backfill(self) -> None:
+        """Until the last one is finished: while it delivers, no other one begins."""
+        going = "SELECT FROM tube.tube_backfill WHERE state IN ('waiting', 'inserting', 'delivering')"
+        await wait_until_async(lambda: not self._query(going), what="no backfill is under way")
+
     async def until_emptied(self) -> None:
         """Until `status` tells, and then check that all others do."""
         await wait_until_async(lambda: self.told(SinkEmptied) == 1, what="the worker finds its sink emptied")
@@ -104,6 +109,7 @@ async def serving(folder: Path) -> AsyncIterator[Watched]:
 
 async def check_remedy(watched: Watched, held: Callable[[], Any], wanted: Callable[[], Any]) -> None:
     """A backfill fills the sink again, and ends the finding."""
+    await watched.until_no_backfill()
     await watched.run("backfill", "start", "--tube", "items", "--wait")
     await watched.until_well()
     await wait_until_async(lambda: held() == wanted(), what="the copy is equal again")

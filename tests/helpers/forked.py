@@ -13,18 +13,20 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
-_POLL = 0.005
 _LARGEST = 1 << 18
 """Bytes of a request: an environment, mostly."""
 
@@ -34,7 +36,7 @@ class Forked:
 
     def __init__(self, zygote: Zygote, pid: int) -> None:
         self.pid = pid
-        self.returncode: int | None = None
+        self.returncode: int | Any = None  # as of `subprocess.Popen`: who asks has waited for its end
         self._zygote = zygote
 
     def poll(self) -> int | None:
@@ -45,11 +47,14 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code. Raises `subprocess.TimeoutExpired`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() >= deadline:
+        if (code := self.poll()) is None:
+            ended = os.pidfd_open(self.pid)  # it is no child of ours, but this tells of any process
+            try:
+                select.select([ended], [], [], timeout)
+            finally:
+                os.close(ended)
+            if (code := self.poll()) is None:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-            time.sleep(_POLL)
         return code
 
     def send_signal(self, which: int) -> None:
@@ -66,6 +71,44 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class Piped(Forked):
+    """A process whose output goes to pipes, as text."""
+
+    def __init__(self, zygote: Zygote, pid: int, out: int, err: int) -> None:
+        super().__init__(zygote, pid)
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it still writes to both, until its end. Raises `subprocess.TimeoutExpired`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with ThreadPoolExecutor(2) as readers:
+            read = [readers.submit(_rest, file) for file in (self.stdout, self.stderr)]
+            try:
+                for each in read:
+                    each.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                self.kill()  # or its pipes would be read for ever
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
+        self.wait(timeout)
+        return read[0].result(), read[1].result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As of `subprocess.Popen`: wait for its end."""
+        self.stdout.close()
+        self.stderr.close()
+        self.wait()
+
+
+def _rest(file: IO[str]) -> str:
+    if file.closed:
+        return ""
+    with file:
+        return file.read()
+
+
 class Zygote:
     """The process that forks, and knows how its children ended."""
 
@@ -76,6 +119,7 @@ class Zygote:
             preloaded: the modules that its children need not import.
             forgets: packages that its children import anew all the same, e.g. from another folder.
         """
+        self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -98,23 +142,40 @@ class Zygote:
         folder: Path | None = None,
     ) -> Forked:
         """Run a module as `python -m` does, in a folder or here; stdout and stderr go to `output`."""
-        request = {
-            "module": module,
-            "arguments": list(arguments),
-            "environment": dict(environment),
-            "directory": str(folder or Path.cwd()),
-        }
+        request = _request(module, arguments, environment, folder)
         return Forked(self, self.ask(request, [output.fileno()]))
+
+    def start_piped(self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str]) -> Piped:
+        """As `start`, here, with a pipe each for stdout and stderr."""
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        try:
+            pid = self.ask(_request(module, arguments, environment, None), [its_out, its_err])
+        finally:
+            os.close(its_out)
+            os.close(its_err)
+        return Piped(self, pid, out, err)
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
         """Its answer to a request."""
-        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-        return json.loads(self._socket.recv(_LARGEST))
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            return json.loads(self._socket.recv(_LARGEST))
 
     def close(self) -> None:
         """End it; its children go on."""
         self._socket.close()
         self._process.wait()
+
+
+def _request(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path | None
+) -> dict[str, Any]:
+    return {
+        "module": module,
+        "arguments": list(arguments),
+        "environment": dict(environment),
+        "directory": str(folder or Path.cwd()),
+    }
 
 
 Program = Forked | subprocess.Popen[bytes]
@@ -131,11 +192,20 @@ def start(
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
         )
+    return _zygote().start(module, arguments, environment=environment, output=output)
+
+
+def start_piped(module: str, arguments: Sequence[str], *, environment: Mapping[str, str]) -> Piped:
+    """As `Zygote.start_piped`, by the one zygote of this process."""
+    return _zygote().start_piped(module, arguments, environment=environment)
+
+
+def _zygote() -> Zygote:
     zygote = _zygotes.get(os.getpid())
     if zygote is None:
         zygote = _zygotes[os.getpid()] = Zygote()
         atexit.register(zygote.close)
-    return zygote.start(module, arguments, environment=environment, output=output)
+    return zygote
 
 
 # --- within the zygote ---------------------------------------------------------------------------------
@@ -154,10 +224,10 @@ def main(descriptor: int, preloaded: Sequence[str], forgets: Sequence[str]) -> N
         _run(*child)
 
 
-def _serve(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """In a child: the request, and the file for its output. In the zygote, at its end: None."""
+def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """In a child: the request, and files for its stdout and stderr, or one for both. At the end: None."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 1)
+        message, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 2)
         if not message:
             return None
         request = json.loads(message)
@@ -166,8 +236,9 @@ def _serve(connection: socket.socket) -> tuple[dict[str, Any], int] | None:
         else:
             answer = os.fork()
             if answer == 0:
-                return request, descriptors[0]
-            os.close(descriptors[0])
+                return request, list(descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
         connection.send(json.dumps(answer).encode())
 
 
@@ -176,10 +247,11 @@ def _exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _run(request: dict[str, Any], output: int) -> None:
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
-    os.close(output)
+def _run(request: dict[str, Any], outputs: list[int]) -> None:
+    os.dup2(outputs[0], 1)
+    os.dup2(outputs[-1], 2)
+    for output in outputs:
+        os.close(output)
     os.chdir(request["directory"])
     if "hypothesis" in sys.modules:  # it has made up its mind where the zygote was started
         sys.modules["hypothesis.configuration"].set_hypothesis_home_dir(Path.cwd() / ".hypothesis")

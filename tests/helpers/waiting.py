@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 
 POLL = 0.005
-_SHARE = 4
+_SHARE = 10
 """The pause is so many times as long as the look was: looking leaves the machine to what is waited for."""
-_LONGEST = 0.25
+_LONGEST = 0.5
 LIMIT = float(os.environ.get("PYTUBE_TEST_LIMIT", "120"))
 """Seconds after which a test that waits fails. It ends one that hangs; a slow machine stays far below. Where
 a test has to fail, because a bug was planted, less is enough."""

@@ -16,6 +16,9 @@ from psycopg.conninfo import make_conninfo
 from pytube.embedded.postgres import Postgres
 from tests.conftest import Connect
 from tests.helpers import cli
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -26,15 +29,22 @@ HALTED = ("--chunk", "8", "--backlog", "8")
 """Has a client insert 2,000 rows, and then wait for a worker, which never comes: it can't end by itself."""
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
+        conn.execute(
+            "INSERT INTO public.items SELECT g, nullif(g %% 10, 0) FROM generate_series(1, %s) g", (ROWS,)
+        )
+        conn.execute("SELECT tube_ensure_exists('items', 2)")
+        conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
+
+
+prepare = preparing(prepared, "items")
+
+
 @pytest.fixture
 def items(conn: Connection) -> Connection:
     """A table of 20,000 rows, spread over 4 shards of a tube of 2 partitions."""
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
-    conn.execute(
-        "INSERT INTO public.items SELECT g, nullif(g %% 10, 0) FROM generate_series(1, %s) g", (ROWS,)
-    )
-    conn.execute("SELECT tube_ensure_exists('items', 2)")
-    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
     return conn
 
 
@@ -53,7 +63,7 @@ class Client:
 
 @pytest.fixture
 def clients(dsn: str) -> Iterator[Any]:
-    started: list[subprocess.Popen[str]] = []
+    started: list[Piped] = []
 
     def start(*arguments: str) -> Client:
         client = Client(dsn, *arguments)

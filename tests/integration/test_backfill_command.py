@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,32 +13,41 @@ import pytest
 from pytube.backfill.admin import Backfills
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.capture import scalar
+from tests.helpers.capture import open_session, scalar
+from tests.helpers.database import preparing
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
 ROWS = 20_000
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
+        conn.execute("INSERT INTO public.items SELECT generate_series(1, %s)", (ROWS,))
+        conn.execute("SELECT tube_ensure_exists('items')")
+        conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
+
+
+prepare = preparing(prepared, "items")
+
+
 @pytest.fixture
 def items(conn: Connection) -> Connection:
     """A table of 20,000 rows in one shard of a tube."""
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY)")
-    conn.execute("INSERT INTO public.items SELECT generate_series(1, %s)", (ROWS,))
-    conn.execute("SELECT tube_ensure_exists('items')")
-    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', 0)")
     return conn
 
 
-StartAtRate = Callable[[int], subprocess.Popen[str]]
+StartAtRate = Callable[[int], Piped]
 
 
 @pytest.fixture
 def start_at_rate(items: Connection, dsn: str) -> Iterator[StartAtRate]:
     """Starts a client that inserts so many rows a second, in chunks of ten thousand if it could."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Piped] = []
 
-    def start(rate: int) -> subprocess.Popen[str]:
+    def start(rate: int) -> Piped:
         process = cli.start(
             *("backfill", "start", "--tube", "items", "--rate", str(rate), "--chunk", "40"),
             config=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.crash.pair import Pair
 from tests.helpers import cli
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -40,7 +40,7 @@ def items(pair: Pair) -> Iterator[Connection]:
         yield conn
 
 
-def started(pair: Pair, *options: str) -> subprocess.Popen[str]:
+def started(pair: Pair, *options: str) -> Piped:
     return cli.start(*START, *options, config=None, PYTUBE_DSN=pair.dsn)
 
 

@@ -27,8 +27,6 @@ from tests.helpers.database import ROOT
 from tests.helpers.roles import Staff, staff
 from tests.helpers.waiting import LIMIT, wait_until, wait_until_async
 
-pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
-
 CONFIG = """
 [postgres]
 dsn = "${PYTUBE_DSN}"
@@ -151,11 +149,14 @@ class Cast:
         assert "permission denied" not in rest
 
 
-@pytest.fixture(params=["by a superuser", "by nobody special"])
+@pytest.fixture(params=[pytest.param("by a superuser", marks=pytest.mark.soak), "by nobody special"])
 def cast(
     request: pytest.FixtureRequest, any_bare_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cast]:
-    """Tables of the admin's, which the worker and the monitor may read; nothing is in the tube yet."""
+    """Tables of the admin's, which the worker and the monitor may read; nothing is in the tube yet.
+
+    An installation without a superuser gives the fewest rights, so `make test` has that one.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COPY_DSN", any_bare_dsn)
     (tmp_path / "pytube.toml").write_text(CONFIG)

@@ -350,6 +350,7 @@ def test_a_tube_that_becomes_a_document(dsn: str, conn: Conn, file: Path) -> Non
 # --- drift -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("dead_broker")
 def test_where_changes_were_missed_all_documents_are_sent(dsn: str, conn: Conn, file: Path) -> None:
     apply(dsn, FILE)
     assert backfills(conn) == []
@@ -364,6 +365,7 @@ def test_where_changes_were_missed_all_documents_are_sent(dsn: str, conn: Conn, 
     assert plans(dsn, FILE)["stock"].steps == ()
 
 
+@pytest.mark.usefixtures("dead_broker")
 def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
     def said(word: str) -> list[str]:
         checks = run_json("doctor", dsn=dsn, folder=file.parent, code=1)

@@ -332,6 +332,7 @@ key = ["tenant_id", "order_id"]
 """
 
 
+@pytest.mark.usefixtures("dead_broker")
 def test_a_document_of_the_same_tables_is_another_matter(dsn: str, conn: Conn, file: Path) -> None:
     """Each is planned, applied and looked at as if the other were not there."""
     file.write_text(BASE + COPIES + DOCUMENT)

@@ -6,8 +6,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.helpers import forked
 from tests.helpers.database import server_folder
 from tests.helpers.waiting import LIMIT, wait_until
 from tests.helpers.wheels import build_wheel, make_environment
@@ -26,9 +25,9 @@ class Demo:
     def __init__(self, folder: Path, *options: str) -> None:
         self.directory = folder / "demo"
         self._output = folder / "output"
-        command = [sys.executable, "-m", "pytube", "demo", "--directory", str(self.directory), *options]
+        arguments = ["demo", "--directory", str(self.directory), *options]
         with self._output.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self.process = forked.start("pytube", arguments, environment=os.environ, output=output)
         self._seen: dict[int, psutil.Process] = {}
 
     @property

@@ -155,8 +155,8 @@ class TestOfWhom:
         touched(conn, "1 hour")
         one(dsn, "leaders of queue", Level.FAIL, "")
 
-    def test_an_outbox_that_is_not_there(self, dsn: str) -> None:
-        more = '[outbox.orders]\nbootstrap_servers = "127.0.0.1:1"\n'
+    def test_an_outbox_that_is_not_there(self, dsn: str, dead_broker: str) -> None:
+        more = f'[outbox.orders]\nbootstrap_servers = "{dead_broker}"\n'
         assert one(dsn, "outbox orders", Level.FAIL, more).remedy == "pytube outbox create orders"
 
 
@@ -178,17 +178,17 @@ def test_kafka_is_told_of_where_a_tube_of_this_configuration_needs_it(dsn: str, 
     assert checks(dsn, "leaders of queue") == []
 
 
-def test_a_dead_broker_fails_once(dsn: str, conn: Conn) -> None:
+def test_a_dead_broker_fails_once(dsn: str, conn: Conn, dead_broker: str) -> None:
     """Of the election and an outbox; and when workers have reported it, in their line alone."""
     conn.execute("SELECT tube_ensure_exists('queue'), outbox_ensure_exists('evt')")
-    more = '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[outbox.evt]\n'
+    more = f'[kafka]\nbootstrap_servers = "{dead_broker}"\n[outbox.evt]\n'
 
     def dead() -> list[str]:
         found = (check for check in examine(configured(dsn, more)) if check.level is Level.FAIL)
-        return [check.subject for check in found if "127.0.0.1:1" in check.finding]
+        return [check.subject for check in found if dead_broker in check.finding]
 
     assert dead() == ["broker"]
-    lost = {"use": "delivery", "bootstrap_servers": "127.0.0.1:1", "reason": "refused", "seconds": 60}
+    lost = {"use": "delivery", "bootstrap_servers": dead_broker, "reason": "refused", "seconds": 60}
     conn.execute("SELECT tube_kafka_report(%s, 'w', %s)", [uuid4(), json.dumps([lost | {"tube": "evt"}])])
     assert dead() == ["Kafka"]
 
@@ -237,9 +237,9 @@ class TestBrokers:
         )
         one(dsn, "election", Level.OK, more)
 
-    def test_down(self, dsn: str) -> None:
-        down = one(dsn, "broker of a, b", Level.FAIL, self.MORE.format("127.0.0.1:1"))
-        assert down.finding.startswith("127.0.0.1:1 does not answer: ")
+    def test_down(self, dsn: str, dead_broker: str) -> None:
+        down = one(dsn, "broker of a, b", Level.FAIL, self.MORE.format(dead_broker))
+        assert down.finding.startswith(f"{dead_broker} does not answer: ")
 
     def test_one_of_its_own_and_options(self, dsn: str, kafka_mock: str) -> None:
         more = self.MORE.format(kafka_mock) + '[outbox.c]\nkafka_options = { "no.such" = "hunter2" }\n'

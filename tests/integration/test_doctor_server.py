@@ -19,7 +19,7 @@ from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.waiting import wait_until
 from tests.integration.test_doctor import configured
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def checks(dsn: str, subject: str, more: str = "") -> list[Check]:

@@ -16,17 +16,26 @@ from pytube.sinks import build_sink
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
 from pytube.verify import Explanation, explain
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import preparing
 from tests.helpers.terms import Claim, Conn, Term, acquire, park, park_item, release
 from tests.integration.test_verify import CONFIG
+
+
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t', 2)")
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int, name text)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 1)")
+
+
+prepare = preparing(prepared, "config")
 
 
 @pytest.fixture
 def config(conn: Conn, dsn: str) -> Config:
     """A tube of one row, 42, which waits in it."""
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int, name text)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 1)")
     conn.execute("INSERT INTO public.goods VALUES (42, 1, 'Ada')")
     return parse(CONFIG.format(dsn=dsn), environment={})
 

@@ -15,7 +15,7 @@ from pytube.errors import ConfigError, DatabaseUnavailable, SchemaMismatch, Tube
 from pytube.tubes.admin import Tubes
 from tests.helpers.logs import capture_logs
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def objects(dsn: str, schema: str) -> int:

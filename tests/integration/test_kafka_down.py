@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from pytube.web.sampler import Sampler
 from pytube.web.site import Place, Site
 from tests.helpers.asgi import Browser
 from tests.helpers.cli import run, run_json, start
+from tests.helpers.forked import Piped
 from tests.helpers.http import get
 from tests.helpers.outbox import stash
 from tests.helpers.proxy import Mode, Proxy
@@ -80,7 +80,7 @@ class OneWorker:
         (self.folder / "pytube.toml").write_text(settings)
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[str]]:
+    def running(self) -> Iterator[Piped]:
         process = start("worker", config=self.folder / "pytube.toml")
         try:
             yield process

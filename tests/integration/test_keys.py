@@ -87,7 +87,13 @@ KINDS = {
 _BOTH = pytest.mark.parametrize("kind", [KINDS["uuid"], KINDS["text"]], ids=["uuid", "text"])
 
 
-@pytest.fixture(params=list(KINDS))
+LONG = ("varchar",)
+"""Differs from a text by its name alone, and needs a server that no other test of these starts."""
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.soak] if name in LONG else []) for name in KINDS]
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 

@@ -22,7 +22,9 @@ from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
 from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
 from pytube.model import OK, Batch, Reject, Result
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json, start
+from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, roles
 from tests.helpers.terms import Claim, Conn, acquire, scalar
 from tests.helpers.waiting import wait_until, wait_until_async
@@ -70,12 +72,19 @@ def store() -> FakeStore:
     return STORE
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
+        conn.execute("SELECT tube_ensure_exists('t')")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
+
+
+prepare = preparing(prepared, "configure")
+
+
 @pytest.fixture
-def configure(dsn: str, conn: Conn, tmp_path: Path) -> Callable[..., Path]:
+def configure(dsn: str, tmp_path: Path) -> Callable[..., Path]:
     """A tube with a table of one shard, and the file for its worker."""
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
-    conn.execute("SELECT tube_ensure_exists('t')")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
 
     def write(more: str = "") -> Path:
         path = tmp_path / "pytube.toml"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -35,8 +34,10 @@ from pytube.worker import reload as reload_module
 from pytube.worker.changes import Changes
 from pytube.worker.reload import Reloader
 from pytube.worker.tube import Tube
-from tests.helpers.capture import let_writers_notify
+from tests.helpers.capture import let_writers_notify, open_session
 from tests.helpers.cli import run, start
+from tests.helpers.database import preparing
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import wait_until, wait_until_async
 
 Conn = psycopg.Connection[tuple[Any, ...]]
@@ -128,14 +129,22 @@ class Running:
         await wait_until_async(lambda: (name, key) in to, what=f"{key} of {name} is delivered")
 
 
+def prepared(dsn: str) -> None:
+    """Three tubes of one table."""
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
+        for name in ("a", "b", "c"):
+            make(conn, name)
+
+
+prepare = preparing(prepared, "goods")
+
+
 @pytest.fixture(autouse=True)
-def goods(conn: Conn) -> Iterator[None]:
+def goods() -> Iterator[None]:
     taken.clear()
     other.clear()
     free.set()
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY)")
-    for name in ("a", "b", "c"):
-        make(conn, name)
     yield
     free.set()
 
@@ -461,7 +470,7 @@ path = "a.jsonl"
 class Command:
     """`pytube worker` over a file."""
 
-    process: subprocess.Popen[str]
+    process: Piped
     file: Path
     conn: Conn
     log: list[str] = field(default_factory=list)
@@ -472,7 +481,7 @@ class Command:
         self.readers.append(threading.Thread(target=self._read, args=[self.process], daemon=True))
         self.readers[-1].start()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: Piped) -> None:
         assert process.stderr is not None
         self.log.extend(process.stderr)
 

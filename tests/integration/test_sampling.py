@@ -19,7 +19,9 @@ from pytube.events import CopyDiffers, Event
 from pytube.health.doctor import examine
 from pytube.verify import verify
 from pytube.worker import Worker, copies
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import preparing
 from tests.helpers.forked import Program, start
 from tests.helpers.logs import capture_logs
 from tests.helpers.terms import Conn, scalar
@@ -45,13 +47,20 @@ sample = 500
 ROWS = 300
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int NOT NULL)")
+        conn.execute("SELECT tube_ensure_exists('t', 2)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0, shards => 4)")
+        conn.execute("INSERT INTO goods SELECT g, g FROM generate_series(1, %s) g", (ROWS,))
+        conn.execute("ANALYZE goods")
+
+
+prepare = preparing(prepared, "goods")
+
+
 @pytest.fixture
 def goods(conn: Conn) -> Conn:
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int NOT NULL)")
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0, shards => 4)")
-    conn.execute("INSERT INTO goods SELECT g, g FROM generate_series(1, %s) g", (ROWS,))
-    conn.execute("ANALYZE goods")
     return conn
 
 

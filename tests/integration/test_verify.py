@@ -25,7 +25,9 @@ from pytube.transforms import SKIP, Change
 from pytube.verify import run as run_module
 from pytube.verify import verify
 from pytube.verify.run import Sample
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import preparing
 from tests.helpers.terms import Claim, Conn, acquire, park, park_item
 from tests.helpers.waiting import wait_until_async
 
@@ -75,13 +77,20 @@ class Copy:
         return sorted(key for (keys,) in self.conn.execute("SELECT ids FROM t") for key in keys)
 
 
+def prepared(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t', 2)")
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
+        conn.execute("INSERT INTO public.goods SELECT g, g FROM generate_series(1, 300) g")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
+
+
+prepare = preparing(prepared, "copy")
+
+
 @pytest.fixture
 def copy(conn: Conn, dsn: str) -> Copy:
     """Of 300 rows, which are not in the tube."""
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
-    conn.execute("INSERT INTO public.goods SELECT g, g FROM generate_series(1, 300) g")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
     return Copy(conn, dsn)
 
 

@@ -22,7 +22,8 @@ from tests.conftest import Connect
 from tests.helpers.capture import let_writers_notify
 from tests.integration.test_worker_faults import Conn, Running
 
-TUBES = [f"t{number:02}" for number in range(20)]
+TUBES = [f"t{number:02}" for number in range(12)]
+"""More than there may be sessions, and each has several partitions."""
 PARTITIONS = 4
 MOST_SESSIONS = 10
 OURS = "datname = current_database() AND starts_with(application_name, 'pytube ')"
@@ -142,12 +143,13 @@ async def test_many_tubes_need_few_sessions(dsn: str, waking: Conn, tmp_path: Pa
 
     async with running(tmp_path, dsn, *TUBES) as run:
         await run.until("all sleep", lambda: counted() and is_asleep(run.worker))
-        expected = insert(waking, 1, 500, *TUBES)
+        expected = insert(waking, 1, 100, *TUBES)
         await run.until("all is taken", lambda: counted() and all(taken[tube] == expected for tube in TUBES))
         await run.until("all sleep again", lambda: counted() and is_asleep(run.worker))
         assert 2 < most <= MOST_SESSIONS
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("purpose", ["renewals", "listener", "pool"])
 @pytest.mark.parametrize("busy", [False, True], ids=["asleep", "busy"])
 async def test_a_session_that_is_lost_costs_no_pod_and_at_most_the_terms_that_used_it(

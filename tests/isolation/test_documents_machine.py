@@ -34,7 +34,7 @@ from tests.crash.documents_rounds import (
 from tests.helpers.documents_shop import NAMES, TABLES, TRUNCATED, Conn, Statements
 from tests.helpers.documents_steps import STAGES, Delivery, Stage
 
-EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "15"))
 LONG_EXAMPLES = 1500
 """Far more than any of the bugs takes."""
 STEPS = 25

@@ -239,6 +239,7 @@ def test_renewals_and_marks_do_not_wait_for_each_other(term: Term, session: NewS
     renewer.rollback()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("first", ["acquire", "release"])
 @every_call
 def test_a_term_that_begins_or_ends_does_not_hold_up_other_partitions(

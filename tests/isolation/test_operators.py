@@ -17,6 +17,7 @@ from tests.helpers.terms import TUBE, Claim, Conn, acquire, make_tube, park, par
 from tests.isolation.conftest import NewSession
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("key", ["", ", in_key => '7'"])
 @pytest.mark.parametrize(
     ("first", "second", "left"),

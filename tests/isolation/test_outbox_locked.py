@@ -19,7 +19,7 @@ from tests.helpers.terms import Conn
 from tests.helpers.waiting import wait_until_async
 from tests.isolation.conftest import NewSession
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 LOCK = f"SELECT FROM {OUTBOX} WHERE id = %s FOR UPDATE"
 
 

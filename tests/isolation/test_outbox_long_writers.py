@@ -13,7 +13,7 @@ from tests.helpers.terms import Conn, Term
 from tests.isolation.conftest import NewSession
 from tests.isolation.settling import until_provisional
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 STASH = f"SELECT outbox_stash('{OUTBOX}', 't', 'k', 'v')"
 
 

@@ -24,7 +24,7 @@ from tests.conftest import Connect
 from tests.helpers.outbox_sql import OUTBOX, lead, make_outbox, stash, waiting_ids
 from tests.helpers.terms import Conn
 
-EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("PYTUBE_EXAMPLES", "15"))
 PHASES = [Phase.explicit, Phase.generate] + ([Phase.shrink] if "PYTUBE_NO_SHRINK" not in os.environ else [])
 WRITERS = 3
 

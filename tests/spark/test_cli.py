@@ -99,6 +99,7 @@ def test_a_file_of_texts_that_look_like_numbers(dsn: str, conn: Conn, tmp_path: 
 
 
 @pytest.mark.every_server
+@pytest.mark.each_value
 @pytest.mark.parametrize("superuser", [True, False])
 def test_each_command_as_its_role(any_bare_dsn: str, tmp_path: Path, superuser: bool) -> None:
     """With `USAGE` of the table's schema for the writer, and `SELECT` for who reads it."""

@@ -109,6 +109,7 @@ def touched(db: Conn, tube: str = "t") -> list[tuple[int, str]]:
 # --- fan-out --------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("publish", ["direct", "staged"])
 def test_all_keys_are_touched_once(spark: SparkSession, dsn: str, db: Conn, kind: Kind, publish: Any) -> None:
     db.execute("SELECT tube_ensure_exists('other', key_type => %s::regtype)", [kind.name])

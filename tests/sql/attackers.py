@@ -10,10 +10,13 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
-from tests.helpers.capture import Conn, attach, make_tube, ops, scalar
-from tests.helpers.roles import as_role, roles
+from tests.helpers.capture import Conn, attach, make_tube, open_session, ops, scalar
+from tests.helpers.database import TestServer
+from tests.helpers.roles import as_role, drop_roles
 
 MALLORY, KEEPER = "mallory", "keeper"
+CAST = (MALLORY, KEEPER, "worker", "writer")
+MEMBERS = "GRANT tube_worker TO worker; GRANT tube_writer TO writer"
 
 STRIKE = """
     CREATE SCHEMA evil AUTHORIZATION mallory;
@@ -123,21 +126,58 @@ class World:
         assert row == (False, False, False)
 
 
-@contextmanager
-def attacked(dsn: str) -> Iterator[World]:
-    """Attached: a table of mallory's, one of keeper's, and one of a superuser's."""
-    with roles(dsn, MALLORY, KEEPER, "worker", "writer") as admin:
-        admin.execute("SET search_path = tube, public")
+def make_world(dsn: str) -> None:
+    """Attached: a table of mallory's, one of keeper's, and one of a superuser's.
+
+    The roles are the server's, and stay until `end_worlds`: databases to come are copies of this one.
+    """
+    with open_session(dsn) as admin:
+        for name in CAST:
+            admin.execute(f"CREATE ROLE {name} LOGIN".encode())
         admin.execute(TABLES)
         admin.execute(STRIKE)
-        admin.execute("GRANT tube_worker TO worker; GRANT tube_writer TO writer")
+        admin.execute(MEMBERS)
         admin.execute("GRANT USAGE ON SCHEMA app, bank TO worker, writer")
         admin.execute("GRANT INSERT, UPDATE, DELETE ON app.t, bank.acct, bank.vault TO writer")
         make_tube(admin)
         attach(admin, "app.t", 0)
         attach(admin, "bank.acct", 1)
         attach(admin, "bank.vault", 2)
-        yield World(dsn, admin)
+
+
+@contextmanager
+def attacked(dsn: str) -> Iterator[World]:
+    """What `make_world` has made; afterwards the roles are as they were."""
+    try:
+        with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as admin:
+            yield World(dsn, admin)
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            _restore_roles(admin)
+
+
+def _restore_roles(admin: psycopg.Connection) -> None:
+    for name in CAST:
+        admin.execute(f"ALTER ROLE {name} NOSUPERUSER NOCREATEROLE NOCREATEDB".encode())
+        admin.execute(f"ALTER ROLE {name} RESET ALL".encode())
+    granted = admin.execute(
+        "SELECT r.rolname, m.rolname, g.rolname FROM pg_auth_members AS a"
+        " JOIN pg_roles AS r ON r.oid = a.roleid"
+        " JOIN pg_roles AS m ON m.oid = a.member LEFT JOIN pg_roles AS g ON g.oid = a.grantor"
+        " WHERE r.rolname = ANY (%(cast)s) OR m.rolname = ANY (%(cast)s)",
+        {"cast": list(CAST)},
+    ).fetchall()
+    for role, member, grantor in granted:
+        by = f" GRANTED BY {grantor}" if admin.info.server_version >= 160000 else ""
+        admin.execute(f"REVOKE {role} FROM {member}{by} CASCADE".encode())
+    admin.execute(MEMBERS)
+
+
+def end_worlds(server: TestServer) -> None:
+    """Take away what the copies are made of, and the roles: their names are those of other files, too."""
+    server.forget(make_world)
+    with psycopg.connect(server.postgres.dsn(), autocommit=True) as admin:
+        drop_roles(admin, list(CAST))
 
 
 def function_of(world: World, kind: str, table: str) -> str:

@@ -21,7 +21,7 @@ from tests.helpers.capture import (
 )
 from tests.sql.attackers import MALLORY, World
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.helpers.capture import Conn, scalar
 from tests.helpers.database import ROOT, TestServer, psql_file
 from tests.helpers.roles import as_role, database_name, drop_roles, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 UNINSTALL_SQL = ROOT / "sql" / "uninstall.sql"
 

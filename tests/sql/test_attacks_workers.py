@@ -113,28 +113,28 @@ def test_every_dynamic_statement_names_our_tables_with_their_schema() -> None:
 
 
 def test_default_privileges_give_nobody_a_function_of_ours(any_dsn: str) -> None:
-    with roles(any_dsn, MALLORY, "keeper") as admin:
+    with roles(any_dsn, "grantee", "vendor") as admin:
         admin.execute("SET search_path = tube, public")
-        for owner in ("tube_owner", "keeper"):
+        for owner in ("tube_owner", "vendor"):
             admin.execute(
-                f"ALTER DEFAULT PRIVILEGES FOR ROLE {owner} GRANT EXECUTE ON FUNCTIONS TO mallory".encode()
+                f"ALTER DEFAULT PRIVILEGES FOR ROLE {owner} GRANT EXECUTE ON FUNCTIONS TO grantee".encode()
             )
         admin.execute(
-            "CREATE SCHEMA bank AUTHORIZATION keeper; CREATE TABLE bank.acct (id bigint PRIMARY KEY)"
+            "CREATE SCHEMA bank AUTHORIZATION vendor; CREATE TABLE bank.acct (id bigint PRIMARY KEY)"
         )
-        admin.execute("ALTER TABLE bank.acct OWNER TO keeper")
-        for grantee in ("keeper", "mallory"):
+        admin.execute("ALTER TABLE bank.acct OWNER TO vendor")
+        for role in ("vendor", "grantee"):
             admin.execute(
-                f"ALTER DEFAULT PRIVILEGES FOR ROLE tube_owner GRANT ALL ON TABLES TO {grantee}".encode()
+                f"ALTER DEFAULT PRIVILEGES FOR ROLE tube_owner GRANT ALL ON TABLES TO {role}".encode()
             )
         make_tube(admin, "other")
         attach(admin, "bank.acct", 1, tube="other")
-        assert callable_by_mallory(admin) == []
+        assert callable_by(admin, "grantee") == []
         rights = admin.execute(
             "SELECT a.grantee::regrole::text, a.privilege_type FROM pg_class AS c, aclexplode(c.relacl) AS a"
             " WHERE c.relkind = 'v' AND c.relname LIKE 'other%%' AND a.grantee <> c.relowner"
         )
-        assert rights.fetchall() == [("keeper", "INSERT")]
+        assert rights.fetchall() == [("vendor", "INSERT")]
 
 
 def test_a_table_of_a_strangers_stops_no_tidying(world: World) -> None:
@@ -143,12 +143,13 @@ def test_a_table_of_a_strangers_stops_no_tidying(world: World) -> None:
     assert scalar(world.admin, "SELECT to_regclass('tube.tube_backfill_ids_777') IS NOT NULL")
 
 
-def callable_by_mallory(conn: Conn) -> list[str]:
-    """The functions made for tables or tubes that mallory may call."""
+def callable_by(conn: Conn, role: str) -> list[str]:
+    """The functions made for tables or tubes that a role may call."""
     rows = conn.execute(
         "SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.oid >= 16384"
-        " AND p.prosrc LIKE E'\\n-- Made by tube\\\\_private\\\\_%'"
-        " AND has_function_privilege('mallory', p.oid, 'EXECUTE')"
+        " AND p.prosrc LIKE E'\\n-- Made by tube\\\\_private\\\\_%%'"
+        " AND has_function_privilege(%s, p.oid, 'EXECUTE')",
+        (role,),
     ).fetchall()
     return [str(row[0]) for row in rows]
 

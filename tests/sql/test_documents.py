@@ -356,6 +356,7 @@ GOES: dict[str, LiteralString] = {
 
 
 @pytest.mark.every_server
+@pytest.mark.each_value
 @pytest.mark.parametrize("what", GOES)
 @pytest.mark.parametrize("waits", ["pods", "parked", "nothing"])
 def test_links_that_wait_in_a_relation_that_goes_are_made_good(db: Conn, what: str, waits: str) -> None:
@@ -500,6 +501,7 @@ DDL: dict[str, LiteralString] = {
 
 
 @pytest.mark.every_server
+@pytest.mark.each_value
 @pytest.mark.parametrize("what", DDL)
 def test_what_ddl_has_changed_asks_for_all_documents(parted: Conn, what: str) -> None:
     with parted.transaction():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.capture import Conn, make_tube, open_session, scalar
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 PRIMARY = "it is the primary key"
 UNIQUE = "it is unique and NOT NULL"

@@ -26,7 +26,7 @@ from tests.helpers.capture import (
 from tests.helpers.database import INSTALL_SQL, ROOT, TestServer, psql_file
 from tests.helpers.roles import as_role, database_name, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 UNINSTALL_SQL = ROOT / "sql" / "uninstall.sql"
 

@@ -15,7 +15,7 @@ from tests.helpers.capture import TUBE, Conn, asked, open_session, pods, scalar,
 from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, database_name, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "keys.json").read_text())
 ATTACH = """
@@ -107,7 +107,6 @@ WRITES = [
 
 @pytest.mark.parametrize(("write", "touches"), WRITES, ids=[write for write, _ in WRITES])
 @pytest.mark.parametrize("columns", [None, ["value"]])
-@pytest.mark.each_value
 def test_what_a_statement_touches(
     db: Conn, write: str, touches: list[tuple[str, str]], columns: list[str] | None
 ) -> None:
@@ -215,7 +214,6 @@ def test_partitions(db: Conn) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["keys"], ids=lambda vector: str(vector["text"]))
-@pytest.mark.each_value
 def test_the_vectors(db: Conn, vector: dict[str, Any]) -> None:
     db.execute("""CREATE TYPE public.mood AS ENUM ('ok', 'b"ad')""")
     types = ["public.mood" if name == "enum" else name for name in vector["types"]]
@@ -272,7 +270,6 @@ def test_types_that_are_made_of_others(db: Conn) -> None:
         "public.citext_like",
     ],
 )
-@pytest.mark.each_value
 def test_types_whose_equal_values_have_several_texts(db: Conn, of: str) -> None:
     db.execute("CREATE TYPE public.mood AS ENUM ('ok')")
     db.execute("CREATE DOMAIN public.moods AS public.mood")

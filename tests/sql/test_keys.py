@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.helpers.capture import Conn, open_session, pods, scalar
+from tests.helpers.database import Prepare
 from tests.helpers.terms import Claim, acquire
 
 ROWS = 1500
@@ -20,17 +21,36 @@ def key_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def of_uuids(dsn: str) -> None:
+    fill(dsn, "uuid", "gen_random_uuid()")
+
+
+def of_texts(dsn: str) -> None:
+    fill(dsn, "text", "'k \"' || g || E'\\\\,ü'")
+
+
+@pytest.fixture
+def prepare(request: pytest.FixtureRequest) -> Prepare | None:
+    if "key_type" not in request.fixturenames:
+        return None
+    return of_uuids if request.getfixturevalue("key_type") == "uuid" else of_texts
+
+
 @pytest.fixture
 def db(dsn: str, key_type: str) -> Iterator[Conn]:
     """A session with an attached table of 1500 such keys over 8 shards; none is touched."""
     with open_session(dsn, client_encoding="utf8") as conn:
+        assert scalar(conn, "SELECT pg_typeof(id)::text FROM public.doc LIMIT 1") == key_type
+        yield conn
+
+
+def fill(dsn: str, key_type: str, value: str) -> None:
+    with open_session(dsn, client_encoding="utf8") as conn:
         conn.execute(f"CREATE TABLE public.doc (id {key_type} PRIMARY KEY, n int, off boolean)")
         conn.execute("SELECT tube_ensure_exists('docs', 2, 'off IS NOT TRUE', %s::regtype)", (key_type,))
         conn.execute("SELECT tube_table_ensure_attached('docs', 'public.doc', 10, 8)")
-        value = "gen_random_uuid()" if key_type == "uuid" else "'k \"' || g || E'\\\\,ü'"
         conn.execute(f"INSERT INTO public.doc SELECT {value}, g FROM generate_series(1, {ROWS}) AS g")
         conn.execute("DELETE FROM docs")
-        yield conn
 
 
 def keys(conn: Conn) -> list[str]:

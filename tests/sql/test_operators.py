@@ -200,6 +200,7 @@ def test_a_reset_forgets_failures(conn: Conn, term: Term) -> None:
         ("'queue', in_key => 'x'", "22P02"),
     ],
 )
+@pytest.mark.each_value
 @pytest.mark.usefixtures("term")
 def test_bad_input_is_refused(conn: Conn, action: str, arguments: str, expected: str) -> None:
     assert sqlstate(conn, f"SELECT * FROM tube_pods_{action}({arguments})") == expected

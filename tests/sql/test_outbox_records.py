@@ -36,7 +36,7 @@ from tests.helpers.terms import Conn, scalar
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "outbox_slots.json").read_text())
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 Make = Callable[..., None]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.terms import Claim, Conn, Term, acquire, fill, make_tube, marked_seqs, purge, reset, scalar
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 PODS = 40_000
 CLASS = "(CASE WHEN (op = 'B'::bpchar) THEN 1 ELSE 0 END = 0)"

@@ -41,7 +41,7 @@ from tests.sql.rights import (
     WRITER,
 )
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def prepared(dsn: str) -> None:

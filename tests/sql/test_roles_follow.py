@@ -27,7 +27,7 @@ from tests.helpers.capture import (
 from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.waiting import LIMIT
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 TREE = """
     CREATE TABLE shop.log (id bigint, day int, n int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);

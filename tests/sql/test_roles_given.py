@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.capture import Conn, asked, attach, make_tube, ops, pods, scalar, take
 from tests.helpers.roles import roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 MAY_PUT = """
     SELECT has_function_privilege(%s, p.oid, 'EXECUTE') FROM pg_proc AS p WHERE p.proname LIKE '%%doc\\_put%%'

@@ -13,7 +13,7 @@ from tests.helpers.capture import TABLE, attach, make_tube, open_session, scalar
 from tests.helpers.database import INSTALL_SQL, TestServer, psql_file
 from tests.helpers.roles import KINDS, as_role, database_name, roles
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 Install = Callable[[Postgres, str, str], None]
 

@@ -10,7 +10,7 @@ from tests.helpers.database import INSTALL_SQL, TestServer, copy, psql_file
 from tests.helpers.roles import as_role, roles
 from tests.sql.rights import OWNER, ROLES
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def rights(conn: Conn) -> list[tuple[object, ...]]:

@@ -13,7 +13,7 @@ from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, roles
 from tests.helpers.terms import Claim, Conn, acquire, scalar
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
 def two_tubes_and_an_outbox(dsn: str) -> None:

@@ -30,16 +30,21 @@ class Seed:
     """Node ids of tests, below `tests/`, of which one at least must fail."""
     slow: bool = False
 
-    def plant(self, tree: Path) -> None:
-        """Patch the copy in `tree`; an AssertionError when the code is not as the seed knows it."""
-        path = tree / self.file
-        text = path.read_text()
+    def patched(self, tree: Path) -> str:
+        """What the file in `tree` becomes; an AssertionError when the code is not as the seed knows it."""
+        text = (tree / self.file).read_text()
         found = text.count(self.old)
         assert found == 1, (
             f"{self.name}: its text stands {found} times in {self.file}; bring the seed up to date"
         )
+        return text.replace(self.old, self.new)
+
+    def plant(self, tree: Path) -> None:
+        """Patch the copy in `tree`; an AssertionError as of `patched`."""
+        patched = self.patched(tree)
+        path = tree / self.file
         path.unlink()  # it is a link
-        path.write_text(text.replace(self.old, self.new))
+        path.write_text(patched)
 
 
 def copy_tree(target: Path) -> None:
