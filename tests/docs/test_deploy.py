@@ -54,7 +54,7 @@ def test_all_that_the_image_copies_is_let_through() -> None:
 
 def test_the_image_has_every_extra_but_the_embedded_servers() -> None:
     extras = set(re.findall(r"--extra (\w+)", (DEPLOY / "image/install").read_text()))
-    assert extras == PROJECT["optional-dependencies"].keys() - {"embedded"}
+    assert extras == PROJECT["optional-dependencies"].keys() - {"demo", "embedded"}
 
 
 def test_the_image_and_the_chart_have_the_version() -> None:

@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -263,7 +263,7 @@ def test_written_keys_that_cant_be(spark: SparkSession, dsn: str, db: Conn, kind
     ways = {
         "if(shard = 1, NULL, id) AS id": "an id is NULL",
         "1 AS id": f"no column 'id' of {kind.name} keys",
-        "concat(id, if(shard = 1, char(0), '')) AS id": "no uuid|a NUL character",
+        "concat(id, if(shard = 1, char(0), '')) AS id": "not a valid uuid|a NUL character",
     }
     for column, reason in ways.items():
         df = keys(spark, kind, 9).selectExpr(column, "shard")

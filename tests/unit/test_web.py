@@ -74,7 +74,7 @@ def test_whatever_is_no_html_is_escaped() -> None:
     ("options", "says"),
     [
         (["--listen", "nowhere"], "address:port"),
-        (["--listen", "example.com:1"], "no IP address"),
+        (["--listen", "example.com:1"], "not an IP address"),
         (["--listen", "0.0.0.0:0"], "give --allow-remote and a token"),
         (["--listen", "0.0.0.0:0", "--allow-remote"], "give --allow-remote and a token"),
         (["--listen", "[::]:0", "--token-file", "token"], "give --allow-remote and a token"),
