@@ -24,9 +24,10 @@ from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.process import HOST, Port
 from tests.helpers.cli import run, start
 from tests.helpers.database import ROOT
+from tests.helpers.forked import Piped
 from tests.helpers.waiting import LIMIT, wait_until
 
-Started = Callable[..., "subprocess.Popen[str]"]
+Started = Callable[..., Piped]
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def started() -> Iterator[Started]:
     """Starts `pytube dev` with arguments; it is ended with the test."""
     with ExitStack() as stack:
 
-        def begin(*arguments: str) -> subprocess.Popen[str]:
+        def begin(*arguments: str) -> Piped:
             process = stack.enter_context(start("dev", *arguments, config=None))
             stack.callback(process.kill)
             return process
@@ -42,11 +43,10 @@ def started() -> Iterator[Started]:
         yield begin
 
 
-def line_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+def line_of(process: Piped) -> dict[str, Any]:
     """The line for scripts; comes when the server is ready."""
-    assert process.stdout is not None
     line = process.stdout.readline()
-    assert line, process.stderr and process.stderr.read()
+    assert line, process.stderr.read()
     found: dict[str, Any] = orjson.loads(line)
     assert set(found) == {"server", "address", "port", "pid"}
     return found
@@ -92,7 +92,6 @@ def test_a_server_runs_until_it_is_interrupted(server: str, number: signal.Signa
     assert folder.is_dir()
     process.send_signal(number)
     assert process.wait(LIMIT) == 0
-    assert process.stdout is not None
     assert process.stdout.read() == "", "one line for scripts"
     assert not child.is_running()
     assert not folder.exists()
@@ -120,13 +119,12 @@ def test_what_it_says_of_kafka_is_a_sink_that_works(kafka_real: RealKafka, tmp_p
     check_sink(offer.settings, tmp_path)
 
 
-def said_by(process: subprocess.Popen[str]) -> str:
+def said_by(process: Piped) -> str:
     """What it says to people before it waits."""
-    assert process.stdout is not None
     lines: list[str] = []
     while not lines or not lines[-1].startswith("Ctrl-C ends it"):
         lines.append(process.stdout.readline())
-        assert lines[-1], process.stderr and process.stderr.read()
+        assert lines[-1], process.stderr.read()
     return "".join(lines)
 
 
