@@ -133,7 +133,7 @@ class InvalidPartition(UsageError):
 class NoUsableKey(UsageError):
     """The table has no column that can be the key of its documents.
 
-    Remedy: name one: `pytube tube attach --id-col` or `--key`.
+    Remedy: name one: `pytube tube attach --id-col` or `--key-cols`.
     """
 
 
@@ -221,7 +221,7 @@ class TubeHasWorkers(UsageError):
 class ParkLimitReached(UsageError):
     """More keys of the tube would be parked than its `park_limit` allows; none is.
 
-    Remedy: fix the cause, retry or drop parked keys, then `pytube resume`.
+    Remedy: fix the cause, retry or discard parked keys, then `pytube resume`.
     """
 
 

@@ -48,7 +48,7 @@ BEGIN
                 'there are pods in the tubes ' || nullif(array_to_string(holding, ', '), ''),
                 'there are records in the outboxes ' || nullif(array_to_string(boxes, ', '), ''),
                 'there are parked documents of the tubes ' || parked),
-            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or drop the parked documents; '
+            HINT = 'Detach the tables (tube_table_ensure_detached), let the workers drain the tubes, and retry or discard the parked documents; '
                 'or drop everything with psql -v force=1.';
     END IF;
     FOREACH tube IN ARRAY coalesce(tubes, '{}') LOOP

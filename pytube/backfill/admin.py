@@ -12,7 +12,7 @@ from pytube.backfill import queries
 from pytube.db.version import check
 from pytube.errors import UnknownTable, UnknownTube
 from pytube.tubes.calls import rows_of, value_of
-from pytube.tubes.tables import find_table, following
+from pytube.tubes.tables import find_table, resending
 
 ACTIVE = ("waiting", "inserting", "delivering")
 """States of a backfill that is under way."""
@@ -49,8 +49,8 @@ class Backfills:
         """
         if table is not None:
             oid = find_table(self._connection, table)
-            ways = following(self._connection, tube, oid)
-            return [Followed(name, oid, table) for name in dict.fromkeys(way.tube for way in ways) or [tube]]
+            names = resending(self._connection, tube, oid) or [tube]  # to create that one says what is wrong
+            return [Followed(name, oid, table) for name in names]
         roots = self._rows(queries.ROOTS, tube=tube)
         self._check_tube(tube, roots)
         if not roots:

@@ -127,6 +127,7 @@ def start(
 
     You can interrupt it at any time: `pytube backfill resume` continues exactly where it stopped.
     """
+    limits = _limits_of(tube, given)  # before anything is begun, since the file may be faulty
     with _backfills(database) as backfills:
         numbers: list[int] = []
         try:
@@ -140,7 +141,7 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    run_backfills(database, tube, jobs, _limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
 
 
 @backfill.command()
@@ -154,12 +155,13 @@ def resume(
     database: Database, tube: str, table: str | None, wait: bool, given: dict[str, Any], as_json: bool
 ) -> None:
     """Resume a backfill; workers resume those left to them."""
+    limits = _limits_of(tube, given)
     with _backfills(database) as backfills:
         rows = _active(backfills, tube, table)
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    run_backfills(database, tube, jobs, _limits_of(tube, given), wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
 
 
 @backfill.command()
@@ -311,7 +313,8 @@ async def _work(
             if job.by_worker:
                 await _show(job, session, display)
             else:
-                await _insert(BackfillRun(session, job.number, limits, display.progress), display)
+                run = BackfillRun(session, job.number, limits, display.progress)
+                await _insert(run, display, wait=wait)
         by_companion = False
         for job in jobs if wait else ():
             done = await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
@@ -323,10 +326,12 @@ async def _work(
         await wait_async(tube, dsn=database.dsn, timeout=None, ignore_parked=True, schema=database.schema)
 
 
-async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
+async def _insert(run: BackfillRun, display: ProgressDisplay, *, wait: bool) -> None:
     try:
         await run.run()
     except BackfillBusy as error:
+        if not wait:
+            raise
         display.message(str(error))
 
 

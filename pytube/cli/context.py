@@ -345,5 +345,5 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
 
 
 def has_people() -> bool:
-    """Whether a question can be answered: stdin is a terminal."""
-    return sys.stdin.isatty()
+    """Whether somebody sees a question, and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -6,7 +6,6 @@ from typing import Final, NoReturn
 
 import click
 
-WELL: Final = 0
 NOT_WELL: Final = 1
 REFUSED: Final = 2
 FAILED: Final = 3

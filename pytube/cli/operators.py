@@ -35,7 +35,7 @@ from pytube.errors import UsageError
 
 
 @click.command()
-@click.argument("name", metavar="TUBE")
+@tube_argument()
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")

@@ -475,7 +475,7 @@ def _follow(database: Database, job: str | list[str], over: threading.Event) -> 
     began = time.monotonic()
     with progress_meter(err=True) as meter:
         while not over.wait(_EVERY):
-            name = job if isinstance(job, str) else job[0] if job else None
+            name = job if isinstance(job, str) else job[-1] if job else None
             if name is None:
                 continue
             try:

@@ -228,7 +228,8 @@ def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool
     if backfill is not None:
         text += f"\nto bring the documents up to date, run: {backfill}"
     value = {"tube": name, "table": table, "done": done, "changes": found, "next": backfill}
-    tell(text, value | {"column": column.name, "reason": column.reason} | asdict(now), as_json=as_json)
+    value |= {"column": column.name, "reason": column.reason, **asdict(now), "columns": sorted(now.columns)}
+    tell(text, value, as_json=as_json)
 
 
 @tube.command()

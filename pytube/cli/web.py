@@ -85,7 +85,7 @@ def web(
     """Show the fleet in a browser.
 
     Without a token, every user of this machine can read the pages. With a token, only its holders can, and
-    they may also pause, resume, retry, and drop.
+    they may also pause, resume, retry, and discard.
     """
     _need_packages()
     address, port = _address(listen)

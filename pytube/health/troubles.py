@@ -414,7 +414,7 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
 def _after_stop(pause: str, name: str) -> str:
     if pause == "park_limit":
         return (
-            f"fix the cause, retry or drop the parked documents (pytube park list {name}), then: "
+            f"fix the cause, retry or discard the parked documents (pytube park list {name}), then: "
             f"pytube resume {name}"
         )
     return f"fix the cause, or discard the document (pytube pods discard), then: pytube resume {name}"

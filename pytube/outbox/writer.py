@@ -125,6 +125,9 @@ class DirectBackend:
             raise UsageError('the backend direct needs a broker: kafka={"bootstrap.servers": "host:port"}')
         from pytube.kafka.clients import IDEMPOTENT
 
+        for name in ("max.in.flight", "max.in.flight.requests.per.connection"):
+            if name in options:
+                raise UsageError(f"{name} can't be set, because pytube sets it; take it out")
         self._options = {**IDEMPOTENT, "partitioner": "murmur2_random", **options}
         self._producer: Producer | None = None
         self._widths = Widths()

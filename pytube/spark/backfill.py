@@ -22,7 +22,7 @@ from pytube.spark.job import Counts, PartFailed
 from pytube.spark.queries import first_row, rows, value
 from pytube.spark.tasks import FAILED, LOST, Call, NotYet, run_calls
 from pytube.spark.touch import CONNECTIONS
-from pytube.tubes.tables import find_table, following
+from pytube.tubes.tables import find_table, resending
 
 RANGES = 64
 _POLL_INTERVAL = 0.2
@@ -102,8 +102,7 @@ def backfill(
     rows = ranges_done = 0
     with host.connect() as connection:
         oid = find_table(connection, table)
-        ways = following(connection, tube, oid)
-        for name in dict.fromkeys(way.tube for way in ways) or [tube]:  # an unknown one is refused below
+        for name in resending(connection, tube, oid) or [tube]:  # one that is not followed is refused below
             number = _number(connection, name, oid, order_col, supersede=supersede)
             numbers.append(number)
             if began is not None:

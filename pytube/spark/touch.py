@@ -110,7 +110,8 @@ def touch(
     _check(op, pod_size, max_connections, publish)
     hosts = shard_map(dsn, schema)
     if relation is not None:
-        names, shard = by_relation(hosts, names, relation)
+        names, found = by_relation(hosts, names, relation)
+        shard = shard if found is None else found
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)

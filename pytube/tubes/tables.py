@@ -44,7 +44,8 @@ _BRIEF = 1.0
 _Result = TypeVar("_Result")
 
 _FOLLOWING: LiteralString = """
-    SELECT l.tube, l.id_col::text, l.shard FROM tube_list(%(table)s::oid::regclass) AS l
+    SELECT l.tube, l.id_col::text, l.shard, l.root AND l.companion_of IS NULL
+    FROM tube_list(%(table)s::oid::regclass) AS l
     WHERE %(tube)s IN (l.tube, l.companion_of) ORDER BY l.companion_of IS NULL, l.tube, l.shard
 """
 """For sessions that have our schema first in their search path."""
@@ -73,12 +74,25 @@ class Way(NamedTuple):
     """The tube whose keys the values of the column are, or a companion of it, whose links they are."""
     column: str
     shard: int
+    is_root: bool
+    """Whether the rows of the table are the documents."""
 
 
 def following(connection: psycopg.Connection, tube: str, table: int) -> list[Way]:
     """The ways in which a tube follows a table; those by companions, which touch the tube, come first."""
     with translated():
         return [Way(*row) for row in connection.execute(_FOLLOWING, {"tube": tube, "table": table})]
+
+
+def resending(connection: psycopg.Connection, tube: str, table: int) -> list[str]:
+    """The tubes whose backfills of a table resend all documents that its rows lead to; none: none follows it.
+
+    A backfill of a root table resends all documents, so a companion that follows it, too, adds nothing.
+    """
+    ways = following(connection, tube, table)
+    if any(way.is_root for way in ways):
+        return [tube]
+    return list(dict.fromkeys(way.tube for way in ways))
 
 
 class LockBusy(PytubeError):

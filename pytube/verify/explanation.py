@@ -303,7 +303,7 @@ class Explanation:
                 if self.pods or any(one.pods for one in self.relations)
                 else ""
             )
-            parked = " It is still parked: retry or drop it (`pytube park`)." if self.parked else ""
+            parked = " It is still parked: retry or discard it (`pytube park`)." if self.parked else ""
             return f"The sink holds what the source would send now.{waits}{parked}"
         return f"{self._how_they_differ(self.difference)}{self._why_they_differ()}"
 

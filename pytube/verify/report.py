@@ -42,7 +42,7 @@ class Report:
     unsendable: int = 0
     """Keys whose documents can't be made, or that the sink would reject."""
     is_complete: bool = True
-    """False: something was not compared; `not_checked` says why."""
+    """False: something that could be compared was not; `not_checked` says why."""
     examples: dict[str, list[tuple[int, Id]]] = field(default_factory=dict)
     """The first keys of each kind: missing, extra, different, waiting, changing, unsendable."""
     not_checked: list[str] = field(default_factory=list)
@@ -51,7 +51,10 @@ class Report:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all was compared, and nothing differs."""
+        """Whether nothing differs among all that could be compared.
+
+        `not_checked` names the rest: a sample leaves keys out, and a sink that is not scanned may have more.
+        """
         return self.is_complete and not (self.missing or self.extra or self.different or self._untold)
 
     @property

@@ -66,7 +66,7 @@ BEGIN
             LIMIT in_limit::bigint + 1) AS n)
     THEN
         RAISE EXCEPTION 'more than % keys of tube % would be parked', in_limit, quote_literal(tube_pods_park.tube)
-            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or drop some, and resume the tube.';
+            USING ERRCODE = 'TU141', HINT = 'Fix their common cause, retry or discard some, and resume the tube.';
     END IF;
 
     DELETE FROM tube_parked_document AS d WHERE d.park_id = ANY (written);

@@ -378,7 +378,7 @@ BEGIN
                 CASE WHEN pods > 0 THEN format('pods that wait: %1$s%2$s; ids in them: %1$s%3$s',
                     CASE WHEN pods = most THEN 'at least ' END, pods, ids) END,
                 CASE WHEN parked > 0 THEN format('parked documents: %s%s', CASE WHEN parked = most THEN 'at least ' END, parked) END)),
-            HINT = 'Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop everything: '
+            HINT = 'Detach its tables, let the workers drain it, and retry or discard the parked documents; or drop everything: '
                 'force => true.';
     END IF;
 END

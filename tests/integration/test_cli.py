@@ -253,8 +253,8 @@ class TestTubes:
         refused = run("tube", "drop", "t", dsn=dsn, code=2).stderr
         assert refused == (
             "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
-            "(Detach its tables, let the workers drain it, and retry or drop the parked documents; or drop "
-            "everything: --force.)\n"
+            "(Detach its tables, let the workers drain it, and retry or discard the parked documents; or "
+            "drop everything: --force.)\n"
         )
         assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
         assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr

@@ -215,7 +215,7 @@ def test_one_parked_record(filled: str) -> None:
     assert run_json("outbox", "parked", "show", "o", "17", dsn=filled) == row
     said = run("outbox", "parked", "show", "o", "17", dsn=filled).stdout.splitlines()
     assert {"topic: orders", "key is: held", "error: too big"} <= set(said)
-    assert "not parked 99" in run("outbox", "parked", "show", "o", "99", dsn=filled, code=2).stderr
+    assert "no parked record 99" in run("outbox", "parked", "show", "o", "99", dsn=filled, code=2).stderr
 
 
 def test_attaching(dsn: str, conn: psycopg.Connection) -> None:

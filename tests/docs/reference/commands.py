@@ -43,7 +43,7 @@ def parts() -> Mapping[str, str]:
     """The lists of shared options, the exit codes, and the sections of the commands."""
     by_heading = all_commands()
     every = [command for commands in by_heading.values() for _, command in commands]
-    of_program = [_option(one, cli) for one in _shown(cli) if one.name != "help"]
+    of_program = [_option(one, cli) for one in _shown(cli) if one.name not in ("help", "version")]
     shared = _shared(every)
     of_database = [line for name in DATABASE for line in shared if line.startswith(f"- `{name} ")]
     return {
@@ -81,7 +81,8 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
     context = click.Context(command, info_name=name)
     arguments = [part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]"]
     options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in DATABASE}
-    named = [f"[{one.opts[0]}]" for one, line in options.items() if line in shared]
+    named = [f"{one.opts[0]} {one.make_metavar(context)}" for one in options if one.required]
+    named += [f"[{one.opts[0]}]" for one, line in options.items() if line in shared and not one.required]
     page, calls = EXAMPLES[name]
     usage = " ".join(["pytube", name, *arguments, *named])
     example = " ".join(["pytube", name, calls[-1]]).strip()
@@ -114,7 +115,8 @@ def _option(option: click.Option, command: click.Command) -> str:
     assert record is not None
     names = " / ".join([*option.opts, *option.secondary_opts])
     metavar = "" if option.is_flag else option.make_metavar(context)
-    metavar = _METAVARS.get(metavar, metavar).strip("[]")
+    metavar = _METAVARS.get(metavar, metavar)
+    metavar = metavar[1:-1] if re.fullmatch(r"\[[^\[]*\]", metavar) else metavar
     text = sentence(_DEFAULT.sub("", option.help or "")) if option.help else ""
     if bounds := re.search(r"([\d.]+)<=x<=([\d.]+)", record[1]):
         text += f" {bounds[1]} to {bounds[2]}."
