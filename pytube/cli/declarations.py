@@ -55,7 +55,7 @@ def result(one: Plan, applied: Applied, *, backfill: bool) -> str:
     start = f"pytube backfill start {one.name}"
     if applied.backfills:
         why = ", as changes were missed" if one.missed_changes else ""
-        return f"{text}; workers send all documents{why}: pytube backfill status {one.name}"
+        return f"{text}; workers send all documents{why}; see pytube backfill status {one.name}"
     if backfill:
         return f"{text}; no table is new, so no backfill was asked for; to have one: {start}"
     if one.wants_backfill:

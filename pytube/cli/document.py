@@ -178,7 +178,7 @@ def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
     text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
     if applied.backfill is not None:
         why = ", as changes were missed" if plan.missed_changes else ""
-        return f"{text}; workers send all documents{why}: pytube backfill status {plan.name}"
+        return f"{text}; workers send all documents{why}; see pytube backfill status {plan.name}"
     if backfill:
         return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
     if plan.wants_backfill:

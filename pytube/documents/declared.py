@@ -78,5 +78,5 @@ def not_applied(document: str, difference: str) -> str:
     """The sentence about a document that is not the one in the database; `difference`: in what."""
     return (
         f"document {document} differs from the declaration applied last ({difference}); run `pytube apply`, "
-        "or give this worker the file that was applied"
+        "or, if that is done, send this worker SIGHUP, so that it loads the file"
     )

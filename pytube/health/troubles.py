@@ -470,7 +470,11 @@ def _which(rows: Collection[Partition]) -> str:
 
 
 def _start(rows: Sequence[Partition]) -> str:
-    return f"start a worker: pytube worker --{rows[0].kind} {rows[0].name}; if one runs, see its log"
+    kind, name = rows[0].kind, rows[0].name
+    return (
+        f"start a worker: pytube worker --{kind} {name}; if one runs, see its log, and whether its file has "
+        f"[{kind}.{name}]; it loads a changed file at SIGHUP"
+    )
 
 
 def _await(back: Sequence[Back]) -> str:

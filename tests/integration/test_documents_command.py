@@ -214,7 +214,7 @@ def test_where_changes_were_missed_all_documents_are_sent(dsn: str, conn: Conn, 
         said = run("doctor", dsn=dsn, folder=file.parent, code=1).stdout
         assert "then `pytube apply`, which makes workers resend all documents, as changes were missed" in said
         done = run("apply", *flags, dsn=dsn, folder=file.parent).stdout
-        assert "orders: applied; workers send all documents, as changes were missed: pytube backfill" in done
+        assert "orders: applied; workers send all documents, as changes were missed; see" in done
     assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (3,)
 
 

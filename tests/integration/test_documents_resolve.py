@@ -138,7 +138,7 @@ def test_a_database_that_is_down(folder: Path) -> None:
 def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     said = (
         "document orders differs from the declaration applied last (none was); run `pytube apply`, or give "
-        "this worker the file that was applied"
+        "so that it loads the file"
     )
     with pytest.raises(ConfigError) as caught:
         resolve(load(folder / "pytube.toml"))
