@@ -40,7 +40,7 @@ class Backfills:
     def tables(self, tube: str, table: str | None = None) -> list[Followed]:
         """The table, or all root tables of the tube, each with the tube whose backfill resends it.
 
-        A document's tube follows some tables by companions. A backfill of such a table resends the documents
+        A document's tube follows some tables by companions. A backfill of these tables resends the documents
         that its rows lead to.
 
         Raises:
@@ -49,7 +49,7 @@ class Backfills:
         """
         if table is not None:
             oid = find_table(self._connection, table)
-            names = resending(self._connection, tube, oid) or [tube]  # to create that one says what is wrong
+            names = resending(self._connection, tube, oid) or [tube]  # an unknown one is refused by create
             return [Followed(name, oid, table) for name in names]
         roots = self._rows(queries.ROOTS, tube=tube)
         self._check_tube(tube, roots)

@@ -345,5 +345,5 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
 
 
 def has_people() -> bool:
-    """Whether somebody sees a question, and can answer it."""
+    """Whether a question can be seen and answered: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -20,6 +20,7 @@ from pytube.health.findings import Check, fail, ok, warn
 DOCUMENT = "document "
 """The subject of a finding begins with it, and ends with the name."""
 _LOOK = "run `pytube plan`, then `pytube apply`"
+_RESEND = "run `pytube plan`, then `pytube apply --backfill`"
 
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
@@ -30,7 +31,7 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
             yield _refused(subject, one)
             continue
         applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
-        yield _state(subject, one, applied, drift="its set of links", look=f"{_LOOK} --backfill")
+        yield _state(subject, one, applied, drift="its set of links", look=_RESEND)
         for index in one.missing_indexes:
             statement, _, reason = index.partition(";  -- ")
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)

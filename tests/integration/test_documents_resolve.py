@@ -137,8 +137,8 @@ def test_a_database_that_is_down(folder: Path) -> None:
 
 def test_what_was_not_applied_is_refused(folder: Path, conn: Conn) -> None:
     said = (
-        "document orders differs from the declaration applied last (none was); run `pytube apply`, or give "
-        "so that it loads the file"
+        "document orders differs from the declaration applied last (none was); run `pytube apply`, "
+        "or, if that is done, send this worker SIGHUP, so that it loads the file"
     )
     with pytest.raises(ConfigError) as caught:
         resolve(load(folder / "pytube.toml"))
@@ -277,7 +277,7 @@ def test_the_doctor_says_that_a_file_was_not_applied(folder: Path) -> None:
     change_file(folder)
     found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder, code=1)}
     assert found["document orders"]["level"] == "fail"
-    assert "run `pytube apply`" in found["document orders"]["remedy"]
+    assert "`pytube apply --backfill`" in found["document orders"]["remedy"]
     assert "documents" not in found, "it is said once"
     assert found["worker"]["finding"] == "was not tried, as documents can't be compiled"
     assert "enriching of orders" not in found
