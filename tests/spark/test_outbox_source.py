@@ -47,7 +47,7 @@ def test_an_adopted_table_is_read_and_is_no_stream(spark: SparkSession, dsn: str
         ({"outbox": OUTBOX}, "its table was adopted"),
         ({"outbox": OUTBOX, "purge": "true"}, "deleted by its workers"),
         ({"outbox": "none"}, "there is no outbox 'none'"),
-        ({}, "the option 'outbox' lacks"),
+        ({}, "the option 'outbox' is missing"),
     ]
     for options, reason in wrong:
         with pytest.raises(UsageError, match=reason):

@@ -61,11 +61,11 @@ REFUSED = [
     ("public.child", "TU107", "inherits"),
     ("public.a_view", "TU107", "it is a view"),
     ("public.mat", "TU107", "materialized view"),
-    ("public.counter", "TU107", "no table"),
+    ("public.counter", "TU107", "not a table"),
     ("public.no_key_pkey_", "42P01", "does not exist"),
     ("fleeting", "TU107", "temporary"),
     ("public.distant", "TU107", "foreign"),
-    ("public.pair", "TU107", "no table"),
+    ("public.pair", "TU107", "not a table"),
     ("pg_class", "TU107", "catalogue"),
     ("information_schema.sql_features", "TU107", "catalogue"),
     ("tube.tube_registry", "TU107", "pytube's own"),
@@ -165,7 +165,7 @@ def test_ranges_that_overlap(conn: Conn, shard: int, shards: int) -> None:
     )
     assert "which has 10 to 19" in answer
     own = f"shard => 20, shards => {shards}."
-    related = "To relate it to public.item: shard => 10, shards => 10, id_col => COLUMN"
+    related = "To relate it to public.item: shard => 10, shards => 10, id_col => the column"
     assert related in answer
     assert answer.endswith(own)
     conn.execute(f"SELECT tube_table_ensure_attached('{TUBE}', 'other', 10, 10, 'id')")
