@@ -314,7 +314,7 @@ async def _work(
                 await _show(job, session, display)
             else:
                 run = BackfillRun(session, job.number, limits, display.progress)
-                await _insert(run, display, wait=wait)
+                await _insert(run, display)
         by_companion = False
         for job in jobs if wait else ():
             done = await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
@@ -326,12 +326,10 @@ async def _work(
         await wait_async(tube, dsn=database.dsn, timeout=None, ignore_parked=True, schema=database.schema)
 
 
-async def _insert(run: BackfillRun, display: ProgressDisplay, *, wait: bool) -> None:
+async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
     try:
         await run.run()
     except BackfillBusy as error:
-        if not wait:
-            raise
         display.message(str(error))
 
 

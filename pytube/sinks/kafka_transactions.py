@@ -235,6 +235,8 @@ class Lane:
         except KafkaException:
             self._drop()  # the next producer of this id aborts it
         guilty = [ticket for ticket in tickets if ticket.refused is not None]
+        if guilty:
+            self._drop()  # its next transaction would be aborted, too: it has skipped sequence numbers
         for ticket in tickets:
             if ticket.refused is not None:
                 ticket.end(SinkError(f"the broker refuses a record: {self._clients.say(ticket.refused)}"))

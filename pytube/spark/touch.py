@@ -111,7 +111,8 @@ def touch(
     hosts = shard_map(dsn, schema)
     if relation is not None:
         names, found = by_relation(hosts, names, relation)
-        shard = shard if found is None else found
+        given = None if shard == "shard" and "shard" not in df.columns else shard
+        shard = given if found is None else found
     if df.isStreaming:
         raise UsageError("a stream can't be touched; call touch within foreachBatch")
     print_of = fingerprint or frame.fingerprint(df, id, shard, op, payload)
