@@ -126,6 +126,9 @@ class Clients:
             self.reason = self.hide(error.str())
 
 
+IN_FLIGHT = ("max.in.flight", "max.in.flight.requests.per.connection")
+"""The names of one option, which only pytube sets: see `IDEMPOTENT`."""
+
 _OF_PRODUCERS = frozenset(
     {
         "acks",
@@ -138,8 +141,7 @@ _OF_PRODUCERS = frozenset(
         "error_cb",
         "log_cb",
         "logger",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
+        *IN_FLIGHT,
         "message.timeout.ms",
         "metadata.broker.list",
         "on_delivery",

@@ -123,9 +123,9 @@ class DirectBackend:
     def __init__(self, options: Mapping[str, Any]) -> None:
         if not options.get("bootstrap.servers"):
             raise UsageError('the backend direct needs a broker: kafka={"bootstrap.servers": "host:port"}')
-        from pytube.kafka.clients import IDEMPOTENT
+        from pytube.kafka.clients import IDEMPOTENT, IN_FLIGHT
 
-        for name in ("max.in.flight", "max.in.flight.requests.per.connection"):
+        for name in IN_FLIGHT:
             if name in options:
                 raise UsageError(f"{name} can't be set, because pytube sets it; take it out")
         self._options = {**IDEMPOTENT, "partitioner": "murmur2_random", **options}

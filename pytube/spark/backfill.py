@@ -99,7 +99,7 @@ def backfill(
     start = time.monotonic()
     host = dsn if isinstance(dsn, Host) else Host(dsn, schema)
     numbers: list[int] = []
-    rows = ranges_done = 0
+    touched = ranges_done = 0
     with host.connect() as connection:
         oid = find_table(connection, table)
         for name in resending(connection, tube, oid) or [tube]:  # one that is not followed is refused below
@@ -118,9 +118,9 @@ def backfill(
                 raise BackfillEnded(f"backfill {number} of {table} was {state[0]}")
             if failures or not _value(connection, queries.BACKFILL_JOIN, backfill=number):
                 raise PartFailed(job_id, {host.name: failures[0] if failures else "ranges are not in yet"})
-            rows += int(_state(connection, name, number)[1])
+            touched += int(_state(connection, name, number)[1])
             ranges_done += len(missing)
-    return Backfilled(tuple(numbers), rows, ranges_done, time.monotonic() - start)
+    return Backfilled(tuple(numbers), touched, ranges_done, time.monotonic() - start)
 
 
 def _begin(connection: psycopg.Connection, tube: str, number: int) -> None:

@@ -36,10 +36,10 @@ _MET = (
 """What building or dropping an index fails with where another session does so, too."""
 
 _MEETINGS = 10
-"""So many times we look anew then: one of two sessions gets on each time."""
+"""Attempts in that case: each time, one of the two sessions succeeds."""
 
 _BRIEF = 1.0
-"""Seconds for which anybody may hold a table without being named."""
+"""Seconds for which a session may hold a table without being named."""
 
 _Result = TypeVar("_Result")
 

@@ -10,11 +10,11 @@ import pytest
 
 from pytube.errors import SQLSTATES
 from pytube.health.kinds import Kind
-from pytube.log_lines import LINES
 from tests.docs.pages import BY_NAME
 from tests.docs.reference import PAGES, made
 from tests.docs.reference.errors import POSTGRES
 from tests.docs.reference.functions import HEADINGS, _files
+from tests.docs.reference.log_lines import LINES
 from tests.docs.reference.logged import Logged, kinds_of_events, lines_in_the_code, name_and_level
 
 Conn = psycopg.Connection[tuple[object, ...]]

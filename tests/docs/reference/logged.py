@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytube import events
-from pytube.log_lines import LINES
 from pytube.logs import Logger, log_event
+from tests.docs.reference.log_lines import LINES
 from tests.docs.reference.markdown import code, codes, sentence, table
 from tests.helpers.database import ROOT
 from tests.helpers.logs import capture_logs
