@@ -5,6 +5,10 @@ and no thread competes with the event loop for the interpreter. In strict order 
 report, and with few keys the worker waits for it, too. So a `WatchedLane` has a thread that waits within
 librdkafka, and has the event loop woken when a chunk is decided. A timer of the event loop would wake it for
 each look, and a millisecond late.
+
+A `WatchedLane` has two producers: each has one request in flight (`pytube.kafka.clients.IDEMPOTENT`), and a
+request has records of one partition, so with one producer the records of a step would wait for each other's
+partitions. A key has always the same one, so that no attempt that was given up comes after the next.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ _WATCH = 1.0
 
 
 class Lane:
-    """One producer, and the chunks that were handed to it. Its methods are called in the event loop."""
+    """Producers, and the chunks that were handed to them. Its methods are called in the event loop."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, *producers: Producer) -> None:
         """Begins nothing."""
-        self.producer = producer
+        self.producers = producers
         self.is_hurried = False
         """Whether its first chunk was handed over."""
         self.handed: dict[Handed, None] = {}
@@ -37,7 +41,8 @@ class Lane:
     def give_up(self) -> None:
         """Drop all that is under way; its reports come later."""
         self.is_broken = True
-        purge(self.producer)
+        for producer in self.producers:
+            purge(producer)
 
     def close(self) -> None:
         """Nothing is handed over any more, and no caller asks for reports."""
@@ -58,7 +63,8 @@ class PolledLane(Lane):
     def decided(self) -> list[Handed]:
         """See `Lane`."""
         try:
-            self.producer.poll(0)
+            for producer in self.producers:
+                producer.poll(0)
         except KafkaException:  # raised for a fatal error; the reports of the chunks come anyway
             if not self.is_broken:
                 self.give_up()
@@ -66,16 +72,17 @@ class PolledLane(Lane):
 
 
 class WatchedLane(Lane):
-    """A thread receives reports as they come, and wakes the event loop for the ones that decide a chunk."""
+    """Threads receive reports as they come, and wake the event loop for the ones that decide a chunk."""
 
-    def __init__(self, producer: Producer, on_decided: Callable[[], None]) -> None:
-        """Begins the thread, which lives until `close`. `on_decided` is called in the event loop."""
-        super().__init__(producer)
+    def __init__(self, *producers: Producer, on_decided: Callable[[], None]) -> None:
+        """Begins a thread for each producer, until `close`. `on_decided` is called in the event loop."""
+        super().__init__(*producers)
         self._on_decided = on_decided
         self._loop = asyncio.get_running_loop()
         self._has_failed = False
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="outbox-reports", daemon=True).start()
+        for producer in producers:
+            threading.Thread(target=self._watch, args=(producer,), name="outbox-reports", daemon=True).start()
 
     def close(self) -> None:
         """See `Lane`."""
@@ -87,14 +94,14 @@ class WatchedLane(Lane):
             self.give_up()
         return super().decided()
 
-    def _watch(self) -> None:
+    def _watch(self, producer: Producer) -> None:
         while not self._closed.is_set():
             pause = 0.0
             try:
-                self.producer.poll(_WATCH)
+                producer.poll(_WATCH)
             except KafkaException:  # as in `PolledLane`
                 self._has_failed = True
-            except Exception:  # noqa: BLE001 - without the thread no chunk would be decided
+            except Exception:  # noqa: BLE001 - without the thread a chunk would never be decided
                 self._has_failed = True
                 pause = _WATCH  # the next call may do the same
             if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,7 +16,7 @@ from pytube.counts import say_count
 from pytube.kafka.clients import Producers
 from pytube.kafka.errors import BROKEN, OF_RECORDS, PURGED, is_refusal
 from pytube.outbox.partitions import Widths, kafka_partition
-from pytube.outbox.records import Chunk, Failure, Fault, Record
+from pytube.outbox.records import Chunk, Failure, Fault, Record, ordering_key
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX, OUTBOX_ID
 
 # ruff: noqa: SLF001 -- librdkafka's own codes begin with an underscore
@@ -135,15 +136,23 @@ def _why_no_topic(name: str) -> str | None:
     return None
 
 
+def _choose(producers: Sequence[Producer], record: Record) -> Producer:
+    """The same for all records of an ordering key, and for all of a partition where a topic's number is even."""
+    if len(producers) == 1:
+        return producers[0]
+    key = ordering_key(record)
+    return producers[key % len(producers) if isinstance(key, int) else _partition(key, len(producers))]
+
+
 class Handed:
     """A chunk that was handed to a producer.
 
     librdkafka calls `report` for each record, with a copy of its key and value. It is one function for all
-    records: one for each would take as long as everything else per record. It may be called in
-    another thread than the rest, also during `produce`: so neither sets the other's counters.
+    records: one for each would take as long as everything else per record. Each producer's reports may come in
+    a thread of its own, also during `produce`: so neither sets the other's counters.
     """
 
-    __slots__ = ("at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
+    __slots__ = ("_lock", "at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
 
     def __init__(self, chunk: Chunk, at: float) -> None:
         self.chunk = chunk
@@ -153,6 +162,7 @@ class Handed:
         """Records that the producer took, for each of which a report comes; None while it takes them."""
         self.reports = 0
         """How many have come."""
+        self._lock = threading.Lock()
         self.is_broken = False
         """Whether the producer is of no more use."""
         self.overdue = False
@@ -162,27 +172,29 @@ class Handed:
         self.errors: list[tuple[KafkaError, bytes | None, bytes | None]] = []
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Called by librdkafka, within a poll, in one thread at a time."""
+        """Called by librdkafka, within a poll."""
         if error is not None:
             if error.fatal() or error.code() in BROKEN:
                 self.is_broken = True
             self.errors.append((error, message.key(), message.value()))
-        self.reports += 1  # last: whoever sees the last report sees its content
+        with self._lock:
+            self.reports += 1  # last: whoever sees the last report sees its content
 
-    def produce(self, producer: Producer, origin: Origin, widths: Widths, clients: Producers) -> None:
+    def produce(self, producers: Sequence[Producer], origin: Origin, widths: Widths, clients: Producers) -> None:
         """Hand all records over, up to the first that is not taken: what follows must not overtake it.
 
         Whatever goes wrong with a record is a failure of that record: an exception that ended the term would
         meet the same record in the next one.
         """
         records = self.chunk.records()
-        put, topic, report = producer.produce, self.chunk.topic, self.report
+        topic, report = self.chunk.topic, self.report
         self.taken = None
         index = 0
         failure: Failure | None = None
         try:
             for index, record in enumerate(records):  # noqa: B007 # the index says where it stopped
                 headers = headers_of(record, origin)
+                put = _choose(producers, record).produce
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
                 else:

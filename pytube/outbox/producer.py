@@ -8,7 +8,7 @@ on the wire may still be written, among its successor's records. These are repea
 occurrence is out of order, as the broker takes the records of each producer in their order.
 
 Topics in doubt, with one record of a key under way at a time, have a separate producer, so that
-their failures cost the others nothing. In strict mode all topics have this one.
+their failures cost the others nothing. In strict mode all topics have two such producers.
 
 Everything here is called in the event loop, and does not block. `pytube.outbox.lanes` says how the outcomes
 of the records are learned.
@@ -39,10 +39,10 @@ _HURRY = 1.0
 """Seconds for which an answer is of use: by then librdkafka has looked on its own."""
 
 
-def _ask_twice(producer: Producer, topic: str) -> None:
+def _ask_twice(producers: Sequence[Producer], topic: str) -> None:
     """Ask for metadata; blocks. The records' reports show that no answer comes."""
     with suppress(KafkaException):
-        for _ in range(2):
+        for producer in (*producers, *producers):
             producer.list_topics(topic, timeout=_HURRY)
 
 
@@ -108,7 +108,7 @@ class PlainProducer:
         lane = self._lane(careful=chunk.careful or self._strict)
         is_alone = not lane.handed
         lane.handed[handed] = None
-        handed.produce(lane.producer, self._origin, self._widths, self._clients)
+        handed.produce(lane.producers, self._origin, self._widths, self._clients)
         if handed.failures:
             self._cut_short = handed
         if handed.is_broken:
@@ -128,7 +128,7 @@ class PlainProducer:
         """
         if not lane.is_hurried:
             lane.is_hurried = True
-            threading.Thread(target=_ask_twice, args=(lane.producer, topic), daemon=True).start()
+            threading.Thread(target=_ask_twice, args=(lane.producers, topic), daemon=True).start()
 
     def _waits(self, chunk: Chunk) -> bool:
         """Whether the chunk has to wait until the partitions of its topic are known, which is asked then.
@@ -140,7 +140,7 @@ class PlainProducer:
             self._learning[topic][1].append(chunk)
             return True
         if self._widths.get(topic) is None and any(one.is_apart for one in chunk.records()):
-            producer = self._lane(careful=True).producer
+            producer = self._lane(careful=True).producers[0]
             task = asyncio.create_task(in_thread(self._widths.learn, topic, producer))
             task.add_done_callback(lambda _: self._on_settled())
             self._learning[topic] = task, [chunk]
@@ -150,9 +150,12 @@ class PlainProducer:
     def _lane(self, *, careful: bool) -> Lane:
         if careful:
             if self._careful is None:
-                producer = self._clients.producer()
-                watched = self._strict
-                self._careful = WatchedLane(producer, self._on_settled) if watched else PolledLane(producer)
+                make = self._clients.producer
+                self._careful = (
+                    WatchedLane(make(), make(), on_decided=self._on_settled)
+                    if self._strict
+                    else PolledLane(make())
+                )
             return self._careful
         if self._gapless is None:
             settings: dict[str, object] = {"message.timeout.ms": 0}  # never
@@ -236,7 +239,8 @@ class PlainProducer:
     def stop_sending(self) -> None:
         """Send nothing that is not on its way yet."""
         for lane in self._lanes():
-            purge(lane.producer, in_flight=False)
+            for producer in lane.producers:
+                purge(producer, in_flight=False)
 
     def stop(self) -> None:
         """Give up unanswered records, too: they may still be written."""

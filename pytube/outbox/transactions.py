@@ -444,7 +444,7 @@ class TransactionalProducer:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]
         failures: dict[int, Failure] = {}
         for one in handed:
-            one.produce(producer, self._origin, self._widths, self._clients)
+            one.produce([producer], self._origin, self._widths, self._clients)
             if one.failures:
                 break
         producer.flush(self._clients.timeout)

@@ -37,15 +37,30 @@ def test_a_chunk_is_settled_with_its_last_report() -> None:
     assert not rig.producer.is_busy
 
 
-@pytest.mark.parametrize("strict", [False, True])
-async def test_a_term_connects_before_there_is_anything_to_send(strict: bool) -> None:
+@pytest.mark.parametrize(("strict", "producers"), [(False, 1), (True, 2)])
+async def test_a_term_connects_before_there_is_anything_to_send(strict: bool, producers: int) -> None:
     """It takes librdkafka half a second."""
     with Rig(strict=strict) as rig:
         await rig.producer.open((), "box/1")
-        (made,) = rig.clients.made
+        assert len(rig.clients.made) == producers
         rig.producer.send(chunk("a"))
-        assert rig.clients.made == [made]
-        assert len(made.taken) == 1
+        assert len(rig.clients.made) == producers
+        assert sum(len(one.taken) for one in rig.clients.made) == 1
+
+
+async def test_in_strict_order_each_key_has_always_the_same_of_two_producers() -> None:
+    """The partitions of a topic are divided between them, where their number is even."""
+    keys = [f"k{number}" for number in range(20)]
+    with Rig(strict=True) as rig:
+        for number in range(3):
+            rig.producer.send(chunk(*keys, None, first=100 * number))
+        taken = [[message.key() for message, *_ in one.taken] for one in rig.clients.made]
+        for one in rig.clients.made:
+            one.report()
+        await wait_until_async(lambda: len(rig.settled()) == 3, what="the reports of both are counted")
+    first, second = (sorted({int(key[1:]) for key in one if key is not None}) for one in taken)
+    assert [number for number in range(20) if kafka_partition(f"k{number}", 4) % 2 == 0] == first
+    assert [number for number in range(20) if kafka_partition(f"k{number}", 4) % 2 == 1] == second
 
 
 async def test_the_first_chunk_of_a_producer_has_it_ask_for_metadata_twice() -> None:
