@@ -137,7 +137,7 @@ def _why_no_topic(name: str) -> str | None:
 
 
 def _choose(producers: Sequence[Producer], record: Record) -> Producer:
-    """The same for all records of an ordering key, and for all of a partition where a topic's number is even."""
+    """Of an ordering key always the same, and of a partition where a topic's number of them is even."""
     if len(producers) == 1:
         return producers[0]
     key = ordering_key(record)
@@ -148,8 +148,8 @@ class Handed:
     """A chunk that was handed to a producer.
 
     librdkafka calls `report` for each record, with a copy of its key and value. It is one function for all
-    records: one for each would take as long as everything else per record. Each producer's reports may come in
-    a thread of its own, also during `produce`: so neither sets the other's counters.
+    records: one for each would take as long as everything else per record. Each producer's reports may
+    come in a thread of its own, also during `produce`: so neither sets the other's counters.
     """
 
     __slots__ = ("_lock", "at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
@@ -180,7 +180,9 @@ class Handed:
         with self._lock:
             self.reports += 1  # last: whoever sees the last report sees its content
 
-    def produce(self, producers: Sequence[Producer], origin: Origin, widths: Widths, clients: Producers) -> None:
+    def produce(
+        self, producers: Sequence[Producer], origin: Origin, widths: Widths, clients: Producers
+    ) -> None:
         """Hand all records over, up to the first that is not taken: what follows must not overtake it.
 
         Whatever goes wrong with a record is a failure of that record: an exception that ended the term would

@@ -395,8 +395,8 @@ class TransactionalProducer:
         receipt = None if failures else self._wait_for_receipt(chunks)
         if receipt is None:
             self._abort(producer)
-            if any(failure.fault is Fault.UNANSWERED for failure in failures.values()):
-                self._producer = None  # librdkafka fails the next transaction, too, for what this one lost
+            if failures:  # librdkafka fails the next transaction, too: sequence numbers are missing
+                self._producer = None
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
         self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))

@@ -409,6 +409,33 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
     ]
 
 
+async def test_after_a_refused_record_the_next_transaction_is_committed(
+    kafka_real: RealKafka, topic: str
+) -> None:
+    """The producer has skipped the sequence numbers of what was refused."""
+    producer = TransactionalProducer(
+        Producers(kafka_real.bootstrap, 8.0, {}),
+        f"refused.{topic}.",
+        1,
+        0,
+        1,
+        may_send=lambda: True,
+        on_settled=lambda: None,
+    )
+    try:
+        await producer.open((), "orders/1")
+        for number in range(0, 30, 3):
+            large, good = chunk_of(topic, number, number + 1), chunk_of(topic, number + 2)
+            record = large.records()[0]
+            large.parts = [(large.parts[0][0], [record._replace(value=b"v" * 50_000), large.records()[1]])]
+            failures = await outcome_of(producer, large)
+            assert failures[number].fault is Fault.BATCH
+            assert await outcome_of(producer, good) == {}
+    finally:
+        producer.stop()
+    assert [one.id for one in read(kafka_real.bootstrap, topic, committed=True)] == list(range(2, 30, 3))
+
+
 async def test_a_worker_that_stood_still_lets_no_record_overtake_an_older_one(
     kafka_real: RealKafka, kafka_proxy: Proxy, topic: str
 ) -> None:
