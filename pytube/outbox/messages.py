@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -144,15 +143,22 @@ def _choose(producers: Sequence[Producer], record: Record) -> Producer:
     return producers[key % len(producers) if isinstance(key, int) else _partition(key, len(producers))]
 
 
+def _is_fatal(error: KafkaError) -> bool:
+    """Whether a producer with this error is of no more use."""
+    return error.fatal() or error.code() in BROKEN
+
+
 class Handed:
     """A chunk that was handed to a producer.
 
     librdkafka calls `report` for each record, with a copy of its key and value. It is one function for all
     records: one for each would take as long as everything else per record. Each producer's reports may
-    come in a thread of its own, also during `produce`: so neither sets the other's counters.
+    come in a thread of its own, also during `produce`. So all that `report` does is append to a list. After a
+    fatal error a flush calls it with an exception set, which ends it with its first call of anything:
+    a lock would be taken, and never be given back.
     """
 
-    __slots__ = ("_lock", "at", "chunk", "errors", "failures", "is_broken", "overdue", "reports", "taken")
+    __slots__ = ("_is_refused", "at", "chunk", "failures", "overdue", "reports", "taken")
 
     def __init__(self, chunk: Chunk, at: float) -> None:
         self.chunk = chunk
@@ -160,25 +166,18 @@ class Handed:
         """When it was handed over."""
         self.taken: int | None = 0
         """Records that the producer took, for each of which a report comes; None while it takes them."""
-        self.reports = 0
-        """How many have come."""
-        self._lock = threading.Lock()
-        self.is_broken = False
-        """Whether the producer is of no more use."""
+        self.reports: list[tuple[KafkaError, Message] | None] = []
+        """Those that have come: None of a record that was written; else the error and the record."""
+        self._is_refused = False
+        """Whether the producer takes nothing any more."""
         self.overdue = False
         """Whether it was given up, because no answer came in time."""
         self.failures: dict[int, Failure] = {}
         """The records that were not accepted, by id."""
-        self.errors: list[tuple[KafkaError, bytes | None, bytes | None]] = []
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """Called by librdkafka, within a poll."""
-        if error is not None:
-            if error.fatal() or error.code() in BROKEN:
-                self.is_broken = True
-            self.errors.append((error, message.key(), message.value()))
-        with self._lock:
-            self.reports += 1  # last: whoever sees the last report sees its content
+        self.reports.append(None if error is None else (error, message))
 
     def produce(
         self, producers: Sequence[Producer], origin: Origin, widths: Widths, clients: Producers
@@ -219,8 +218,8 @@ class Handed:
         """Why the client did not take a record."""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return Failure(Fault.POISON, _too_large(record, clients.largest))
-        if error.fatal() or error.code() in BROKEN:
-            self.is_broken = True
+        if _is_fatal(error):
+            self._is_refused = True
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             widths.forget(self.chunk.topic)
         return failure_of(error, clients.say)
@@ -228,7 +227,15 @@ class Handed:
     @property
     def is_over(self) -> bool:
         """Whether all reports have come."""
-        return self.reports == self.taken
+        return len(self.reports) == self.taken
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the producer is of no more use."""
+        return self._is_refused or any(_is_fatal(error) for error, _ in self._errors())
+
+    def _errors(self) -> list[tuple[KafkaError, Message]]:
+        return [one for one in self.reports if one is not None]
 
     def outcome(self, say: Callable[[KafkaError], str]) -> dict[int, Failure]:
         """The records that were not, or perhaps not, written, by id.
@@ -236,13 +243,15 @@ class Handed:
         Records of the same key and value look the same: the first of them counts as the failed one, so that
         the others are sent again, too.
         """
-        if self.errors:
+        if errors := self._errors():
             same: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
             for record in reversed(self.chunk.records()):
                 if record.id not in self.failures:
                     same[(record.key or "").encode(), record.value or b""].append(record.id)
-            for error, key, value in self.errors:
-                self.failures[same[key or b"", value or b""].pop()] = self._failure(error, say)
+            for error, message in errors:
+                self.failures[same[message.key() or b"", message.value() or b""].pop()] = self._failure(
+                    error, say
+                )
         return self.failures
 
     def _failure(self, error: KafkaError, say: Callable[[KafkaError], str]) -> Failure:

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 _PRODUCE = 0
 _NOT_LEADER = 6
+_OUT_OF_ORDER = 45
 _BROKER = 1
 _DELAY = 300
 """Milliseconds until it refuses: by then the producer has sent all that it would send meanwhile."""
@@ -30,6 +31,11 @@ class RefusingKafka:
         self._library.rd_kafka_mock_broker_push_request_error_rtts(
             self._cluster, _BROKER, ctypes.c_int16(_PRODUCE), ctypes.c_size_t(1), _NOT_LEADER, _DELAY
         )
+
+    def fail(self, producer: Producer) -> None:
+        """Raise a fatal error in an idempotent producer."""
+        handle = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__)  # its first field
+        self._library.rd_kafka_test_fatal_error(handle, ctypes.c_int(_OUT_OF_ORDER), b"by a test")
 
     def count(self, topic: str, partition: int = 0) -> int:
         """The records of a partition, and markers of transactions."""

@@ -7,18 +7,23 @@ second could be written after the first was refused, and librdkafka would then c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from pytube.config.loader import parse
 from pytube.errors import ConfigError
 from pytube.kafka.clients import Producers
 from pytube.outbox import Message
 from pytube.outbox.clients import outbox_clients
+from pytube.outbox.inflight import InFlight, Rules
+from pytube.outbox.producer import PlainProducer
+from pytube.outbox.records import Record
 from pytube.outbox.writer import DirectBackend
 from tests.helpers.refusing_kafka import RefusingKafka, refusing_kafka
+from tests.helpers.waiting import wait_until_async
 
 RECORDS = 5
 
@@ -84,6 +89,39 @@ def test_what_is_sent_without_an_outbox_is_in_the_topic(kafka: RefusingKafka) ->
     messages = [Message("new", "k", str(number)) for number in range(RECORDS)]
     backend.publish("orders", None, messages)
     assert sum(kafka.count("new", partition) for partition in range(4)) == RECORDS
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+async def test_a_fatal_error_loses_no_report(kafka: RefusingKafka, is_strict: bool) -> None:
+    """And another producer goes on."""
+    outgoing = PlainProducer(of_outbox(kafka.bootstrap), 1, strict=is_strict)
+    records = InFlight(Rules(window=100))
+    records.add([Record(number, 0.0, "new", f"k{number}", b"v") for number in range(20)])
+    chunk = records.take(0.0)
+    assert chunk is not None
+    settled: list[Any] = []
+
+    def is_settled() -> bool:
+        with suppress(SystemError, KafkaException):  # a term ends by these
+            settled.extend(outgoing.settled())
+        return bool(settled)
+
+    try:
+        await outgoing.open((), "orders/1")
+        kafka.refuse_next()
+        outgoing.send(chunk)
+        for lane in outgoing._lanes():
+            for producer in lane.producers:
+                kafka.fail(producer)
+        await wait_until_async(is_settled, what="all its reports have come")
+        assert settled[0][1]
+        await wait_until_async(lambda: outgoing.has_room, what="what has failed is gone")
+        settled.clear()
+        outgoing.send(chunk)
+        await wait_until_async(is_settled, what="another producer has sent them")
+        assert settled == [(chunk, {})]
+    finally:
+        outgoing.stop()
 
 
 @pytest.mark.parametrize("name", ["max.in.flight", "max.in.flight.requests.per.connection"])
