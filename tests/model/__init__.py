@@ -1,0 +1,1 @@
+"""The hand-over between leaders as a model, checked in all its states."""
