@@ -1,10 +1,7 @@
--- tube_table_ensure_attached: has a tube follow a table: each committed change touches its rows' ids.
---
 -- Makes statement triggers on the table, their functions, which belong to the table's owner, and {table}_touch in the
 -- table's schema. Asks for the owner of the table: a role that has its rights, and may create in its schema. The
 -- first table attached in a range of shards is the root table there: its ids are the documents' ids. One attached
 -- later in the same range is related: its id_col holds ids of the root's, and all its touches are U.
---
 -- Arguments:
 --   tube; tbl: a plain table, or a partitioned one as a whole.
 --   shard: 0 or more; NULL takes the number at the end of the name of the table's schema.
@@ -121,7 +118,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with pytube's own objects for it.
---
 -- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or
 -- not.
 -- Errors: TU104, TU106 as there.
@@ -166,7 +162,6 @@ END
 $$;
 
 -- tube_private_check_shard_by: refuses what would give the ids of one document several shards, or several keys.
---
 -- Errors: TU106 shard_by is none of the key's columns, or another table of these shards is spread by another part of its key;
 --   TU104 that has a key of another number of columns, or of other types: no text of the one is ever one of the other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_shard_by(att :"schema".tube_attachment, shard_by name) RETURNS void
@@ -211,7 +206,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_refuse_table: refuses relations that can't be attached.
---
 -- Errors: TU108 no such table; TU107 another kind of relation, a temporary table, a catalogue, one of
 --   pytube's, a partition alone, or part of an inheritance tree; also one of these among the partitions.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_table(tbl regclass) RETURNS void
@@ -236,7 +230,6 @@ END
 $$;
 
 -- tube_private_table_fault: why a table can't be attached, in words; NULL when it can.
---
 -- Arguments: member: whether it is a part of a table that is attached as a whole.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_table_fault(tbl regclass, member boolean = false) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -258,7 +251,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_columns: the columns whose change counts, checked: each once, in the order of the table; NULL for none.
---
 -- Errors: 42703 no such column, or a NULL among them; 0A000 a virtual generated column, which has no value in the
 --   rows that a trigger sees.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
@@ -286,7 +278,6 @@ $$;
 
 -- tube_private_range: the first shard of a table that is being attached: the caller's; where that is NULL, the number
 -- at the end of the name of the table's schema; where there is none, the present one.
---
 -- Errors: TU106 none of these, negative, too large, shards below 1, or a range that is partly that of
 --   another attached table.
 -- Locks: none; the caller holds the registry row.
@@ -330,10 +321,7 @@ BEGIN
 END
 $$;
 
--- tube_table_ensure_detached: has a tube, or all of them, no longer follow a table.
---
 -- The pods that are in the tube stay. Works for a table that was dropped, given by its number.
---
 -- Arguments: in_tube: NULL for all tubes; in_tbl.
 -- Result: nothing; no error when the table is not attached.
 -- Errors: TU102 unknown tube; 55P03 the lock could not be had. Nothing was changed then.

@@ -4,7 +4,6 @@
 -- table.
 
 -- tube_private_follow_ddl: an event trigger that looks at DDL on attached tables and parts of them.
---
 -- New partitions get their triggers, in the same transaction, with the rights of whoever runs the DDL: they own the
 -- partition. Of a table that changed hands the functions of its owner before are dropped.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_ddl() RETURNS event_trigger
@@ -21,9 +20,7 @@ END
 $$;
 
 -- tube_private_see_ddl: wakes the workers where DDL concerns attached tables; what whoever runs it has to do.
---
 -- A NOTIFY would keep a transaction from being prepared: see tube_wakes.
---
 -- Result: NULL for nothing, as for almost all DDL.
 -- Locks: that of the attachment's row, where partitions come.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_ddl(tag text) RETURNS text[]
@@ -77,9 +74,7 @@ END
 $$;
 
 -- tube_private_drop_strangers: drops the functions of an attachment that are not the owner's of its table.
---
 -- Not for everybody: whoever calls it holds the lock of the table until their transaction ends.
---
 -- Result: nothing; a WARNING says what the owner has to do.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_strangers(tube text, tbl oid) RETURNS void
 LANGUAGE plpgsql SET quote_all_identifiers = off AS $$
@@ -94,10 +89,8 @@ END
 $$;
 
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.
---
 -- ALTER COLUMN ... TYPE ... USING, say, gives all rows other values, and makes no touch. Whether documents changed
 -- by it, and are worth a backfill, who runs it knows.
---
 -- Result: none; a WARNING for each attachment of the table, once in a transaction.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -2,15 +2,12 @@
 -- made for: DDL comes without asking.
 
 -- tube_private_fits: whether a capture function still fits its table; NULL where its owner may not put pods.
---
 -- It is said to be immutable, and has constant arguments: so its answer is part of the plan, which is made anew after DDL on
 -- the relations that it names, or a change of their privileges, and costs no statement anything.
---
 -- An answer may depend on no snapshot, as it outlives the transaction: only on Postgres' caches. (A false one
 -- may: it is computed again when a statement is run.) The query calls
 -- nothing of users' and names the table as a row type, which takes neither a lock nor a right. An error of another class than
 -- those below (a lock, memory) is not an answer.
---
 -- Arguments: tbl: the attached table, or NULL; door, flag: of the attachment; put: its signature; query: see tube_private_guard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fits(tbl regclass, door regclass, flag regclass, put text, query text)
 RETURNS boolean
@@ -32,7 +29,6 @@ $$;
 
 -- tube_private_attached: the table that is attached by now, by the name of its trigger function; NULL where rel, whose trigger
 -- has fired, is neither that table nor a part of it, nor stored as one.
---
 -- After a restore from a dump tables have other numbers, until their owners look. And a capture function may still be
 -- that of a trigger on a partition that was detached, or on another table of a former owner's: that is none of the tube's.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attached(rel oid, name text) RETURNS regclass
@@ -50,12 +46,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 
 -- tube_private_guard: the texts for <fits> and <fits_elsewhere> in a capture function.
---
 -- A column of a built-in type must have exactly that type, and a key column a type for the tube's keys. For other columns,
 -- the signature of the predicate's function shows whether they are the ones that it was bound to, whatever their names
 -- now. Of a domain, its name counts, and that its base type is the same: COALESCE takes no type of another category, and
 -- so never a user's cast.
---
 -- That put and tube_seq are named, in a part that is never computed, has plans made anew when their privileges change.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_guard(att :"schema".tube_attachment) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
@@ -108,7 +102,6 @@ END
 $$;
 
 -- tube_private_may_read: whether a capture function may read a table that is truncated, as the role whose rights it has.
---
 -- To plan a query is to run code of the table's owner, in indexes and statistics. So only that owner's function does, and
 -- not that of one before, or of the owner of the table that this one is a part of. A transaction at REPEATABLE READ has an
 -- old view of the catalogue: a row that was replaced or locked meanwhile, as its xmax says, does not prove it. pg_class
@@ -125,7 +118,6 @@ LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg
 $$;
 
 -- tube_private_is_replaced: whether a row of the catalogue, which the snapshot shows, may not be the newest any more.
---
 -- A row with an xmax was replaced, or locked, by a transaction that the snapshot does not show, or by one
 -- rolled back. One of after the snapshot counts whatever became of it. (Whether a subtransaction is visible in a snapshot,
 -- pg_visible_in_snapshot does not know.)

@@ -1,7 +1,5 @@
 -- By which column a table is attached, and whether it names one row.
 
--- tube_id_column: the column that names a table's documents, and why that one.
---
 -- Arguments: tbl; id_col: the column in question; NULL: the one to take, which is id where it
 --   is a key, else the primary key of one column, else id.
 -- Result: one row, or none where there is no such column, or tbl is not a table, or a part of one.
@@ -62,7 +60,6 @@ COMMENT ON FUNCTION :"schema".tube_id_column IS
 -- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the given one; else
 -- "id" if that column exists, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
 -- repeated takes the same; else the only column of the primary key.
---
 -- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
 --   no value in the rows that a trigger sees.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
@@ -104,7 +101,6 @@ END
 $$;
 
 -- tube_private_check_key: the columns of a key of several, for tube_table_ensure_attached, in their order.
---
 -- Errors: TU104 there are fewer than two or more than eight, or one stands twice, is not there or can't be a part of a key; the
 --   tube's keys are not texts; id_col is given, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]

@@ -1,9 +1,7 @@
 -- tube_private_put_body: the text of an attachment's put(op, ids), which puts ids into the tube.
---
 -- It knows the shards and whether the table is the root of them, so the functions of owners need not change when
 -- these do. Only built-in types come in. All names are in full: a separate search path would cost each statement a
 -- microsecond.
---
 -- put: op: I, U or D; W only wakes the workers of the ids; ids: NULLs are left out. NULL says that it is not known which:
 --   with D, rows went that could not be read, and a sweep finds them; else a backfill is asked for.
 --   Its result is true.
@@ -70,12 +68,10 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_resync: asks for what finds the writes of an attached table that could not be captured.
---
 -- Where rows of a root table only went, for a sweep; else for a backfill of the root table of its shards, which ends with
 -- one. A waiting one will do, as it is taken after all writers up to now; not a marked one, which may be
 -- under way, nor one of another role, maybe by a missing column. Of a companion, for a backfill of the
 -- documents: its ids are not theirs, and a deleted row does not say which of them it was in.
---
 -- Arguments: name: of the attachment's trigger function; the rest for a snapshot that does not show the attachment yet.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync(
     tube text, name text, table_name text, shard integer, shards integer, rows_went boolean, companion_of text
@@ -102,7 +98,6 @@ END
 $$;
 
 -- tube_private_ask_once: asks for a backfill of the root table of a shard, unless a writer's request waits.
---
 -- An old snapshot may still show a taken one: the newest version of a row has no xmax. Of writers at the same time each
 -- may ask: see tube_backfill_take.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
@@ -128,7 +123,6 @@ $$;
 
 -- tube_private_wake_sleepers: wakes the workers that sleep on the partitions of some shards (NULL: of all), where tube_wakes()
 -- allows it and there is room. A transaction at REPEATABLE READ may be too old to see who sleeps: it wakes all of these partitions.
---
 -- Locks: none until the commit, which is ordered with all others that notify.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -152,12 +146,9 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_may_notify() RETURNS boolean
 LANGUAGE sql VOLATILE AS $$ SELECT pg_notification_queue_usage() < 0.5 $$;
 
--- tube_wakes: whether writers wake sleeping workers here.
---
 -- A transaction that has made a NOTIFY can't be prepared. Where transactions may be prepared, writers
 -- therefore make none, and workers have to poll, unless the setting pytube.wake (of the session, the
 -- role, the database or the server) is on. With off there is never one.
---
 -- Result: true or false, for this session's settings.
 CREATE OR REPLACE FUNCTION :"schema".tube_wakes() RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -7,8 +7,6 @@
 --
 -- If the caller does not own the table, a worker say, only pytube's objects follow.
 
--- tube_sync: follows what DDL has done to attached tables since it was last looked at.
---
 -- Tables and columns that were renamed, moved or dropped; partitions that came or went; triggers that were
 -- dropped; tables with another owner; a database that was restored. Workers call this twice a minute, and at once when
 -- an event trigger of pytube has seen DDL; a migration may do so within its transaction.
@@ -16,7 +14,6 @@
 -- Statements that need an owner's rights run with the caller's, if it is an owner. For others, such as a worker, a
 -- WARNING names them. Until they are run, writes that can't be captured ask for a backfill. A function that is
 -- not the present owner's is dropped, whoever calls; a backfill follows when the table is captured again.
---
 -- Result: how many attached tables were brought up to date. A table that could not be gets a WARNING, and stays as it
 -- was.
 -- Locks: of tables that need it, as tube_table_ensure_attached, and the registry rows of their tubes; until the
@@ -50,7 +47,6 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 
 -- tube_private_attachment_now: a stored attachment as it is to be now; NULL when the table is gone, or can't stay attached: no
 -- column holds its keys any more, or it has become a part of something, so that writes by another name are not seen.
---
 -- A column is what its name says; where none has that name any more, the column that had it when the attachment was stored,
 -- or, in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns
 -- count instead of names. A predicate that did not fit the table stays away until one of the two changes.
@@ -100,7 +96,6 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- tube_private_follow_columns: stores the names that an attachment's columns have now. A worker reads by them.
---
 -- A key that is another column by now asks for a backfill.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_columns(tube text, tbl regclass) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -134,7 +129,6 @@ $$;
 
 -- tube_private_follow_types: asks for a backfill where a key of several columns has the same columns as before, and their values
 -- are other texts by now: a bigint became a text, or a label of an enum was renamed.
---
 -- Labels that have come change nothing, nor does an enum that became a text, or the other way round.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_types(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -209,7 +203,6 @@ $$;
 
 -- tube_private_begin_sync: an attachment as it is to be now, locked, with pytube's objects for it; forgets one whose
 -- table can't stay attached.
---
 -- Result: NULL when there is none any more; a WARNING says why.
 -- Locks: the registry row, and the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_sync(tube text, tbl regclass) RETURNS :"schema".tube_attachment
@@ -245,7 +238,6 @@ END
 $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
---
 -- Arguments: mode: ordered: an impossible step is an error; predicate: the same, and tube_private_set_predicate stores it;
 --   install: the same, but for a predicate that does not fit any more there is a WARNING; late: some time after DDL, and
 --   an impossible step for a partition keeps nothing else.

@@ -84,16 +84,13 @@ $$;
 
 -- tube_private_lock_touch: lets one transaction at a time name, make or drop pytube's function behind a table's
 -- {table}_touch.
---
 -- Locks: an advisory lock per table, until the transaction ends: two tubes may be at it at once.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_lock_touch(tbl regclass) RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' touch', tbl::oid::bigint)) $$;
 
 -- tube_private_touch_name: the name of pytube's function behind a table's {table}_touch, unquoted.
---
 -- The same for all tubes of a table with one type of keys: that of the first one, which has the digest of its trigger function.
 -- Stored, since a restored table has another number, and a renamed one another name.
---
 -- Locks: tube_private_lock_touch: of two tubes that get a table at once, the second one finds the name of the first.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch_name(att :"schema".tube_attachment) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -107,10 +104,8 @@ END
 $$;
 
 -- tube_private_provide_touch: makes, repairs or drops pytube's function behind a table's {table}_touch.
---
 -- {table}_touch belongs to the table's owner and only calls pytube's, on which it depends: so it goes with it. Writers and
 -- the table's owner may call pytube's. There is one for each type of keys.
---
 -- Arguments: att: its table may be gone; attaching: whether it is about to be stored.
 -- Locks: tube_private_lock_touch.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_touch(
@@ -186,7 +181,6 @@ END
 $$;
 
 -- tube_private_check_touch: refuses arguments that no touch function can take.
---
 -- Errors: TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I, U, D,
 --   T, B, or a chunk size below 1.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_touch(

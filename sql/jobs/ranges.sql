@@ -2,14 +2,11 @@
 -- tube_backfill_join. The ranges are the units of the job "backfill NUMBER". Errors TU122, TU123 as in
 -- backfill/chunks.sql.
 
--- tube_backfill_split: has the rest of a backfill done in ranges.
---
 -- In place of tube_backfill_collect, after tube_backfill_create and when none of tube_backfill_holders is left. A
 -- backfill_start goes into each shard.
 --
 -- The column must not change without a touch: else a row could move from an unfinished range to a finished one. So it
 -- is the column of the ids, or one whose changes are captured.
---
 -- Arguments: backfill_id: of the backfill that this session runs; ranges: about how many; by a sample of the column, so that
 --   they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
@@ -113,8 +110,6 @@ BEGIN
 END
 $$;
 
--- tube_backfill_range: touches the rows of one range of a backfill, in the order of its column.
---
 -- Arguments: backfill_id: of a split one; unit: 0 or more; rate: rows a second, for tube_backfill_list.
 -- Result: the number of rows; 0 when the range was in already; NULL, and nothing was done, when the backfill is paused.
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed, or is
@@ -184,7 +179,6 @@ END
 $$;
 
 -- tube_private_range_sql: the condition for one of the ranges of a column; each value, NULL too, is in one range.
---
 -- Arguments: tbl, col: whose values; bounds: where all ranges but the first begin; unit: which range.
 -- Errors: TU104 only its owner's code could parse a literal of the type: ranges are read with the rights of the
 --   session that works on them.
@@ -240,9 +234,6 @@ BEGIN
 END
 $$;
 
--- tube_backfill_join: ends the insertion of a backfill that was split, when all of its ranges are in. A backfill_end
--- goes into each of its shards.
---
 -- Result: whether all ranges are in. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it was ended; TU108 the table was detached; TU131 it was not split.
 -- Locks: the rows of the backfill and of its job.

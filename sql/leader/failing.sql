@@ -1,10 +1,7 @@
 -- Partitions whose terms end by the same failure, one after the other: a worker that begins a new term each time looks as if
 -- it led.
 
--- tube_failing_note: writes down that terms of a partition fail, or that they fail no more.
---
 -- Not under a term: the failed term may be over.
---
 -- Arguments: tube, partition; reason: of the last failure; terms: how many have failed so, 0 for none any more; seconds: how
 --   long ago the first one did.
 -- Result: nothing, also where there is no such tube. Locks: the row that it writes. A lost answer: call again.
@@ -27,8 +24,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_failing_note IS
     'Records that so many terms of a partition have ended by the same failure; 0: none does any more.';
 
--- tube_failing_list: the partitions whose terms fail, one after the other.
---
 -- Result: a row for each, by tube and partition: the reason of the last failure, how many terms have failed so, since when,
 --   and when the last one did. One whose last failure is more than 5 minutes old is left out: the process that knew of it
 --   is gone.

@@ -1,8 +1,6 @@
 -- What slows terms down, as their workers say with their renewals (tube_leaders_renew): a sink that answers late, a table that
 -- another session has locked.
 
--- tube_hindered_list: what slows down the partitions that are led.
---
 -- Result: a row for each hindrance, by tube and partition: what: slow (the sink) or locked (a table); why, in the words of the
 --   worker; and since when. Of a term that is lost there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_hindered_list() RETURNS TABLE (

@@ -11,10 +11,7 @@
 -- under a term fails with TU001 when the term is over, TU002 when the tube has another number of partitions, TU102 when
 -- there is no such tube, and TU103 when there is no such partition.
 
--- tube_leader_epoch: returns the epoch to give to tube_leader_acquire: that of the partition's last term.
---
 -- Read it *before* you prove the right to lead, so that no later prover can be overtaken.
---
 -- Errors: TU102, TU002, TU103. Locks: none. A lost answer does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -34,10 +31,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_epoch IS 'Returns the epoch to pass to tube_leader_acquire.';
 
--- tube_leader_acquire: begins a term over a partition, and so ends the one before.
---
 -- A compare-and-set on the epoch: of several callers who read the same one, exactly one begins a term.
---
 -- Arguments:
 --   tube, partitions, partition   to be led
 --   leader_id        the new term: a uuid never used before
@@ -143,7 +137,6 @@ END
 $$;
 
 -- tube_private_end_terms: writes down that the term of a partition has ended; its sleep and its troubles end with it.
---
 -- With partition NULL, all terms of the tube: their leader rows go, and their sleepers are woken. Terms that ended more
 -- than a day ago and can hold no key any more are forgotten. The caller holds the registry row, and lock_timeout is 5
 -- s: calls under the old terms either committed before or find no term.
@@ -186,8 +179,6 @@ BEGIN
 END
 $$;
 
--- tube_leader_renew: says that the term still leads.
---
 -- Arguments: the term.
 -- Result: the version of the tube's registry row; when it has grown, an enricher has to read the tube's state again.
 -- Errors: as of a call under a term.
@@ -209,8 +200,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns the version of the tube''s settings.';
 
--- tube_leaders_renew: tube_leader_renew for all terms that a process has, in one statement.
---
 -- Arguments:
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
@@ -311,11 +300,8 @@ COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
     'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports'
     ' by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
--- tube_leader_release: ends a term in order. The next one need not wait.
---
 -- Call it only when the term can write nothing any more: all that was sent is answered, and the pods that it still had
 -- are reset. A release that never comes does no harm but the wait of the next term.
---
 -- Arguments: the term.
 -- Result: true; false when the term was over before, whatever the reason.
 -- Errors: 55P03 a call under the term took longer than 5 s, 40P01: try again.
@@ -343,11 +329,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order; false if it was over.';
 
--- tube_leader_wait: how long a new term has to wait before its first mark.
---
 -- An earlier term that did not release may still be writing at the sink, until its hold has passed since its last
 -- renewal. Of P1 partitions, p1 shares shards with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2).
---
 -- Arguments: the new term.
 -- Result: the time left, 0 when no such term is left. It never grows within a term, so one call is enough.
 -- Errors: as of a call under a term. Locks: the fence. A lost answer does no harm.
@@ -369,7 +352,6 @@ COMMENT ON FUNCTION :"schema".tube_leader_wait IS
     'Returns how long to wait before the first mark, until no earlier term can write to the sink.';
 
 -- tube_private_hold_term: the fence. Keeps the caller's term from ending before its transaction.
---
 -- Result: the epoch of the term. Errors: as of a call under a term.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_term(
     tube text, partitions integer, partition integer, leader_id uuid
@@ -393,7 +375,6 @@ END
 $$;
 
 -- tube_private_check_partition: refuses a partition that the tube does not have: TU102, TU002, TU103.
---
 -- It locks nothing, so the answer may be old when it arrives.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
     tube text, partitions integer, partition integer
@@ -413,12 +394,9 @@ BEGIN
 END
 $$;
 
--- tube_leader_rebase: continues the epochs of a tube above an epoch that its sink has seen.
---
 -- For a database that was restored from a backup, or is a standby that had lagged: the sink holds writes of terms that
 -- this database does not know, and refuses the present ones as older. The worker says so, and names the epoch that it met.
 -- Other partitions may have written under somewhat later ones, and an epoch must not be issued twice; so 1000 are left out.
---
 -- Arguments: tube; epoch, the highest that the sink is known to hold.
 -- Result: the epoch that counts as the greatest issued from now on: `epoch` + 1000, or more.
 -- Errors: TU102 unknown tube; 22023 an epoch below 0, or so great that tokens would not hold it.
@@ -446,8 +424,6 @@ COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
     'Raises a tube''s epochs 1000 above an epoch that its sink has seen, after a restore. Returns the greatest '
     'epoch that counts as issued.';
 
--- tube_leaders: the present terms.
---
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
 --   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. `lost`: that time is
@@ -473,8 +449,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_leaders IS
     'Lists the present terms; a partition without a row is free. lost: the term was not renewed before runs_out.';
 
--- tube_terms: the history of who led a tube, for a day at least.
---
 -- Result: one row per term, by epoch; none for an unknown tube. A present term has neither ended_at nor outcome; else
 --   outcome is released, superseded or repartitioned. Terms of a tube of the same name that is gone are among them.
 CREATE OR REPLACE FUNCTION :"schema".tube_terms(in_tube text) RETURNS TABLE (

@@ -3,8 +3,6 @@
 -- Code on an adopted table (triggers, expressions of indexes) is its owner's, so pytube never reads or writes it as
 -- tube_owner: the owner grants the worker the rights that it needs, and the worker uses its own rights.
 
--- outbox_adopt: makes an outbox over a table of the caller's, or changes one.
---
 -- Arguments:
 --   outbox: its name, as of outbox_ensure_exists.
 --   tbl: a plain table with at least the columns id (a whole number, the primary key), create_time, kafka_topic, kafka_key,
@@ -42,7 +40,6 @@ COMMENT ON FUNCTION :"schema".outbox_adopt IS
     'Creates an outbox over an existing table, or changes it. wake: writers wake a sleeping worker, by a trigger.';
 
 -- tube_private_adoption_rights: the statements by which the owner of a table agrees to its adoption; worker: whom they let in.
---
 -- Errors: TU107, TU108.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_adoption_rights(
     outbox text, tbl regclass, OUT worker name, OUT statements text[]
@@ -73,7 +70,6 @@ $$;
 
 -- tube_private_adopt: the part of outbox_adopt that runs with the rights of pytube's owner; returns the statements left for
 -- the table's owner.
---
 -- An administrator may call it for any table. That the worker has its rights shows that the table's owner has agreed: else a
 -- later drop, or an uninstallation by a superuser, would take rights and indexes from a table that was not adopted.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_adopt(
@@ -147,7 +143,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_open_schema: lets the worker look into the schema of an adopted table, with the rights of the caller.
---
 -- A WARNING names the remaining steps if the caller may not do them.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_schema(schema regnamespace, worker name) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$

@@ -51,11 +51,8 @@ LANGUAGE sql STABLE AS $$
     WHERE i.indrelid = box.tbl AND c.relname ~ ('_' || left(md5('outbox ' || box.outbox), 8) || '_p[0-9]+_idx$')
 $$;
 
--- outbox_index_sql: the statement that gives an outbox the index for a number of partitions, while writers continue.
---
 -- As tube_index_sql: run the statement outside a transaction, as the owner of the table, and ask again, until there is
 -- none. Without its index an outbox works too; marks and statistics then read the records of all partitions.
---
 -- Arguments: outbox; partitions: the number.
 -- Result: a CREATE INDEX CONCURRENTLY statement, or a REINDEX where an earlier one was broken off; where the index is
 --   there and the outbox has that number, a DROP INDEX CONCURRENTLY of another one; NULL when nothing is to be done.
@@ -86,7 +83,6 @@ COMMENT ON FUNCTION :"schema".outbox_index_sql IS 'As tube_index_sql, for an out
 
 -- tube_private_fit_outbox_index: gives an own table the one index for its number of partitions, where that is quick: see
 -- tube_private_fit_index.
---
 -- Result: whether there is nothing left to build.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fit_outbox_index(outbox text) RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -3,8 +3,6 @@
 -- A plain INSERT into the table does the same; these add headers as JSON, a check of the topic, and the commit order of a
 -- key. Writers need the role tube_writer, and on an adopted table INSERT and SELECT (id), which its owner grants.
 
--- outbox_stash: puts one message into an outbox.
---
 -- Arguments:
 --   outbox, topic
 --   key             of the message; NULL: none
@@ -44,8 +42,6 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
     'is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions'
     ' with messages of one key wait for each other.';
 
--- outbox_stash_many: puts many messages into an outbox, in their order: thousands in one statement.
---
 -- Arguments: as of outbox_stash, an array for each, of one length. headers: one JSON array, with an element for each
 --   message: an object, an array of pairs, or null. keys, headers and partition_keys may be NULL: no message has any.
 -- Result: the ids, in the order of the messages.
@@ -65,8 +61,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_stash_many IS
     'Puts many messages into an outbox in one statement; arrays of the same length. Returns the ids.';
 
--- outbox_stash_many_bytea: outbox_stash_many for binary values. A name of its own: Postgres could not tell which one a call
--- with a literal means.
 -- Errors: TU102, TU111, 22021, 22023, 40P01, 42501.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many_bytea(
     outbox text, topics text[], keys text[], bodies bytea[], headers jsonb = NULL, partition_keys text[] = NULL,
@@ -166,7 +160,6 @@ END
 $$;
 
 -- tube_private_outbox_target: where the messages of an outbox go.
---
 -- Result: tbl: quoted, with its schema; locks: the first of 1024 advisory locks for the order of keys.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_target(
     outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint
@@ -200,7 +193,6 @@ END
 $$;
 
 -- tube_private_check_messages: refuses messages that can't be stashed: 22023.
---
 -- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: an invalid one;
 -- missing: a topic, or all of them or all bodies, are NULL; homeless: there are partition keys, and the table has no place
 -- for them.

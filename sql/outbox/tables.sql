@@ -5,7 +5,6 @@
 -- owns and writes it: then it stays where and as it is.
 
 -- tube_private_require_outbox: what tube_outbox has of an outbox that has to be there.
---
 -- Errors: TU102, with a hint that lists the known ones; TU111 it is a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_require_outbox(outbox text) RETURNS :"schema".tube_outbox
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -25,8 +24,6 @@ BEGIN
 END
 $$;
 
--- outbox_ensure_exists: makes an outbox with its own table, or changes the partitions of any outbox.
---
 -- Arguments:
 --   outbox: its name, 1 to 57 bytes, no comma; no tube may have it.
 --   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE says when the
@@ -64,7 +61,6 @@ COMMENT ON FUNCTION :"schema".outbox_ensure_exists IS
     'more. value_type is text or bytea, and can''t be changed.';
 
 -- tube_private_enter_outbox: makes the registry row of an outbox, with its leader rows and its flag, unless it is there.
---
 -- Result: its row of tube_outbox as it was; all NULL where the outbox is new. Errors: TU101, TU103, TU111.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_enter_outbox(outbox text, partitions integer)
 RETURNS :"schema".tube_outbox
@@ -96,7 +92,6 @@ END
 $$;
 
 -- tube_private_make_outbox: the own table of a new outbox.
---
 -- Go programs that write to goharvest's table can write to it unchanged. As with tubes (tube_private_make), a mark stays
 -- within its page, and the default of id gives the transaction its xid before it draws from tube_seq: the settled seq
 -- and so the floors of marks rest on that. partition_key is last, because goharvest's readers know the others by place.
@@ -131,7 +126,6 @@ END
 $$;
 
 -- tube_private_provide_outbox: the rights on an own table, and its trigger; called again by each installation.
---
 -- Only defaults fill id and leader_id: a record with a chosen id may lie below a floor, where
 -- marks look every half a minute only.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_outbox(outbox text) RETURNS void
@@ -166,7 +160,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_outbox_wake: the trigger by which writers wake a sleeping worker; its arguments: the outbox, the flag.
---
 -- The flag is missing where an adopted table was released by a role that may not drop the trigger.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_wake() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -199,8 +192,6 @@ BEGIN
 END
 $$;
 
--- outbox_ensure_absent: drops an outbox with all its records, or lets an adopted table go. No error when there is none.
---
 -- Arguments: in_outbox. Errors, locks: those of outbox_drop, but for TU102 and TU109.
 -- Errors: 42501, 55P03.
 CREATE OR REPLACE FUNCTION :"schema".outbox_ensure_absent(in_outbox text) RETURNS void
@@ -212,8 +203,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
     'Drops an outbox with all its records, or releases an adopted table. Does nothing if there is no such outbox.';
 
--- outbox_drop: drops an outbox in which no records wait; an adopted table is let go, and keeps its records.
---
 -- Arguments: outbox; force: drops it even while records wait, which are lost.
 -- Result: nothing.
 -- Errors: TU102 unknown outbox; TU111 it is a tube; TU109 records wait in its own table; 42501 an adopted table has the
@@ -238,7 +227,6 @@ COMMENT ON FUNCTION :"schema".outbox_drop IS
     'Drops an outbox without waiting records; with force, any. An adopted table stays.';
 
 -- tube_private_drop_outbox: the part of outbox_drop that runs with the rights of pytube's owner.
---
 -- Result: the statements left for the caller to run on an adopted table: needed: without them writers would call dropped
 --   functions;
 -- wanted: rights and indexes that do no harm.
@@ -299,8 +287,6 @@ BEGIN
 END
 $$;
 
--- outbox_list: the outboxes and their tables.
---
 -- Result: a row per outbox, by name. tbl: its table; a dropped one shows as a number. adopted: whether the table
 --   belongs to the application. wakes: whether writers wake sleeping workers; else workers look now and then.
 CREATE OR REPLACE FUNCTION :"schema".outbox_list() RETURNS TABLE (

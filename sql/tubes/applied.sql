@@ -1,8 +1,6 @@
 -- The declarations of tubes and outboxes in a file, beside their documents: `pytube apply` records its steps here, so
 -- that it can distinguish a changed file from a changed database, and removes only objects that it has made itself.
 
--- tube_applied_set: notes that a tube or an outbox is as a section of a file declares it, or that no file does any longer.
---
 -- Arguments: tube: a tube or an outbox; digest: of the section; NULL: none declares it, and all that is here counts as made by
 --   hand; made: whether this call is of the one who has just made it.
 -- Result: nothing.
@@ -25,8 +23,6 @@ COMMENT ON FUNCTION :"schema".tube_applied_set IS
     'Records that a tube or outbox matches its declaration in a file; made: the caller has just created it. A NULL '
     'digest: no file declares it any longer.';
 
--- tube_applied_attached: notes that an attachment was made as a file declares it, so that it goes when the file has it no more.
---
 -- Arguments: tube; tbl: a table that is attached to it; nothing is done where it is not.
 -- Errors: TU102 unknown tube; TU111 it is an outbox. Locks: the attachment. A lost answer: call again.
 --   In codes: 55P03.
@@ -40,8 +36,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_applied_attached IS 'Records that a table was attached because a file declares it.';
 
--- tube_applied: the records of tubes and outboxes.
---
 -- Result: a row per attached table, and one with a NULL tbl for an outbox, or a tube without tables. kind: tube or outbox;
 --   declared: the digest of the document that a tube is; applied: that of the section which declares it; NULL: none does; made:
 --   whether it was made so; attached: whether the table was attached so.

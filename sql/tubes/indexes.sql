@@ -2,11 +2,8 @@
 --
 -- Its name holds that number, so that the index for the next number can be built beside it. Else a tube has one.
 
--- tube_index_sql: the statement that gives a tube the index for a number of partitions, while writers continue.
---
 -- Run the statement outside a transaction, and ask again, until there is none: with the next number before the
 -- repartition, so that it has its index at once; afterwards with the same number, so that others go.
---
 -- Arguments: tube; partitions: the number.
 -- Result: a CREATE INDEX CONCURRENTLY statement, or a REINDEX where an earlier one was broken off; where the index is
 --   there and the tube has that number, a DROP INDEX CONCURRENTLY of another one; NULL when nothing is to be done.
@@ -37,7 +34,6 @@ COMMENT ON FUNCTION :"schema".tube_index_sql IS
     'number, and after it with the present one.';
 
 -- tube_private_index: the name of a tube's index for a number of partitions, and the statement that builds it.
---
 -- A class is a number there, because a condition on (op = 'B') is rewritten to a filter before 18.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text)
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -58,12 +54,8 @@ LANGUAGE sql STABLE AS $$
         AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
 $$;
 
--- tube_index_fit: gives tubes, and outboxes with their own table, the index for their number of partitions, where that
--- is quick.
---
 -- For queues that were repartitioned while writers kept the table, or while it was long. Workers call it twice a minute.
 -- Tables with the index are left alone: any other index may be prepared for the next number.
---
 -- Result: how many got it. What keeps one from it, but for its locks, is a WARNING.
 -- Locks: of each of these the registry row and the table, for which it waits at most 100 ms, until the
 --   transaction ends: call it in a separate one. Objects being changed just now are passed over.
@@ -99,11 +91,9 @@ COMMENT ON FUNCTION :"schema".tube_index_fit IS
     'most 100 ms. Returns how many got an index.';
 
 -- tube_private_fit_index: gives a tube the one index for its number of partitions, where that is quick.
---
 -- One attempt, all or nothing: it waits at most 100 ms for the table, which is then locked until the transaction ends,
 -- and builds only what takes no longer. Else it is left to be built and dropped CONCURRENTLY, which no function can do.
 -- The caller holds the registry row.
---
 -- Result: whether the tube has this index and no other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_fit_index(tube text) RETURNS boolean
 LANGUAGE plpgsql AS $$

@@ -20,7 +20,6 @@ LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema",
 RETURN (:'roles' || '_' || kind)::name;
 
 -- tube_private_name: stem || ending, as an identifier that is never longer than Postgres allows.
---
 -- If the name has more than 63 bytes, the stem is cut, and 8 hex digits of the md5 of the whole name follow it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -75,7 +74,6 @@ END
 $$;
 
 -- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
---
 -- Of all numbers with these bits it is the greatest that a row can have by now; this transaction's may be above the
 -- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row
 -- look as if it had been written after a snapshot of lately.
@@ -86,7 +84,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
---
 -- Each attempt is one subtransaction that waits at most 100 ms for locks. If it fails, all locks are released, writers
 -- pass, and it is tried again: 100 attempts take some 25 s, then 55P03 says `what` was being done. Once taken, the locks
 -- stay until the transaction ends. A call within an attempt of another call is part of that attempt.
@@ -117,7 +114,6 @@ END
 $$;
 
 -- tube_private_briefly: runs statements that may wait for locks for 100 ms in all; 55P03 when they can't be had.
---
 -- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while the locks of a hundredth are
 -- waited for.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void

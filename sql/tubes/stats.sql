@@ -1,8 +1,5 @@
--- tube_stats: how much waits in each partition of each tube.
---
 -- Cheap on a full tube: counts stop at 1000, first and last pods come from the index. Control pods are counted in
 -- control_count alone; to pass them over costs one look at each, and there are few.
---
 -- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition; a shard that two
 --   tables have counts twice. Of the incremental and of the backfill class each the count, and seq and time of the
 --   first and the last pod. control_count: "type:count" joined by spaces, or 0; at most 10000 are counted. parked: keys
@@ -67,10 +64,7 @@ COMMENT ON FUNCTION :"schema".tube_stats IS
     'Returns the backlog of each partition. Counts are text: exact below 1000, then an estimate such as ~12345. '
     'control_count counts control pods, as type:count pairs.';
 
--- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
---
 -- It counts less far than tube_stats, and gives no seqs.
---
 -- Argument: in_most: at most so many pods of a class are counted.
 -- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out: exact below
 --   in_most, else that or an estimate above, as in tube_stats. since, backfill_since: the oldest time among the ones
@@ -122,11 +116,8 @@ COMMENT ON FUNCTION :"schema".tube_load IS
     'Returns a quick view of the backlog, counting up to in_most pods of each partition and class. inserted and '
     'deleted count pods since the statistics began.';
 
--- tube_ids_waiting: about how many ids wait in each partition of each tube, backfills included: a pod may have one, or hundreds.
---
 -- From the sizes of the arrays, which are not read, in every page of a small table, and in a sample of a large one. The sample is
 -- the same in each call while the table keeps its size, so what two of them differ by was delivered or written meanwhile.
---
 -- Result: a row per tube and partition. ids: an id that is in several pods counts as often. sampled: it is an estimate; few
 --   live pods in a long table of dead rows may be overlooked.
 CREATE OR REPLACE FUNCTION :"schema".tube_ids_waiting() RETURNS TABLE (tube text, partition integer, ids bigint, sampled boolean)
@@ -164,7 +155,6 @@ COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
     'Returns about how many ids wait in each partition; sampled if the table is large.';
 
 -- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
---
 -- Both classes of all partitions are looked up by one scan, since planning dominates the cost. It needs the index for this
 -- number of partitions; a tube without it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_load_sql(reg :"schema".tube_registry, most integer) RETURNS text
@@ -190,7 +180,6 @@ END
 $$;
 
 -- tube_private_stats_sql: the statement of tube_stats for one tube: a row per partition and class (number), in this order.
---
 -- One statement, as for tube_load, and for the same reason; and where the index is of before, the same longer way. count:
 -- at most 1000.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_sql(reg :"schema".tube_registry) RETURNS text
@@ -243,7 +232,6 @@ $$;
 
 -- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then pods of
 -- backfills, then of partition 1, and so on. 0: the sample has shown none.
---
 -- What the planner knows is of another time: a tube is full an hour after it was empty. So pages of the table are counted.
 -- Between the seqs of the first and the last pod no more of a class can be than there are numbers. Where the index is of
 -- before, the ends of the classes are not looked up, and the sample is of the whole table evenly.
@@ -284,7 +272,6 @@ $$;
 
 -- tube_private_page_runs: pages of a table to count rows in: runs of pages (high is behind the last one), and the weight of a
 -- row in them. Sums of weights are estimates of numbers of rows.
---
 -- cuts: pages at which something begins or ends; NULLs are none. Rows that belong together lie together, as a rule, and
 -- may be few in a long table of dead rows: so each part between two cuts has separate runs, the same ones in each call.
 -- At most 8 cuts are kept. That makes about 20 runs, of 8 pages each, however long the table is.
@@ -316,7 +303,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, :"schema", pg_temp AS $$
 $$;
 
 -- tube_private_stats_class: the figures of one class of one partition, control pods left out. count: at most 1000.
---
 -- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
 -- be fetched and put together to be compared.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
@@ -347,7 +333,6 @@ END
 $$;
 
 -- tube_private_stats_shards: how many shards of attached tables one partition works on, and a list of them.
---
 -- The number is the sum over the attached tables, as consumers of pg-tube's know it; tables that were dropped aside.
 -- The list has each shard once.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(
