@@ -110,23 +110,12 @@ CREATE FUNCTION tube.outbox_index_sql(outbox text, partitions integer) RETURNS t
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
-    index CONSTANT record := tube_private_outbox_index(box, partitions, false);
-    found text;
-    valid boolean;
+    reg CONSTANT tube_registry := tube_private_require(outbox, 'outbox');
 BEGIN
     IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
         PERFORM tube_private_enter_outbox(outbox, partitions); -- says so
     END IF;
-    SELECT i.index, i.valid INTO found, valid FROM tube_private_outbox_indexes(box) AS i
-    WHERE i.partitions = outbox_index_sql.partitions;
-    RETURN CASE
-        WHEN index.ddl IS NOT NULL AND found IS NULL THEN index.ddl
-        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %s', found)
-        WHEN partitions = (tube_private_require_any(outbox)).partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', i.index) FROM tube_private_outbox_indexes(box) AS i
-            WHERE i.partitions <> outbox_index_sql.partitions ORDER BY i.partitions LIMIT 1)
-    END;
+    RETURN tube_private_next_index(reg, partitions);
 END
 $$;
 
@@ -149,10 +138,7 @@ CREATE FUNCTION tube.outbox_parked(in_outbox text DEFAULT NULL::text, in_limit i
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM tube_outbox_parked AS k
@@ -577,7 +563,7 @@ CREATE FUNCTION tube.tube_applied_set(tube text, digest text, made boolean DEFAU
     SET lock_timeout TO '5s'
     AS $$
 BEGIN
-    IF (tube_private_require_any(tube)).companion_of IS NOT NULL THEN
+    IF (tube_private_require(tube, 'any')).companion_of IS NOT NULL THEN
         PERFORM tube_private_require_main(tube); -- says whose
     END IF;
     UPDATE tube_registry AS r
@@ -657,10 +643,7 @@ CREATE FUNCTION tube.tube_audit_list(in_tube text DEFAULT NULL::text, in_limit i
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
     FROM tube_audit AS a
@@ -1710,22 +1693,17 @@ CREATE FUNCTION tube.tube_index_fit() RETURNS integer
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    lacking record;
+    lacking tube_registry;
     fitted integer := 0;
 BEGIN
     FOR lacking IN
-        SELECT r.kind, r.tube FROM tube_registry AS r LEFT JOIN tube_outbox AS o ON o.outbox = r.tube
-        WHERE CASE r.kind
-            WHEN 'tube' THEN NOT EXISTS (
-                SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
-            ELSE NOT o.adopted AND r.partitions > 1 AND NOT EXISTS (
-                SELECT FROM tube_private_outbox_indexes(o) AS i WHERE i.partitions = r.partitions AND i.valid)
-            END
+        SELECT r.* FROM tube_registry AS r LEFT JOIN tube_outbox AS o ON o.outbox = r.tube
+        WHERE (r.kind = 'tube' OR NOT o.adopted AND r.partitions > 1)
+            AND NOT EXISTS (SELECT FROM tube_private_indexes(r.tube) AS i WHERE i.partitions = r.partitions AND i.valid)
         FOR NO KEY UPDATE OF r SKIP LOCKED
     LOOP
         BEGIN
-            fitted := fitted + CASE lacking.kind WHEN 'tube' THEN tube_private_fit_index(lacking.tube)
-                ELSE tube_private_fit_outbox_index(lacking.tube) END::integer;
+            fitted := fitted + tube_private_fit_index(lacking.tube)::integer;
         EXCEPTION WHEN OTHERS THEN
             -- One tube's trouble must not stop the others.
             RAISE WARNING USING MESSAGE = format('%s %L does not get its index: %s', lacking.kind, lacking.tube, SQLERRM);
@@ -1743,20 +1721,9 @@ CREATE FUNCTION tube.tube_index_sql(tube text, partitions integer) RETURNS text
     AS $$
 DECLARE
     reg CONSTANT tube_registry := tube_private_require(tube);
-    index CONSTANT record := tube_private_index(tube, partitions);
-    valid boolean;
 BEGIN
     PERFORM tube_private_check_tube(tube, partitions, reg.key_type, NULL);
-    SELECT i.valid INTO valid FROM tube_private_indexes(tube) AS i WHERE i.name = index.name;
-    RETURN CASE
-        WHEN valid AND partitions = reg.partitions THEN (
-            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', tube_private_schema(), i.name)
-            FROM tube_private_indexes(tube) AS i
-            WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
-        WHEN valid THEN NULL
-        WHEN NOT valid THEN format('REINDEX INDEX CONCURRENTLY %I.%I', tube_private_schema(), index.name)
-        ELSE 'CREATE INDEX CONCURRENTLY' || substr(index.ddl, 13)
-    END;
+    RETURN tube_private_next_index(reg, partitions);
 END
 $$;
 
@@ -2188,7 +2155,7 @@ BEGIN
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN issued;
 END
@@ -2373,7 +2340,7 @@ BEGIN
     SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
     FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
         RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
             USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
     END IF;
@@ -2480,7 +2447,7 @@ BEGIN
         inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
         deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
         estimates := NULL;
-        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_classes_sql(reg, in_most, false) LOOP
             IF pods = in_most THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
                 pods := least(2147483647, greatest(pods, estimates[partition * 2 + class + 1]));
@@ -2546,10 +2513,8 @@ CREATE FUNCTION tube.tube_park_list(in_tube text DEFAULT NULL::text, in_limit in
 DECLARE
     of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+    PERFORM tube_private_check_limit(in_limit, 0);
+    IF in_key IS NOT NULL AND in_tube IS NULL THEN
         RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
@@ -2613,7 +2578,7 @@ CREATE FUNCTION tube.tube_pause(tube text, in_partition integer DEFAULT NULL::in
     AS $$
 #variable_conflict use_column
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
     number bigint;
 BEGIN
@@ -2886,11 +2851,15 @@ BEGIN
             CASE WHEN f.flies THEN l.client_id END,
             (SELECT count(*) FROM unnest(c.ids::text[]) AS k (id) JOIN tube_attempt AS a
                 ON a.tube = $1 AND a.shard = c.shard AND md5(a.id) = md5(k.id) AND a.id = k.id)
-        FROM (%s) AS c
+        FROM (SELECT u.* FROM (%s) AS u ORDER BY u.class, u.seq LIMIT $3) AS c
         CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
         LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
-        ORDER BY c.class, c.seq$sql$, reg.partitions,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
+        ORDER BY c.class, c.seq$sql$, reg.partitions, (
+            -- Each class of each partition comes by the index of the tube; the query merges them.
+            SELECT string_agg(format('(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT $3)', r.class,
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL ')
+            FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r))
+    USING reg.tube, in_keys, in_limit;
 END
 $_$;
 
@@ -3247,7 +3216,7 @@ BEGIN
     PERFORM tube_private_repartition_outbox(outbox, partitions);
     wakes := EXISTS (SELECT FROM pg_trigger AS t
         WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
-    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require_any(outbox), tbl::text)]
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require(outbox, 'any'), tbl::text)]
         WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
 END
 $_$;
@@ -3570,7 +3539,13 @@ BEGIN
         ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
     WHERE b.backfill_id = $1 AND b.state = 'delivering';
     IF ends = 0 THEN
-        PERFORM tube_private_verified_by_backfills(backfill.tube);
+        -- Once all root tables were backfilled since, from the start to the end, the copy is as good as new.
+        DELETE FROM tube_unverified AS u
+        WHERE u.tube = backfill.tube AND NOT EXISTS (
+            SELECT FROM tube_attachment AS a
+            WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
+                SELECT FROM tube_backfill AS b
+                WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since));
     END IF;
 END
 $_$;
@@ -4303,13 +4278,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_check_limit(in_limit integer) RETURNS void
+CREATE FUNCTION tube.tube_private_check_limit(in_limit integer, at_least integer DEFAULT 1) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 1 THEN
+    IF in_limit IS NULL OR in_limit < at_least THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is %s or more.', at_least);
     END IF;
 END
 $$;
@@ -4348,7 +4323,7 @@ CREATE FUNCTION tube.tube_private_check_partition(tube text, partitions integer,
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    actual CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    actual CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
 BEGIN
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
@@ -4565,6 +4540,32 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION tube.tube_private_class_sql(reg tube.tube_registry) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2'
+        ' AND (p.payload IS NULL OR p.ids <> ''{}'') ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions)
+$$;
+
+CREATE FUNCTION tube.tube_private_classes_sql(reg tube.tube_registry, most integer, ends boolean) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    pods CONSTANT text := tube_private_class_sql(reg);
+BEGIN
+    RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
+        'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
+        CASE WHEN NOT EXISTS (SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid)
+            THEN format(
+            'SELECT c.* FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2, %s) AS c WHERE r.tube = %L',
+            most, reg.tube)
+        ELSE format('SELECT c.*%s FROM (SELECT count(*)::integer AS pods, min(q.ts) AS since FROM (SELECT p.ts %s LIMIT %s) AS q) AS c%s',
+            CASE WHEN ends THEN ', f.seq AS min_seq, f.ts AS min_ts, l.seq AS max_seq, l.ts AS max_ts' END, pods, most,
+            CASE WHEN ends THEN format(' LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true'
+                ' LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true', pods) END) END);
+END
+$_$;
+
 CREATE FUNCTION tube.tube_private_close_capture() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -4720,17 +4721,17 @@ BEGIN
         PERFORM tube_private_patiently(CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', box.tbl), lost] END
             || format('DROP TABLE %s', box.tbl), format('outbox %L is dropped', outbox));
     END IF;
-    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
-    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
     needed := ARRAY(
         SELECT format('DROP TRIGGER %I ON %s', t.tgname, box.tbl) FROM pg_trigger AS t
         WHERE box.adopted AND t.tgrelid = box.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
     wanted := ARRAY(
-        SELECT format('DROP INDEX %s', i.index) FROM tube_private_outbox_indexes(box) AS i WHERE box.adopted
+        SELECT format('DROP INDEX %s', i.name) FROM tube_private_indexes(outbox) AS i WHERE box.adopted
         UNION ALL
         SELECT format('REVOKE ALL ON %s FROM %s, %s', box.tbl, quote_ident(tube_private_role('worker')),
             quote_ident(tube_private_role('monitor')))
         WHERE box.adopted AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = box.tbl));
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $$;
 
@@ -4955,25 +4956,23 @@ BEGIN
     PERFORM FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
     ORDER BY l.partition FOR UPDATE;
+    WITH ended AS (
+        SELECT l.* FROM tube_leader AS l
+        WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition) AND l.leader_id IS NOT NULL
+    ), troubled AS (
+        DELETE FROM tube_trouble AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), hindered AS (
+        DELETE FROM tube_hindered AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), halted AS (
+        DELETE FROM tube_halted AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), resting AS (
+        DELETE FROM tube_outbox_resting AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    )
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, outcome)
-    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND l.leader_id IS NOT NULL;
-    DELETE FROM tube_trouble AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_hindered AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_halted AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_outbox_resting AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
+    SELECT e.leader_id, e.tube, e.partition, e.partitions, e.epoch, e.instance_id, e.client_id,
+        e.election, e.hold, e.acquired_at, e.renewed_at, tube_private_end_terms.outcome
+    FROM ended AS e;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -5078,57 +5077,27 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_fit_index(tube text) RETURNS boolean
+CREATE FUNCTION tube.tube_private_fit_index(queue text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     most CONSTANT bigint := 8 * 1024 * 1024; -- bytes: some 40000 pods of one id, built in 50 ms
-    wanted CONSTANT record := tube_private_index(tube, (tube_private_require(tube)).partitions);
+    the_partitions CONSTANT integer := (tube_private_require(queue, 'any')).partitions;
+    ddl CONSTANT text := (tube_private_index(queue, the_partitions)).ddl;
     statements text[];
     ready boolean;
 BEGIN
-    SELECT array_agg(format('DROP INDEX %I.%I', tube_private_schema(), i.name))
-            FILTER (WHERE i.name <> wanted.name OR NOT i.valid),
-        coalesce(bool_or(i.name = wanted.name AND i.valid), false)
+    SELECT array_agg(format('DROP INDEX %s', i.name)) FILTER (WHERE i.partitions <> the_partitions OR NOT i.valid),
+        ddl IS NULL OR coalesce(bool_or(i.partitions = the_partitions AND i.valid), false)
     INTO statements, ready
-    FROM tube_private_indexes(tube) AS i;
-    IF NOT ready THEN
-        IF pg_relation_size(tube_private_qualify(tube)::regclass) > most THEN
-            RETURN false;
-        END IF;
-        statements := statements || wanted.ddl;
-    END IF;
-    IF statements IS NOT NULL THEN
-        PERFORM tube_private_briefly(statements);
-    END IF;
-    RETURN true;
-EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    RETURN false;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_fit_outbox_index(outbox text) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    most CONSTANT bigint := 8 * 1024 * 1024; -- bytes
-    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
-    reg CONSTANT tube_registry := tube_private_require_any(outbox);
-    wanted CONSTANT record := tube_private_outbox_index(box, reg.partitions, true);
-    statements text[];
-    ready boolean;
-BEGIN
-    SELECT array_agg(format('DROP INDEX %s', i.index)) FILTER (WHERE i.partitions <> reg.partitions OR NOT i.valid),
-        wanted.ddl IS NULL OR coalesce(bool_or(i.partitions = reg.partitions AND i.valid), false)
-    INTO statements, ready
-    FROM tube_private_outbox_indexes(box) AS i;
-    IF box.adopted THEN
-        RETURN ready; -- its owner builds and drops them
+    FROM tube_private_indexes(queue) AS i;
+    IF EXISTS (SELECT FROM tube_outbox AS o WHERE o.outbox = queue AND o.adopted) THEN
+        RETURN ready;
     ELSIF NOT ready THEN
-        IF pg_relation_size(box.tbl) > most THEN
+        IF pg_relation_size(tube_private_qualify(queue)::regclass) > most THEN
             RETURN false;
         END IF;
-        statements := statements || wanted.ddl;
+        statements := statements || ddl;
     END IF;
     PERFORM tube_private_briefly(statements) WHERE statements IS NOT NULL;
     RETURN true;
@@ -5563,7 +5532,7 @@ DECLARE
     near CONSTANT bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
     IF tube IS NOT NULL THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN QUERY
         WITH locks AS MATERIALIZED (SELECT k.* FROM pg_locks AS k WHERE k.granted)
@@ -5596,7 +5565,10 @@ CREATE FUNCTION tube.tube_private_id_sql(att tube.tube_attachment, row_name text
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE WHEN att.key_cols IS NULL
-        THEN tube_private_key_sql(concat(row_name || '.', quote_ident(att.id_col)), tube_private_key_type(att.tube))
+        THEN (
+            SELECT format(CASE t.key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
+                ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), t.key_type, concat(row_name || '.', quote_ident(att.id_col)))
+            FROM tube_private_key_type(att.tube) AS t (key_type))
         ELSE (
             SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
                 string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),
@@ -5618,13 +5590,21 @@ CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS 
             OR EXISTS (SELECT FROM tube_step AS s WHERE s.leader_id = $1 AND s.seq = $2 AND s.ended_at IS NULL))
 $_$;
 
-CREATE FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) RETURNS record
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION tube.tube_private_index(queue text, partitions integer, OUT name text, OUT ddl text) RETURNS record
+    LANGUAGE plpgsql STABLE
     AS $$
+DECLARE
+    box CONSTANT tube_outbox := (SELECT o FROM tube_outbox AS o WHERE o.outbox = queue);
 BEGIN
-    name := tube_private_name(tube, format('_%s_p%s_idx', left(md5('queue ' || tube), 8), partitions));
-    ddl := format('CREATE INDEX %I ON %I.%I ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
-        name, tube_private_schema(), tube, partitions);
+    IF box.outbox IS NULL THEN
+        name := tube_private_name(queue, format('_%s_p%s_idx', left(md5('queue ' || queue), 8), partitions));
+        ddl := format('CREATE INDEX %I ON %s ((shard %% %s), (CASE WHEN op = ''B'' THEN 1 ELSE 0 END), seq)',
+            name, tube_private_qualify(queue), partitions);
+    ELSIF partitions > 1 THEN
+        name := tube_private_name(queue, format('_%s_p%s_idx', left(md5('outbox ' || queue), 8), partitions));
+        ddl := format('CREATE INDEX %I ON %s (((%s) OPERATOR(pg_catalog.%%) %s), id)',
+            name, tube_private_outbox_table(box), tube_private_outbox_slot(box.adopted), partitions);
+    END IF;
 END
 $$;
 
@@ -5638,13 +5618,18 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_indexes(tube text) RETURNS TABLE(name text, partitions integer, valid boolean)
+CREATE FUNCTION tube.tube_private_indexes(queue text) RETURNS TABLE(name text, partitions integer, valid boolean)
     LANGUAGE sql STABLE
     AS $_$
-    SELECT c.relname::text, substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = to_regclass(quote_ident(tube))
-        AND c.relname ~ ('_' || left(md5('queue ' || tube), 8) || '_p[0-9]+_idx$')
+    SELECT format('%s.%I', c.relnamespace::regnamespace, c.relname), substring(c.relname FROM '_p([0-9]+)_idx$')::integer,
+        i.indisvalid
+    FROM (
+        SELECT to_regclass(quote_ident(queue)) AS tbl, 'queue ' AS kind
+        WHERE NOT EXISTS (SELECT FROM tube_outbox AS o WHERE o.outbox = queue)
+        UNION ALL SELECT o.tbl, 'outbox ' FROM tube_outbox AS o WHERE o.outbox = queue
+    ) AS q
+    JOIN pg_index AS i ON i.indrelid = q.tbl JOIN pg_class AS c ON c.oid = i.indexrelid
+    WHERE c.relname ~ ('_' || left(md5(q.kind || queue), 8) || '_p[0-9]+_idx$')
 $_$;
 
 CREATE FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) RETURNS tube.tube_attachment
@@ -5829,13 +5814,6 @@ CREATE FUNCTION tube.tube_private_key_names(att tube.tube_attachment) RETURNS na
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
 
-CREATE FUNCTION tube.tube_private_key_sql(value text, key_type regtype) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
-        ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
-$$;
-
 CREATE FUNCTION tube.tube_private_key_text(value anyelement) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT NULL::pg_catalog.text$$;
@@ -5875,13 +5853,6 @@ CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN value;
 
-CREATE FUNCTION tube.tube_private_last_replayed() RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT coalesce('; the last commit that it has is of '
-        || to_char(pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"'), '')
-$$;
-
 CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -5901,29 +5872,6 @@ BEGIN
     RETURN found;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $_$
-DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-BEGIN
-    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
-        'ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT count(*)::integer AS pods, min(q.ts) AS since
-            FROM (
-                SELECT p.ts FROM %I.%I AS p
-                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
-                    AND (p.payload IS NULL OR p.ids <> '{}')
-                ORDER BY p.seq LIMIT %s
-            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
-            SELECT least(%s, regexp_replace(s.count, '[^0-9]', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
-            most, reg.tube) END);
-END
-$_$;
 
 CREATE FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean DEFAULT false) RETURNS tube.tube_backfill
     LANGUAGE plpgsql
@@ -6080,7 +6028,7 @@ BEGIN
             autovacuum_analyze_threshold = 5000
         )$ddl$, queue, value_type);
     INSERT INTO tube_outbox (outbox, tbl, value_type, adopted) VALUES (outbox, queue::regclass, value_type, false);
-    PERFORM tube_private_fit_outbox_index(outbox), tube_private_provide_outbox(outbox);
+    PERFORM tube_private_fit_index(outbox), tube_private_provide_outbox(outbox);
 END
 $_$;
 
@@ -6220,6 +6168,24 @@ CREATE FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.
             SELECT a.attnum FROM unnest(tube_private_key_names(new)) WITH ORDINALITY AS k (name, place)
             JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
 $$;
+
+CREATE FUNCTION tube.tube_private_next_index(reg tube.tube_registry, partitions integer) RETURNS text
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    ddl CONSTANT text := (tube_private_index(reg.tube, partitions)).ddl;
+    present record;
+BEGIN
+    SELECT i.name, i.valid INTO present FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = $2;
+    RETURN CASE
+        WHEN present.name IS NULL AND ddl IS NOT NULL THEN 'CREATE INDEX CONCURRENTLY' || substr(ddl, 13)
+        WHEN NOT present.valid THEN format('REINDEX INDEX CONCURRENTLY %s', present.name)
+        WHEN partitions = reg.partitions THEN (
+            SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %s', i.name) FROM tube_private_indexes(reg.tube) AS i
+            WHERE i.partitions <> reg.partitions ORDER BY i.partitions LIMIT 1)
+    END;
+END
+$_$;
 
 CREATE FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -6433,27 +6399,6 @@ BEGIN
         count := CASE WHEN estimate > 1000 THEN '~' || estimate ELSE '1000+' END;
     END IF;
 END
-$_$;
-
-CREATE FUNCTION tube.tube_private_outbox_index(box tube.tube_outbox, partitions integer, blocking boolean, OUT name text, OUT ddl text) RETURNS record
-    LANGUAGE plpgsql STABLE
-    AS $$
-BEGIN
-    IF partitions > 1 THEN
-        name := tube_private_name(box.outbox, format('_%s_p%s_idx', left(md5('outbox ' || box.outbox), 8), partitions));
-        ddl := format('CREATE INDEX%s %I ON %s (((%s) OPERATOR(pg_catalog.%%) %s), id)',
-            CASE WHEN NOT blocking THEN ' CONCURRENTLY' ELSE '' END, name, tube_private_outbox_table(box),
-            tube_private_outbox_slot(box.adopted), partitions);
-    END IF;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_outbox_indexes(box tube.tube_outbox) RETURNS TABLE(index text, partitions integer, valid boolean)
-    LANGUAGE sql STABLE
-    AS $_$
-    SELECT format('%s.%I', c.relnamespace::regnamespace, c.relname), substring(c.relname FROM '_p([0-9]+)_idx$')::integer, i.indisvalid
-    FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-    WHERE i.indrelid = box.tbl AND c.relname ~ ('_' || left(md5('outbox ' || box.outbox), 8) || '_p[0-9]+_idx$')
 $_$;
 
 CREATE FUNCTION tube.tube_private_outbox_key(adopted boolean) RETURNS text
@@ -6814,15 +6759,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tube.tube_private_pods_chosen(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit bigint) RETURNS text
-    LANGUAGE sql
-    AS $$
-    SELECT format('SELECT c.* FROM (%s) AS c ORDER BY c.class, c.seq LIMIT %s', string_agg(format(
-        '(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT %s)', r.class, tube_private_qualify(reg.tube),
-        r.condition, in_limit), ' UNION ALL '), in_limit)
-    FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
-$$;
-
 CREATE FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) RETURNS text
     LANGUAGE plpgsql
     AS $_$
@@ -6917,7 +6853,7 @@ CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    reg CONSTANT tube_registry := tube_private_require_any(outbox);
+    reg CONSTANT tube_registry := tube_private_require(outbox, 'any');
     queue CONSTANT text := tube_private_qualify(outbox);
     admin CONSTANT name := tube_private_role('admin');
 BEGIN
@@ -7548,7 +7484,7 @@ BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2 FOR UPDATE;
     IF FOUND THEN
         PERFORM tube_private_repartition(outbox, partitions);
-        IF NOT tube_private_fit_outbox_index(outbox) THEN
+        IF NOT tube_private_fit_index(outbox) THEN
             RAISE NOTICE USING MESSAGE = format('outbox %L has no index for its %s partitions yet', outbox, partitions),
                 HINT = format('Outside of a transaction, run what outbox_index_sql(%L, %s) gives, until it gives NULL.',
                     outbox, partitions);
@@ -7557,42 +7493,30 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_require(tube text) RETURNS tube.tube_registry
+CREATE FUNCTION tube.tube_private_require(name text, kind text DEFAULT 'tube'::text) RETURNS tube.tube_registry
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-DECLARE
-    reg tube_registry;
-BEGIN
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
-            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r WHERE r.kind = 'tube');
-    ELSIF reg.kind <> 'tube' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is an outbox, not a tube', tube),
-            HINT = 'Functions whose names begin with outbox_ are for outboxes.';
-    END IF;
-    RETURN reg;
-END
-$$;
-
-CREATE FUNCTION tube.tube_private_require_any(name text) RETURNS tube.tube_registry
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
+    AS $_$
 DECLARE
     reg tube_registry;
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube or outbox %s', quote_nullable(name)),
+        RAISE EXCEPTION USING ERRCODE = 'TU102',
+            MESSAGE = format('there is no %s %s', CASE kind WHEN 'any' THEN 'tube or outbox' ELSE kind END, quote_nullable(name)),
             HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists and outbox_ensure_exists make some.') FROM tube_registry AS r);
+                'There are none yet: ' || CASE $2 WHEN 'any' THEN 'tube_ensure_exists and outbox_ensure_exists make some.'
+                    ELSE $2 || '_ensure_exists makes one.' END)
+                FROM tube_registry AS r WHERE $2 IN ('any', r.kind));
+    ELSIF kind NOT IN ('any', reg.kind) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is %s, not %s', name,
+                CASE reg.kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END, CASE kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END),
+            HINT = format('Functions whose names begin with %s_ are for %s.', reg.kind,
+                CASE reg.kind WHEN 'tube' THEN 'tubes' ELSE 'outboxes' END);
     END IF;
     RETURN reg;
 END
-$$;
+$_$;
 
 CREATE FUNCTION tube.tube_private_require_main(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -7616,15 +7540,10 @@ DECLARE
     box tube_outbox;
 BEGIN
     SELECT o.* INTO box FROM tube_outbox AS o WHERE o.outbox = tube_private_require_outbox.outbox;
-    IF FOUND THEN
-        RETURN box;
-    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_require_outbox.outbox) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is a tube, not an outbox', outbox),
-            HINT = 'Functions whose names begin with tube_ are for tubes.';
+    IF NOT FOUND THEN
+        PERFORM tube_private_require(outbox, 'outbox');
     END IF;
-    RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no outbox %s', quote_nullable(outbox)),
-        HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(o.outbox), ', ' ORDER BY o.outbox) || '.',
-            'There are none yet: outbox_ensure_exists makes one.') FROM tube_outbox AS o);
+    RETURN box;
 END
 $$;
 
@@ -8072,28 +7991,22 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) RETURNS record
+CREATE FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, most integer, OUT pods integer, OUT since timestamp with time zone, OUT min_seq bigint, OUT min_ts timestamp with time zone, OUT max_seq bigint, OUT max_ts timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
     AS $_$
 DECLARE
-    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
-    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
-        tube_private_schema(), reg.tube, class);
-    -- One slice, unless the tube was repartitioned and its index is of before.
+    -- Several slices, since its index is of before.
     first_ones CONSTANT text := (
-        SELECT string_agg(format(
-            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
-            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
-        FROM unnest(slices) AS s (slice));
-    counted integer;
+        SELECT string_agg(format('(SELECT seq, ts FROM %s WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND %s'
+            ' AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(tube_private_qualify(reg.tube), '%', '%%'), class, replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest((tube_private_slices(reg.tube, reg.partitions, partition)).slices) AS s (slice));
 BEGIN
-    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
-    INTO counted;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
-    INTO min_seq, min_ts;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT %2$s) AS n', '', most) INTO pods;
+    EXECUTE format('SELECT p.seq, p.ts, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts, since;
     EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
     INTO max_seq, max_ts;
-    count := counted::text;
 END
 $_$;
 
@@ -8116,12 +8029,6 @@ CREATE FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) RET
         ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
 $_$;
 
-CREATE FUNCTION tube.tube_private_stats_estimate(pods text) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
-$$;
-
 CREATE FUNCTION tube.tube_private_stats_estimates(reg tube.tube_registry) RETURNS bigint[]
     LANGUAGE plpgsql
     AS $_$
@@ -8138,9 +8045,7 @@ BEGIN
             FROM generate_series(0, %1$s) AS n (slice)
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s LIMIT 1) AS f ON true
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s DESC LIMIT 1) AS l ON true$sql$,
-            last_slice, format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-            ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-            ' ORDER BY p.seq', pods, reg.partitions)) INTO cuts, spans;
+            last_slice, tube_private_class_sql(reg)) INTO cuts, spans;
     END IF;
     EXECUTE format($sql$
         SELECT array_agg(coalesce(c.pods, 0) ORDER BY n.slice)
@@ -8188,29 +8093,6 @@ BEGIN
     END IF;
 END
 $$;
-
-CREATE FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) RETURNS text
-    LANGUAGE plpgsql STABLE
-    AS $_$
-DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
-BEGIN
-    RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
-        'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
-            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
-            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
-            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
-            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
-            reg.tube) END);
-END
-$_$;
 
 CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8576,17 +8458,6 @@ CREATE FUNCTION tube.tube_private_type_sql(type oid) RETURNS text
     SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type AS t JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = type
 $$;
 
-CREATE FUNCTION tube.tube_private_verified_by_backfills(tube text) RETURNS void
-    LANGUAGE sql
-    AS $_$
-    DELETE FROM tube_unverified AS u
-    WHERE u.tube = $1 AND NOT EXISTS (
-        SELECT FROM tube_attachment AS a
-        WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since))
-$_$;
-
 CREATE FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -8737,7 +8608,7 @@ CREATE FUNCTION tube.tube_resume(tube text, in_partition integer DEFAULT NULL::i
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ended integer;
 BEGIN
     IF in_partition IS NOT NULL THEN
@@ -9018,7 +8889,9 @@ BEGIN
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
-        change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
+        concat(change, CASE WHEN r.kind = 'outbox' THEN -- nothing if this server was no standby, or was restarted since
+            '; the last commit that it has is of ' || to_char(
+                pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
     FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy
     ORDER BY r.tube
     ON CONFLICT (tube, cause) DO UPDATE
@@ -9053,6 +8926,7 @@ CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, parti
 DECLARE
     reg tube_registry;
     class record;
+    counted text;
     controls text[];
     estimates bigint[];
 BEGIN
@@ -9061,20 +8935,21 @@ BEGIN
         predicate := reg.predicate;
         estimates := NULL;
         EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
-        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
-            IF class.count = '1000' THEN
+        FOR class IN EXECUTE tube_private_classes_sql(reg, 1000, true) LOOP
+            counted := class.pods::text;
+            IF class.pods = 1000 THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
-                class.count := tube_private_stats_estimate(estimates[class.partition * 2 + class.number + 1]::text);
+                counted := coalesce('~' || nullif(greatest(estimates[class.partition * 2 + class.number + 1], 1000), 1000), '1000+');
             END IF;
             IF class.number = 0 THEN
-                inc_count := class.count;
+                inc_count := counted;
                 inc_min_seq := class.min_seq;
                 inc_max_seq := class.max_seq;
                 inc_min_ts := class.min_ts;
                 inc_max_ts := class.max_ts;
                 CONTINUE;
             END IF;
-            backfill_count := class.count;
+            backfill_count := counted;
             backfill_min_seq := class.min_seq;
             backfill_max_seq := class.max_seq;
             backfill_min_ts := class.min_ts;
@@ -9452,7 +9327,7 @@ DECLARE
     causes text[];
 BEGIN
     IF action = 'acknowledge' THEN
-        PERFORM tube_private_require_any(in_tube);
+        PERFORM tube_private_require(in_tube, 'any');
     ELSE
         PERFORM tube_private_require(in_tube);
     END IF;
@@ -10046,8 +9921,8 @@ GRANT ALL ON FUNCTION tube.outbox_index_sql(outbox text, partitions integer) TO 
 REVOKE ALL ON FUNCTION tube.outbox_list() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_list() TO tube_admin;
 GRANT ALL ON FUNCTION tube.outbox_list() TO tube_worker;
-GRANT ALL ON FUNCTION tube.outbox_list() TO tube_monitor;
 GRANT ALL ON FUNCTION tube.outbox_list() TO tube_writer;
+GRANT ALL ON FUNCTION tube.outbox_list() TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) TO tube_admin;
@@ -10342,8 +10217,8 @@ GRANT ALL ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with ti
 REVOKE ALL ON FUNCTION tube.tube_job_list(in_job text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_job_list(in_job text) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_job_units(job_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_job_units(job_id text) TO tube_admin;
@@ -10430,8 +10305,8 @@ GRANT ALL ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, clie
 REVOKE ALL ON FUNCTION tube.tube_list(in_tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_worker;
-GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_writer;
+GRANT ALL ON FUNCTION tube.tube_list(in_tbl regclass) TO tube_monitor;
 
 REVOKE ALL ON FUNCTION tube.tube_load(in_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_load(in_most integer) TO tube_admin;
@@ -10639,7 +10514,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_items(items jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_limit(in_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_check_limit(in_limit integer, at_least integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) TO tube_admin;
@@ -10664,6 +10539,10 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_touch(shard integer, ids anyarray
 REVOKE ALL ON FUNCTION tube.tube_private_check_tube(tube text, partitions integer, present regtype, wanted regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_choose_parked(outbox text, ids bigint[], topic text, key text, in_seen pg_snapshot, in_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_class_sql(reg tube.tube_registry) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_classes_sql(reg tube.tube_registry, most integer, ends boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_close_capture() FROM PUBLIC;
 
@@ -10722,9 +10601,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_enter_outbox(outbox text, partitions in
 
 REVOKE ALL ON FUNCTION tube.tube_private_fill(template text, fragments jsonb) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_fit_index(tube text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_fit_outbox_index(outbox text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_fit_index(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_flag_sql(tube text) FROM PUBLIC;
 
@@ -10770,11 +10647,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_id_sql(att tube.tube_attachment, row_na
 
 REVOKE ALL ON FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_index(tube text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_index(queue text, partitions integer, OUT name text, OUT ddl text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_index_of(tube text, partitions integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_indexes(tube text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_indexes(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfill) FROM PUBLIC;
 
@@ -10803,19 +10680,13 @@ GRANT ALL ON FUNCTION tube.tube_private_key_label(att tube.tube_attachment) TO t
 REVOKE ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) TO tube_admin;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key_sql(value text, key_type regtype) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_types(key_type regtype) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_last_replayed() FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_load_sql(reg tube.tube_registry, most integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_backfill(backfill_id bigint, held boolean) FROM PUBLIC;
 
@@ -10852,6 +10723,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLI
 REVOKE ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) TO tube_admin;
 
+REVOKE ALL ON FUNCTION tube.tube_private_next_index(reg tube.tube_registry, partitions integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_one_id_body(att tube.tube_attachment, is_partitioned boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_op_of_sides() FROM PUBLIC;
@@ -10875,10 +10748,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox tex
 GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_private_outbox_figures(records text, outbox text, OUT count text, OUT min_id bigint, OUT max_id bigint, OUT min_create_time timestamp with time zone) TO tube_monitor;
-
-REVOKE ALL ON FUNCTION tube.tube_private_outbox_index(box tube.tube_outbox, partitions integer, blocking boolean, OUT name text, OUT ddl text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_outbox_indexes(box tube.tube_outbox) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_outbox_key(adopted boolean) FROM PUBLIC;
 
@@ -10942,8 +10811,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_planned(tube text, what text) FROM PUBL
 REVOKE ALL ON FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pod_with(reg tube.tube_registry, in_seq bigint, in_shard integer, in_key text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_pods_chosen(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_pods_where(tube text, partitions integer, partition integer, dense boolean) FROM PUBLIC;
 
@@ -11020,10 +10887,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_repartition(tube text, partitions integ
 
 REVOKE ALL ON FUNCTION tube.tube_private_repartition_outbox(outbox text, partitions integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_require(tube text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_require(tube text) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_require_any(name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_require(name text, kind text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_require(name text, kind text) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_require_main(tube text) FROM PUBLIC;
 
@@ -11080,17 +10945,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_stash_one(outbox text, topic text, key 
 GRANT ALL ON FUNCTION tube.tube_private_stash_one(outbox text, topic text, key text, value anyelement, headers jsonb, partition_key text, in_order boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_stash_one(outbox text, topic text, key text, value anyelement, headers jsonb, partition_key text, in_order boolean) TO tube_writer;
 
-REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint, OUT max_seq bigint, OUT min_ts timestamp with time zone, OUT max_ts timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_stats_class(reg tube.tube_registry, partition integer, class integer, most integer, OUT pods integer, OUT since timestamp with time zone, OUT min_seq bigint, OUT min_ts timestamp with time zone, OUT max_seq bigint, OUT max_ts timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_controls_sql(reg tube.tube_registry) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_estimate(pods text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_estimates(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_stats_sql(reg tube.tube_registry) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
@@ -11129,8 +10990,6 @@ GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) 
 REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_type_sql(type oid) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_verified_by_backfills(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
 

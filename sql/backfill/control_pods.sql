@@ -264,7 +264,13 @@ BEGIN
         ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
     WHERE b.backfill_id = $1 AND b.state = 'delivering';
     IF ends = 0 THEN
-        PERFORM tube_private_verified_by_backfills(backfill.tube);
+        -- Once all root tables were backfilled since, from the start to the end, the copy is as good as new.
+        DELETE FROM tube_unverified AS u
+        WHERE u.tube = backfill.tube AND NOT EXISTS (
+            SELECT FROM tube_attachment AS a
+            WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
+                SELECT FROM tube_backfill AS b
+                WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since));
     END IF;
 END
 $$;

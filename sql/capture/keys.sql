@@ -71,14 +71,6 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_key_type(tube text) RETURNS re
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $$;
 
--- tube_private_key_sql: a column's value as a key, as SQL text with all names in full; value is the text of an
--- expression.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_sql(value text, key_type regtype) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
-        ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
-$$;
-
 -- tube_private_id_sql: the key of an attached table's row as SQL text with all names in full; row_name: of the row, or NULL.
 -- Of several columns it is the text of a JSON array, of the types of tube_key_types: each is written in one way, whatever
 -- the session's settings are. An enum becomes its label by its output function, which concat calls: a user's cast
@@ -86,7 +78,10 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_id_sql(att :"schema".tube_attachment, row_name text = NULL) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN att.key_cols IS NULL
-        THEN tube_private_key_sql(concat(row_name || '.', quote_ident(att.id_col)), tube_private_key_type(att.tube))
+        THEN (
+            SELECT format(CASE t.key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
+                ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), t.key_type, concat(row_name || '.', quote_ident(att.id_col)))
+            FROM tube_private_key_type(att.tube) AS t (key_type))
         ELSE (
             SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
                 string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),

@@ -76,7 +76,7 @@ BEGIN
     SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
     FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
         RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
             USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
     END IF;

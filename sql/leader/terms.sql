@@ -146,25 +146,23 @@ BEGIN
     PERFORM FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
     ORDER BY l.partition FOR UPDATE;
+    WITH ended AS (
+        SELECT l.* FROM tube_leader AS l
+        WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition) AND l.leader_id IS NOT NULL
+    ), troubled AS (
+        DELETE FROM tube_trouble AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), hindered AS (
+        DELETE FROM tube_hindered AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), halted AS (
+        DELETE FROM tube_halted AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), resting AS (
+        DELETE FROM tube_outbox_resting AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    )
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, outcome)
-    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND l.leader_id IS NOT NULL;
-    DELETE FROM tube_trouble AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_hindered AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_halted AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_outbox_resting AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
+    SELECT e.leader_id, e.tube, e.partition, e.partitions, e.epoch, e.instance_id, e.client_id,
+        e.election, e.hold, e.acquired_at, e.renewed_at, tube_private_end_terms.outcome
+    FROM ended AS e;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -381,7 +379,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    actual CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    actual CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
 BEGIN
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
@@ -415,7 +413,7 @@ BEGIN
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN issued;
 END
@@ -470,3 +468,61 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_terms IS
     'Lists all terms of at least the last day, and how they ended: released, superseded or repartitioned.';
+
+-- Partitions whose terms end by the same failure, one after the other: a worker that begins a new term each time looks as if
+-- it led.
+
+-- Not under a term: the failed term may be over.
+-- Arguments: tube, partition; reason: of the last failure; terms: how many have failed so, 0 for none any more; seconds: how
+--   long ago the first one did.
+-- Result: nothing, also where there is no such tube. Locks: the row that it writes. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_failing_note(
+    tube text, partition integer, reason text, terms integer, seconds double precision
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    IF coalesce(terms, 0) < 1 THEN
+        DELETE FROM tube_failing AS f WHERE f.tube = $1 AND f.partition = $2;
+        RETURN;
+    END IF;
+    INSERT INTO tube_failing AS f (tube, partition, reason, terms, since, failed_at)
+    SELECT r.tube, $2, $3, $4, clock_timestamp() - $5 * interval '1 second', clock_timestamp()
+    FROM tube_registry AS r WHERE r.tube = $1 AND $2 BETWEEN 0 AND r.partitions - 1
+    ON CONFLICT ON CONSTRAINT tube_failing_pkey DO UPDATE
+    SET reason = excluded.reason, terms = excluded.terms, since = excluded.since, failed_at = excluded.failed_at;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_failing_note IS
+    'Records that so many terms of a partition have ended by the same failure; 0: none does any more.';
+
+-- Result: a row for each, by tube and partition: the reason of the last failure, how many terms have failed so, since when,
+--   and when the last one did. One whose last failure is more than 5 minutes old is left out: the process that knew of it
+--   is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_failing_list() RETURNS TABLE (
+    tube text, partition integer, reason text, terms integer, since timestamptz, failed_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT f.tube, f.partition, f.reason, f.terms, f.since, f.failed_at
+    FROM tube_failing AS f JOIN tube_registry AS r ON r.tube = f.tube AND f.partition < r.partitions
+    WHERE f.failed_at > clock_timestamp() - interval '5 minutes'
+    ORDER BY f.tube, f.partition
+$$;
+COMMENT ON FUNCTION :"schema".tube_failing_list IS
+    'Lists partitions whose terms keep ending by the same failure, as reported within five minutes.';
+
+-- What slows terms down, as their workers say with their renewals (tube_leaders_renew): a sink that answers late, a table that
+-- another session has locked.
+
+-- Result: a row for each hindrance, by tube and partition: what: slow (the sink) or locked (a table); why, in the words of the
+--   worker; and since when. Of a term that is lost there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_hindered_list() RETURNS TABLE (
+    tube text, partition integer, what text, reason text, since timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT l.tube, l.partition, h.what, h.reason, h.since
+    FROM tube_hindered AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+    WHERE l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    ORDER BY l.tube, l.partition, h.what
+$$;
+COMMENT ON FUNCTION :"schema".tube_hindered_list IS
+    'Lists what slows down partitions that are led: slow sinks and locked tables.';

@@ -36,10 +36,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_audit_list(in_tube text = NULL, in_lim
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
     FROM tube_audit AS a

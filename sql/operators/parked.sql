@@ -24,10 +24,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+    PERFORM tube_private_check_limit(in_limit, 0);
+    IF in_key IS NOT NULL AND in_tube IS NULL THEN
         RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
@@ -191,13 +189,13 @@ LANGUAGE sql AS $$
         'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
--- tube_private_check_limit: refuses a limit below 1.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_check_limit(in_limit integer) RETURNS void
+-- tube_private_check_limit: refuses a limit below a number.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_limit(in_limit integer, at_least integer = 1) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 1 THEN
+    IF in_limit IS NULL OR in_limit < at_least THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is %s or more.', at_least);
     END IF;
 END
 $$;

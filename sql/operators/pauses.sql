@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pause(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
     number bigint;
 BEGIN
@@ -48,7 +48,7 @@ COMMENT ON FUNCTION :"schema".tube_pause IS
 CREATE OR REPLACE FUNCTION :"schema".tube_resume(tube text, in_partition integer = NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ended integer;
 BEGIN
     IF in_partition IS NOT NULL THEN

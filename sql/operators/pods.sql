@@ -5,19 +5,6 @@
 -- that has come to rest for a pause has nothing in flight. Control pods are left alone, too: they belong to
 -- backfills, whose commands end them.
 
--- tube_private_pods_chosen: the text of a query that gives pods in processing order, with their class.
--- Each class of each partition comes by the index of the tube (tube_private_pod_ranges); the query merges them.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_chosen(
-    reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text,
-    in_limit bigint
-) RETURNS text
-LANGUAGE sql AS $$
-    SELECT format('SELECT c.* FROM (%s) AS c ORDER BY c.class, c.seq LIMIT %s', string_agg(format(
-        '(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT %s)', r.class, tube_private_qualify(reg.tube),
-        r.condition, in_limit), ' UNION ALL '), in_limit)
-    FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
-$$;
-
 -- tube_private_pod_ranges: the conditions on pods (called p) of each class and partition, for each of which an index serves.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pod_ranges(
     reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text
@@ -106,11 +93,15 @@ BEGIN
             CASE WHEN f.flies THEN l.client_id END,
             (SELECT count(*) FROM unnest(c.ids::text[]) AS k (id) JOIN tube_attempt AS a
                 ON a.tube = $1 AND a.shard = c.shard AND md5(a.id) = md5(k.id) AND a.id = k.id)
-        FROM (%s) AS c
+        FROM (SELECT u.* FROM (%s) AS u ORDER BY u.class, u.seq LIMIT $3) AS c
         CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
         LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
-        ORDER BY c.class, c.seq$sql$, reg.partitions,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
+        ORDER BY c.class, c.seq$sql$, reg.partitions, (
+            -- Each class of each partition comes by the index of the tube; the query merges them.
+            SELECT string_agg(format('(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT $3)', r.class,
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL ')
+            FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r))
+    USING reg.tube, in_keys, in_limit;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_list IS 'Lists waiting pods, in processing order.';

@@ -45,14 +45,6 @@ LANGUAGE sql AS $$
     FROM tube_private_source() AS n LEFT JOIN tube_source AS k ON true
 $$;
 
--- tube_private_last_replayed: which the last commit is that a standby had when it was promoted, in words; '' if this server
--- was none, or was restarted since.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_last_replayed() RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce('; the last commit that it has is of '
-        || to_char(pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"'), '')
-$$;
-
 -- Ids of outboxes are of tube_seq. Numbers up to seen_seq are drawn no more, so that consumers who go by the id alone do
 -- not take a new record for a lost one; numbers drawn before the first worker came are left.
 -- Arguments: seen_seq: the greatest seq or id that the caller has read: if tube_seq is below, its commit is gone; or NULL.
@@ -87,7 +79,9 @@ BEGIN
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
-        change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
+        concat(change, CASE WHEN r.kind = 'outbox' THEN -- nothing if this server was no standby, or was restarted since
+            '; the last commit that it has is of ' || to_char(
+                pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
     FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy
     ORDER BY r.tube
     ON CONFLICT (tube, cause) DO UPDATE
@@ -144,7 +138,7 @@ DECLARE
     causes text[];
 BEGIN
     IF action = 'acknowledge' THEN
-        PERFORM tube_private_require_any(in_tube);
+        PERFORM tube_private_require(in_tube, 'any');
     ELSE
         PERFORM tube_private_require(in_tube);
     END IF;
@@ -167,18 +161,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_verified IS
     'Removes a tube or outbox from that list; up_to leaves later causes. Returns the number of causes.';
-
--- tube_private_verified_by_backfills: all root tables of a tube were backfilled since its copy was to be verified, from the
--- start to the end: then it is as good as new.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_verified_by_backfills(tube text) RETURNS void
-LANGUAGE sql AS $$
-    DELETE FROM tube_unverified AS u
-    WHERE u.tube = $1 AND NOT EXISTS (
-        SELECT FROM tube_attachment AS a
-        WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since))
-$$;
 
 -- Arguments: in_tube; how many keys were compared, how many of these differ, parked ones apart, and of how many that could
 --   not be checked; detail: the first keys that differ, for people.

@@ -127,10 +127,7 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_parked(in_outbox text = NULL, in_lim
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM tube_outbox_parked AS k

@@ -77,7 +77,7 @@ DECLARE
     near CONSTANT bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
     IF tube IS NOT NULL THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN QUERY
         WITH locks AS MATERIALIZED (SELECT k.* FROM pg_locks AS k WHERE k.granted)

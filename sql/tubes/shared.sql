@@ -37,37 +37,26 @@ BEGIN
 END
 $$;
 
--- tube_private_require: the registry row of a tube that has to be there; TU102, with a hint that lists the known ones;
--- TU111 where it is an outbox.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_require(tube text) RETURNS :"schema".tube_registry
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    reg tube_registry;
-BEGIN
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
-            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r WHERE r.kind = 'tube');
-    ELSIF reg.kind <> 'tube' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is an outbox, not a tube', tube),
-            HINT = 'Functions whose names begin with outbox_ are for outboxes.';
-    END IF;
-    RETURN reg;
-END
-$$;
-
--- tube_private_require_any: the registry row of a tube or an outbox that has to be there; TU102.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_require_any(name text) RETURNS :"schema".tube_registry
+-- tube_private_require: the registry row of a tube, an outbox, or any of the two, that has to be there; TU102, with a hint that
+-- lists the known ones; TU111 where it is of the other kind.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_require(name text, kind text = 'tube') RETURNS :"schema".tube_registry
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg tube_registry;
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube or outbox %s', quote_nullable(name)),
+        RAISE EXCEPTION USING ERRCODE = 'TU102',
+            MESSAGE = format('there is no %s %s', CASE kind WHEN 'any' THEN 'tube or outbox' ELSE kind END, quote_nullable(name)),
             HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists and outbox_ensure_exists make some.') FROM tube_registry AS r);
+                'There are none yet: ' || CASE $2 WHEN 'any' THEN 'tube_ensure_exists and outbox_ensure_exists make some.'
+                    ELSE $2 || '_ensure_exists makes one.' END)
+                FROM tube_registry AS r WHERE $2 IN ('any', r.kind));
+    ELSIF kind NOT IN ('any', reg.kind) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is %s, not %s', name,
+                CASE reg.kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END, CASE kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END),
+            HINT = format('Functions whose names begin with %s_ are for %s.', reg.kind,
+                CASE reg.kind WHEN 'tube' THEN 'tubes' ELSE 'outboxes' END);
     END IF;
     RETURN reg;
 END

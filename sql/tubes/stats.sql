@@ -21,6 +21,7 @@ SET plan_cache_mode = force_generic_plan AS $$ -- planning the query of each par
 DECLARE
     reg tube_registry;
     class record;
+    counted text;
     controls text[];
     estimates bigint[];
 BEGIN
@@ -29,20 +30,21 @@ BEGIN
         predicate := reg.predicate;
         estimates := NULL;
         EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
-        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
-            IF class.count = '1000' THEN
+        FOR class IN EXECUTE tube_private_classes_sql(reg, 1000, true) LOOP
+            counted := class.pods::text;
+            IF class.pods = 1000 THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
-                class.count := tube_private_stats_estimate(estimates[class.partition * 2 + class.number + 1]::text);
+                counted := coalesce('~' || nullif(greatest(estimates[class.partition * 2 + class.number + 1], 1000), 1000), '1000+');
             END IF;
             IF class.number = 0 THEN
-                inc_count := class.count;
+                inc_count := counted;
                 inc_min_seq := class.min_seq;
                 inc_max_seq := class.max_seq;
                 inc_min_ts := class.min_ts;
                 inc_max_ts := class.max_ts;
                 CONTINUE;
             END IF;
-            backfill_count := class.count;
+            backfill_count := counted;
             backfill_min_seq := class.min_seq;
             backfill_max_seq := class.max_seq;
             backfill_min_ts := class.min_ts;
@@ -95,7 +97,7 @@ BEGIN
         inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
         deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
         estimates := NULL;
-        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_classes_sql(reg, in_most, false) LOOP
             IF pods = in_most THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
                 pods := least(2147483647, greatest(pods, estimates[partition * 2 + class + 1]));
@@ -154,54 +156,36 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
     'Returns about how many ids wait in each partition; sampled if the table is large.';
 
--- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
--- Both classes of all partitions are looked up by one scan, since planning dominates the cost. It needs the index for this
--- number of partitions; a tube without it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_load_sql(reg :"schema".tube_registry, most integer) RETURNS text
+-- tube_private_classes_sql: the statement that looks up what waits in a tube, control pods left out: a row per partition and
+-- class (number), in this order. pods: how many, at most so many; since: the oldest time of these; with ends, seq and time of the
+-- first and the last pod.
+-- One statement, since planning dominates the cost. It needs the index for this number of partitions; a tube without it,
+-- because it was repartitioned a moment ago, takes a longer way.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_classes_sql(reg :"schema".tube_registry, most integer, ends boolean) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-BEGIN
-    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
-        'ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT count(*)::integer AS pods, min(q.ts) AS since
-            FROM (
-                SELECT p.ts FROM %I.%I AS p
-                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
-                    AND (p.payload IS NULL OR p.ids <> '{}')
-                ORDER BY p.seq LIMIT %s
-            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
-            SELECT least(%s, regexp_replace(s.count, '[^0-9]', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
-            most, reg.tube) END);
-END
-$$;
-
--- tube_private_stats_sql: the statement of tube_stats for one tube: a row per partition and class (number), in this order.
--- One statement, as for tube_load, and for the same reason; and where the index is of before, the same longer way. count:
--- at most 1000.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_sql(reg :"schema".tube_registry) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
+    pods CONSTANT text := tube_private_class_sql(reg);
 BEGIN
     RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
         'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
-            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
-            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
-            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
-            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
-            reg.tube) END);
+        CASE WHEN NOT EXISTS (SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid)
+            THEN format(
+            'SELECT c.* FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2, %s) AS c WHERE r.tube = %L',
+            most, reg.tube)
+        ELSE format('SELECT c.*%s FROM (SELECT count(*)::integer AS pods, min(q.ts) AS since FROM (SELECT p.ts %s LIMIT %s) AS q) AS c%s',
+            CASE WHEN ends THEN ', f.seq AS min_seq, f.ts AS min_ts, l.seq AS max_seq, l.ts AS max_ts' END, pods, most,
+            CASE WHEN ends THEN format(' LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true'
+                ' LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true', pods) END) END);
 END
+$$;
+
+-- tube_private_class_sql: the SQL text after a list of columns that gives the pods p of a class of a partition, by the number
+-- n.slice = partition * 2 + class, in their order. The payload comes first, because long arrays of ids would have to be fetched and
+-- put together to be compared.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_class_sql(reg :"schema".tube_registry) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2'
+        ' AND (p.payload IS NULL OR p.ids <> ''{}'') ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
 -- tube_private_stats_controls_sql: the statement that counts control pods of a tube by type: an array with a text for each
@@ -224,12 +208,6 @@ LANGUAGE sql STABLE AS $$
         ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
--- tube_private_stats_estimate: an estimate of 1000 pods or more, as it is printed.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimate(pods text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
-$$;
-
 -- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then pods of
 -- backfills, then of partition 1, and so on. 0: the sample has shown none.
 -- What the planner knows is of another time: a tube is full an hour after it was empty. So pages of the table are counted.
@@ -250,9 +228,7 @@ BEGIN
             FROM generate_series(0, %1$s) AS n (slice)
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s LIMIT 1) AS f ON true
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s DESC LIMIT 1) AS l ON true$sql$,
-            last_slice, format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-            ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-            ' ORDER BY p.seq', pods, reg.partitions)) INTO cuts, spans;
+            last_slice, tube_private_class_sql(reg)) INTO cuts, spans;
     END IF;
     EXECUTE format($sql$
         SELECT array_agg(coalesce(c.pods, 0) ORDER BY n.slice)
@@ -302,33 +278,25 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT s.first, s.first + s.pages, 1 FROM share AS s WHERE s.runs * 8 >= s.pages
 $$;
 
--- tube_private_stats_class: the figures of one class of one partition, control pods left out. count: at most 1000.
--- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
--- be fetched and put together to be compared.
+-- tube_private_stats_class: the longer way of tube_private_classes_sql, for one class of one partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
-    reg :"schema".tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint,
-    OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
+    reg :"schema".tube_registry, partition integer, class integer, most integer, OUT pods integer, OUT since timestamptz,
+    OUT min_seq bigint, OUT min_ts timestamptz, OUT max_seq bigint, OUT max_ts timestamptz
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
-    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
-        tube_private_schema(), reg.tube, class);
-    -- One slice, unless the tube was repartitioned and its index is of before.
+    -- Several slices, since its index is of before.
     first_ones CONSTANT text := (
-        SELECT string_agg(format(
-            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
-            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
-        FROM unnest(slices) AS s (slice));
-    counted integer;
+        SELECT string_agg(format('(SELECT seq, ts FROM %s WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND %s'
+            ' AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(tube_private_qualify(reg.tube), '%', '%%'), class, replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest((tube_private_slices(reg.tube, reg.partitions, partition)).slices) AS s (slice));
 BEGIN
-    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
-    INTO counted;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
-    INTO min_seq, min_ts;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT %2$s) AS n', '', most) INTO pods;
+    EXECUTE format('SELECT p.seq, p.ts, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts, since;
     EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
     INTO max_seq, max_ts;
-    count := counted::text;
 END
 $$;
 
