@@ -64,7 +64,7 @@ BEGIN
             -- What functions call that run with their caller's rights. These trust no argument.
             ('admin', 'tube_private_adopt tube_private_adoption_rights tube_private_attach tube_private_begin_attach
                 tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
-                tube_private_key_label tube_private_key_names tube_private_names_anew tube_private_open_schema
+                tube_private_key_label tube_private_key_names tube_private_open_schema
                 tube_private_outbox_wake tube_private_refuse_table tube_private_require tube_private_set_predicate'),
             -- Backfills read tables with the rights of the caller, who passes the rows to these: a worker is trusted with
             -- that, as it is at the sink.

@@ -1598,8 +1598,8 @@ CREATE FUNCTION tube.tube_hindered_list() RETURNS TABLE(tube text, partition int
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $$
     SELECT l.tube, l.partition, h.what, h.reason, h.since
-    FROM tube_hindered AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
-    WHERE l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    FROM tube_trouble AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+    WHERE h.what IN ('slow', 'locked') AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
     ORDER BY l.tube, l.partition, h.what
 $$;
 
@@ -2226,10 +2226,11 @@ CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE
     AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
-        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
+        k.reason, k.since, c.reason, c.since
     FROM tube_leader AS l
     CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
-    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS k ON k.leader_id = l.leader_id AND k.what = 'sink' AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS c ON c.leader_id = l.leader_id AND c.what = 'source' AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
@@ -2258,33 +2259,17 @@ BEGIN
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     ), troubled AS (
-        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
-        SELECT r.leader_id,
-            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
-            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
-        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        WHERE e.value ?| ARRAY['sink', 'source']
-        ON CONFLICT (leader_id) DO UPDATE
-        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
-            source_down = excluded.source_down, source_down_since = excluded.source_down_since
-        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
-            -- Another outage, with the same reason. The second is for answers that took their time.
-            OR excluded.sink_down_since > t.sink_down_since + interval '1 second'
-            OR excluded.source_down_since > t.source_down_since + interval '1 second'
-    ), mended AS (
-        DELETE FROM tube_trouble AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
-    ), hindered AS (
-        INSERT INTO tube_hindered AS h (leader_id, what, reason, since)
+        INSERT INTO tube_trouble AS t (leader_id, what, reason, since)
         SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
             clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        JOIN (VALUES ('locked'), ('slow')) AS w (what) ON e.value ? w.what
+        JOIN (VALUES ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
         ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
-        WHERE h.reason IS DISTINCT FROM excluded.reason OR excluded.since > h.since + interval '1 second'
-    ), freed AS (
-        DELETE FROM tube_hindered AS h USING renewal AS r
-        WHERE h.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? h.what) IS NOT TRUE
+        -- A later begin is another outage, with the same reason. The second is for answers that took their time.
+        WHERE t.reason <> excluded.reason OR excluded.since > t.since + interval '1 second'
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? t.what) IS NOT TRUE
     ), paused AS MATERIALIZED ( -- nearly always none, as of steps
         SELECT l.leader_id, o.reason
         FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
@@ -3392,7 +3377,7 @@ BEGIN
             ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
         IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place)
-            OR tube_private_names_anew(old, new)
+            OR change.anew
         THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
@@ -3665,7 +3650,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS $_$
@@ -3698,6 +3683,10 @@ BEGIN
     END IF;
     differs := (was.tube, was.shard, was.shards, was.shard_place, tube_private_key_names(was), was.columns, was.replica) IS DISTINCT FROM
         (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, keys, wanted.columns, wanted.replica);
+    anew := tube_private_is_root(wanted) AND tube_private_key_names(was) <> keys
+        AND (was.seen_oid = tbl AND was.seen_attnums[:cardinality(tube_private_key_names(was))] = ARRAY(
+            SELECT a.attnum FROM unnest(keys) WITH ORDINALITY AS k (name, place)
+            JOIN pg_attribute AS a ON a.attrelid = $2 AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE;
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
     PERFORM tube_private_provide(wanted);
 END
@@ -4961,8 +4950,6 @@ BEGIN
         WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition) AND l.leader_id IS NOT NULL
     ), troubled AS (
         DELETE FROM tube_trouble AS t USING ended AS e WHERE t.leader_id = e.leader_id
-    ), hindered AS (
-        DELETE FROM tube_hindered AS t USING ended AS e WHERE t.leader_id = e.leader_id
     ), halted AS (
         DELETE FROM tube_halted AS t USING ended AS e WHERE t.leader_id = e.leader_id
     ), resting AS (
@@ -6157,16 +6144,6 @@ BEGIN
     END LOOP;
     RETURN short || '_' || left(md5(stem || ending), 8) || ending;
 END
-$$;
-
-CREATE FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS $$
-    SELECT tube_private_is_root(new) AND tube_private_key_names(old) <> tube_private_key_names(new)
-        AND (old.seen_oid = new.tbl AND old.seen_attnums[:cardinality(tube_private_key_names(old))] = ARRAY(
-            SELECT a.attnum FROM unnest(tube_private_key_names(new)) WITH ORDINALITY AS k (name, place)
-            JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
 $$;
 
 CREATE FUNCTION tube.tube_private_next_index(reg tube.tube_registry, partitions integer) RETURNS text
@@ -9447,14 +9424,6 @@ CREATE TABLE tube.tube_halted (
 )
 WITH (fillfactor='50');
 
-CREATE TABLE tube.tube_hindered (
-    leader_id uuid NOT NULL,
-    what text NOT NULL,
-    reason text NOT NULL,
-    since timestamp with time zone NOT NULL
-)
-WITH (fillfactor='50');
-
 CREATE TABLE tube.tube_installation (
     one boolean DEFAULT true NOT NULL,
     installation uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -9684,10 +9653,10 @@ CREATE TABLE tube.tube_term (
 
 CREATE TABLE tube.tube_trouble (
     leader_id uuid NOT NULL,
-    sink_down text,
-    sink_down_since timestamp with time zone,
-    source_down text,
-    source_down_since timestamp with time zone
+    what text NOT NULL,
+    reason text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    CONSTRAINT tube_trouble_what_check CHECK ((what = ANY (ARRAY['sink'::text, 'source'::text, 'slow'::text, 'locked'::text])))
 )
 WITH (fillfactor='50');
 
@@ -9718,9 +9687,6 @@ ALTER TABLE ONLY tube.tube_failing
 
 ALTER TABLE ONLY tube.tube_halted
     ADD CONSTRAINT tube_halted_pkey PRIMARY KEY (leader_id);
-
-ALTER TABLE ONLY tube.tube_hindered
-    ADD CONSTRAINT tube_hindered_pkey PRIMARY KEY (leader_id, what);
 
 ALTER TABLE ONLY tube.tube_installation
     ADD CONSTRAINT tube_installation_pkey PRIMARY KEY (one);
@@ -9798,7 +9764,7 @@ ALTER TABLE ONLY tube.tube_term
     ADD CONSTRAINT tube_term_pkey PRIMARY KEY (leader_id);
 
 ALTER TABLE ONLY tube.tube_trouble
-    ADD CONSTRAINT tube_trouble_pkey PRIMARY KEY (leader_id);
+    ADD CONSTRAINT tube_trouble_pkey PRIMARY KEY (leader_id, what);
 
 ALTER TABLE ONLY tube.tube_unverified
     ADD CONSTRAINT tube_unverified_pkey PRIMARY KEY (tube, cause);
@@ -10457,8 +10423,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions in
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
@@ -10719,9 +10685,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_names_anew(old tube.tube_attachment, new tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_next_index(reg tube.tube_registry, partitions integer) FROM PUBLIC;
 
@@ -11156,8 +11119,6 @@ GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_failing TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_halted TO tube_admin;
-
-GRANT SELECT ON TABLE tube.tube_hindered TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_installation TO tube_admin;
 

@@ -205,7 +205,7 @@ BEGIN
             ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
         IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place)
-            OR tube_private_names_anew(old, new)
+            OR change.anew
         THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
@@ -247,24 +247,15 @@ BEGIN
 END
 $$;
 
--- tube_private_names_anew: whether the rows of a root table have other keys by the way in which it is now attached. A column that
--- was renamed is the same.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_names_anew(old :"schema".tube_attachment, new :"schema".tube_attachment) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT tube_private_is_root(new) AND tube_private_key_names(old) <> tube_private_key_names(new)
-        AND (old.seen_oid = new.tbl AND old.seen_attnums[:cardinality(tube_private_key_names(old))] = ARRAY(
-            SELECT a.attnum FROM unnest(tube_private_key_names(new)) WITH ORDINALITY AS k (name, place)
-            JOIN pg_attribute AS a ON a.attrelid = new.tbl AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE
-$$;
-
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with pytube's own objects for it.
--- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or
--- not.
+-- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or not; anew:
+--   whether the rows of a root table get other keys by it. A column that was renamed is the same.
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
     tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
-    key_cols name[] = NULL, shard_by name = NULL, OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
+    key_cols name[] = NULL, shard_by name = NULL, OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean,
+    OUT anew boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -296,6 +287,10 @@ BEGIN
     END IF;
     differs := (was.tube, was.shard, was.shards, was.shard_place, tube_private_key_names(was), was.columns, was.replica) IS DISTINCT FROM
         (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, keys, wanted.columns, wanted.replica);
+    anew := tube_private_is_root(wanted) AND tube_private_key_names(was) <> keys
+        AND (was.seen_oid = tbl AND was.seen_attnums[:cardinality(tube_private_key_names(was))] = ARRAY(
+            SELECT a.attnum FROM unnest(keys) WITH ORDINALITY AS k (name, place)
+            JOIN pg_attribute AS a ON a.attrelid = $2 AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE;
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
     PERFORM tube_private_provide(wanted);
 END

@@ -2,9 +2,11 @@
 -- It belongs to the table's owner and runs with the owner's rights in any role's statement. By name it calls objects of
 -- pg_catalog, pytube's own, and the owner's predicate (see predicate.sql), each in full: a separate search path would
 -- cost each statement a microsecond, and the writer's does not count.
+--
 -- A row filter works as in logical replication: let O be the ids of old rows that pass it, and N the ids of new rows.
 -- N without O was inserted, O without N deleted, an id in both was updated; so a row that enters, leaves or changes its
 -- key is never missed. put makes U of all that for a related table.
+--
 -- 1. One id, the common statement: one INSERT through the door, without a call.
 -- 2. Whether the function still fits the table (see tube_private_fits). If not, all that is known is that something was
 --    written: put asks for a backfill. Without any right on door and put, nothing can be done; tube_sync finds that.
@@ -13,10 +15,13 @@
 --    into arrays, of 100,000 ids at most (10,000 of texts), and put takes them; not by variables, which would copy them.
 --    OFFSET 0 keeps the planner from gathering them once for each use.
 -- 5. All else goes by sets: ids by op, in arrays of as many, so that memory is bounded whatever the statement writes.
+--
 -- With `columns`, an UPDATE counts for an id when the images of its rows differ, bit by bit: no type's equality is asked.
 -- It is unknown which old row became which new one, so rows of one id are compared as a multiset.
+--
 -- Of a row that a MERGE moves to another partition it sees nothing, or, where that MERGE may also insert, the new version as an
 -- inserted row: by a fault of Postgres 15 to 18, neither version comes into the transition tables of UPDATE and DELETE.
+--
 -- Faults of Postgres 15 to 18 that it minds: a row that its new partition's trigger drops is among the old rows only. A
 -- MERGE into a partitioned table that inserts a row and updates others shows the inserted row in place of the new
 -- versions of those, so with a row filter, where an id is among the new ones only, ids among the old ones

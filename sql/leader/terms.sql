@@ -151,8 +151,6 @@ BEGIN
         WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition) AND l.leader_id IS NOT NULL
     ), troubled AS (
         DELETE FROM tube_trouble AS t USING ended AS e WHERE t.leader_id = e.leader_id
-    ), hindered AS (
-        DELETE FROM tube_hindered AS t USING ended AS e WHERE t.leader_id = e.leader_id
     ), halted AS (
         DELETE FROM tube_halted AS t USING ended AS e WHERE t.leader_id = e.leader_id
     ), resting AS (
@@ -234,33 +232,17 @@ BEGIN
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     ), troubled AS (
-        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
-        SELECT r.leader_id,
-            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
-            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
-        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        WHERE e.value ?| ARRAY['sink', 'source']
-        ON CONFLICT (leader_id) DO UPDATE
-        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
-            source_down = excluded.source_down, source_down_since = excluded.source_down_since
-        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
-            -- Another outage, with the same reason. The second is for answers that took their time.
-            OR excluded.sink_down_since > t.sink_down_since + interval '1 second'
-            OR excluded.source_down_since > t.source_down_since + interval '1 second'
-    ), mended AS (
-        DELETE FROM tube_trouble AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
-    ), hindered AS (
-        INSERT INTO tube_hindered AS h (leader_id, what, reason, since)
+        INSERT INTO tube_trouble AS t (leader_id, what, reason, since)
         SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
             clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        JOIN (VALUES ('locked'), ('slow')) AS w (what) ON e.value ? w.what
+        JOIN (VALUES ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
         ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
-        WHERE h.reason IS DISTINCT FROM excluded.reason OR excluded.since > h.since + interval '1 second'
-    ), freed AS (
-        DELETE FROM tube_hindered AS h USING renewal AS r
-        WHERE h.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? h.what) IS NOT TRUE
+        -- A later begin is another outage, with the same reason. The second is for answers that took their time.
+        WHERE t.reason <> excluded.reason OR excluded.since > t.since + interval '1 second'
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? t.what) IS NOT TRUE
     ), paused AS MATERIALIZED ( -- nearly always none, as of steps
         SELECT l.leader_id, o.reason
         FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
@@ -437,10 +419,11 @@ CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS T
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
-        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
+        k.reason, k.since, c.reason, c.since
     FROM tube_leader AS l
     CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
-    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS k ON k.leader_id = l.leader_id AND k.what = 'sink' AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS c ON c.leader_id = l.leader_id AND c.what = 'source' AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
@@ -520,8 +503,8 @@ CREATE OR REPLACE FUNCTION :"schema".tube_hindered_list() RETURNS TABLE (
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partition, h.what, h.reason, h.since
-    FROM tube_hindered AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
-    WHERE l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    FROM tube_trouble AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+    WHERE h.what IN ('slow', 'locked') AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
     ORDER BY l.tube, l.partition, h.what
 $$;
 COMMENT ON FUNCTION :"schema".tube_hindered_list IS

@@ -33,9 +33,8 @@ COMMENT ON FUNCTION :"schema".tube_sleep IS 'Registers a leader as sleeping, so 
 
 -- tube_private_set_flag: the trigger that shows writers whether a worker sleeps; see tube_private_provide_tube.
 -- Sleepers of a tube take turns, by an advisory lock, so that a waking one does not hide another that falls asleep.
--- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the
--- transaction
---   failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
+-- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the transaction
+-- failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE

@@ -203,20 +203,11 @@ CREATE TABLE :"schema".tube_job_unit (
 );
 CREATE INDEX tube_job_backfill_id_idx ON :"schema".tube_job (backfill_id) WHERE backfill_id IS NOT NULL;
 
--- What keeps a term from delivering, as its worker said with its last renewal; no row while nothing does.
+-- What keeps a term from delivering, or slows it down, as its worker said with its last renewal; no row while nothing does. They
+-- end with the term.
 CREATE TABLE :"schema".tube_trouble (
-    leader_id         uuid PRIMARY KEY,
-    sink_down         text,         -- why; NULL while the sink takes documents
-    sink_down_since   timestamptz,
-    source_down       text,         -- why; NULL while rows can be read
-    source_down_since timestamptz
-) WITH (fillfactor = 50);
-
--- What slows a term down though it is delivered all the same, or will be without anybody's help. No row while nothing does; they
--- end with the term, as of tube_trouble.
-CREATE TABLE :"schema".tube_hindered (
     leader_id uuid,
-    what      text,                 -- 'slow': the sink; 'locked': a table
+    what      text        CHECK (what IN ('sink', 'source', 'slow', 'locked')), -- slow: the sink; locked: a table
     reason    text        NOT NULL,
     since     timestamptz NOT NULL,
     PRIMARY KEY (leader_id, what)

@@ -221,7 +221,6 @@ PRIVATE: dict[str, set[str]] = {
     "tube_private_key_uuid": ANYBODY,
     "tube_private_lock_parked": SERVES,
     "tube_private_may_read": ANYBODY,
-    "tube_private_names_anew": ADMINISTERS,
     "tube_private_open_capture": SERVES,
     "tube_private_open_schema": ADMINISTERS,
     "tube_private_outbox_figures": LOOKS_ON,
