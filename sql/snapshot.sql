@@ -7488,8 +7488,8 @@ BEGIN
     ELSIF kind NOT IN ('any', reg.kind) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is %s, not %s', name,
                 CASE reg.kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END, CASE kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END),
-            HINT = format('Functions whose names begin with %s_ are for %s.', reg.kind,
-                CASE reg.kind WHEN 'tube' THEN 'tubes' ELSE 'outboxes' END);
+            HINT = CASE reg.kind WHEN 'tube' THEN 'Functions whose names begin with tube_ are for tubes.'
+                ELSE 'Functions whose names begin with outbox_ are for outboxes.' END;
     END IF;
     RETURN reg;
 END
@@ -8866,7 +8866,7 @@ BEGIN
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
-        concat(change, CASE WHEN r.kind = 'outbox' THEN -- nothing if this server was no standby, or was restarted since
+        concat(change, CASE WHEN r.kind = 'outbox' THEN -- NULL unless this server was promoted since its start
             '; the last commit that it has is of ' || to_char(
                 pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
     FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy

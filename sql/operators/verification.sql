@@ -79,7 +79,7 @@ BEGIN
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
-        concat(change, CASE WHEN r.kind = 'outbox' THEN -- nothing if this server was no standby, or was restarted since
+        concat(change, CASE WHEN r.kind = 'outbox' THEN -- NULL unless this server was promoted since its start
             '; the last commit that it has is of ' || to_char(
                 pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
     FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy

@@ -55,8 +55,8 @@ BEGIN
     ELSIF kind NOT IN ('any', reg.kind) THEN
         RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is %s, not %s', name,
                 CASE reg.kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END, CASE kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END),
-            HINT = format('Functions whose names begin with %s_ are for %s.', reg.kind,
-                CASE reg.kind WHEN 'tube' THEN 'tubes' ELSE 'outboxes' END);
+            HINT = CASE reg.kind WHEN 'tube' THEN 'Functions whose names begin with tube_ are for tubes.'
+                ELSE 'Functions whose names begin with outbox_ are for outboxes.' END;
     END IF;
     RETURN reg;
 END

@@ -156,8 +156,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
     'Returns about how many ids wait in each partition; sampled if the table is large.';
 
--- tube_private_classes_sql: the statement that looks up what waits in a tube, control pods left out: a row per partition and
--- class (number), in this order. pods: how many, at most so many; since: the oldest time of these; with ends, seq and time of the
+-- tube_private_classes_sql: the statement that looks up the pods that wait in a tube, control pods left out: a row per partition
+-- and class (number), in this order. pods: how many, at most so many; since: the oldest time of these; with ends, seq and time of the
 -- first and the last pod.
 -- One statement, since planning dominates the cost. It needs the index for this number of partitions; a tube without it,
 -- because it was repartitioned a moment ago, takes a longer way.
