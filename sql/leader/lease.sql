@@ -67,7 +67,6 @@ COMMENT ON FUNCTION :"schema".tube_lease_ticks IS
     'Registers a process in the lease election of its tubes; returns, per tube, its partitions and the free ones.';
 
 -- Errors: TU102 unknown tube; 55P03 it is just being made or dropped; else those of tube_lease_ticks.
---   In codes: 22004, 22023.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
     tube text, instance_id uuid, client_id text, ttl interval
 ) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)

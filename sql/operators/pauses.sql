@@ -133,7 +133,6 @@ COMMENT ON FUNCTION :"schema".tube_pause_list IS
 --   tube_pods_fail.
 -- Result: whether the tube was not stopped yet.
 -- Errors: those of a call under a term; 22023 another `why`, or items is no array; TU106.
---   In codes: 23502.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_stop(

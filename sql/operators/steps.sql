@@ -7,8 +7,7 @@
 -- Arguments: tube; seq, shard, key: the pod and the id; lasts: when no term has taken it by then, none will.
 -- Result: the number of the step, for tube_step_state.
 -- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or it has no leader;
---   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key.
---   In codes: TU106, 22003, 22P02.
+--   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key (TU106).
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_ask(
     tube text, seq bigint, shard integer, key text, lasts interval = '30 seconds'
@@ -128,7 +127,6 @@ COMMENT ON FUNCTION :"schema".tube_step_take IS 'Takes a step for a term, and ma
 
 -- Arguments: the term; in_step; outcome: delivered, skipped, failed or unsent; error: why, or NULL.
 -- Errors: those of a call under a term; 23514 another outcome. Locks: as tube_step_take.
---   In codes: 22023.
 -- A lost answer: the term has to end.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_end(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text

@@ -33,8 +33,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_sql IS
 -- A backfill is over when its ends are deleted.
 -- Arguments: tube; partitions: must be the tube's; partition; seqs.
 -- Result: how many were deleted.
--- Errors: as tube_pods_sql.
---   In codes: TU002, TU102, TU103.
+-- Errors: as tube_pods_sql (TU002, TU102, TU103).
 -- Locks: the registry row FOR KEY SHARE, so that no repartition comes between; the rows of the backfills whose ends are
 --   among the pods; the deleted pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_delete(
