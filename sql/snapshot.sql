@@ -36,9 +36,9 @@ CREATE FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer DEFAUL
 COMMENT ON FUNCTION tube.outbox_ensure_exists(outbox text, partitions integer, value_type regtype) IS 'Creates an outbox with its own table, or changes its partitions. Without partitions it gets 1, even if it has more. value_type is text or bytea, and can''t be changed.';
 
 CREATE FUNCTION tube.outbox_identity(outbox text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 0e4bedd6048a2060;
+    AS f0adec2b9e934fa6;
 
 COMMENT ON FUNCTION tube.outbox_identity(outbox text) IS 'Returns the name of the outbox in the header pytube-outbox.';
 
@@ -1396,6 +1396,7 @@ CREATE TABLE tube.tube_outbox (
     tbl regclass NOT NULL,
     value_type regtype NOT NULL,
     adopted boolean NOT NULL,
+    identity uuid DEFAULT gen_random_uuid() NOT NULL,
     CONSTRAINT tube_outbox_value_type_check CHECK (((value_type)::oid = ANY ((ARRAY['text'::regtype, 'bytea'::regtype])::oid[])))
 );
 
@@ -2654,11 +2655,6 @@ CREATE TABLE tube.tube_leader (
 )
 WITH (fillfactor='50');
 
-CREATE TABLE tube.tube_outbox_identity (
-    outbox text NOT NULL,
-    identity uuid DEFAULT gen_random_uuid() NOT NULL
-);
-
 CREATE TABLE tube.tube_outbox_parked (
     outbox text NOT NULL,
     id bigint NOT NULL,
@@ -2879,9 +2875,6 @@ ALTER TABLE ONLY tube.tube_leader
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_pkey PRIMARY KEY (tube, partition);
 
-ALTER TABLE ONLY tube.tube_outbox_identity
-    ADD CONSTRAINT tube_outbox_identity_pkey PRIMARY KEY (outbox);
-
 ALTER TABLE ONLY tube.tube_outbox_parked
     ADD CONSTRAINT tube_outbox_parked_pkey PRIMARY KEY (outbox, id);
 
@@ -2990,9 +2983,6 @@ ALTER TABLE ONLY tube.tube_job_unit
 
 ALTER TABLE ONLY tube.tube_leader
     ADD CONSTRAINT tube_leader_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
-
-ALTER TABLE ONLY tube.tube_outbox_identity
-    ADD CONSTRAINT tube_outbox_identity_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_outbox(outbox) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_outbox
     ADD CONSTRAINT tube_outbox_outbox_fkey FOREIGN KEY (outbox) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -4296,8 +4286,6 @@ GRANT SELECT ON TABLE tube.tube_job_unit TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_kafka TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_leader TO tube_admin;
-
-GRANT SELECT ON TABLE tube.tube_outbox_identity TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_admin;
 GRANT SELECT ON TABLE tube.tube_outbox_parked TO tube_worker;

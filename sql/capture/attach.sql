@@ -158,7 +158,7 @@ $$;
 --   which gives each row another document; with the same ones, nothing is done.
 -- Errors: TU102 unknown tube, TU108 unknown table, TU107 it can't be attached, TU104 it has no usable
 --   key, TU106 shard, TU105 the tube's predicate does not fit it, 42501 the caller does not own the table, 55P03 the
---   lock could not be had. Nothing was changed then (0A000).
+--   lock could not be had. Nothing was changed then; 0A000.
 -- Locks: until the transaction ends, the registry row FOR NO KEY UPDATE and, where triggers have to be
 --   made, the table SHARE ROW EXCLUSIVE. While they are got, it waits for at most 100 ms at a time, and then
 --   lets all of them go.

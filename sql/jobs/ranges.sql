@@ -13,7 +13,7 @@
 -- Errors: TU122, TU123; TU124 it is not waiting any more, or its table is attached otherwise; 22023 the column may
 --   change without a touch, or a number of ranges that makes no sense; 42501 the caller may not read the table, or a
 --   policy would hide rows; TU104 the column's type is neither built in nor an enum; 40001 another table got the name
---   meanwhile (TU107).
+--   meanwhile; TU107.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off AS $$
@@ -114,7 +114,7 @@ $$;
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed, or is
 --   past that; TU108 the table is attached otherwise, or not any more; 22023 there is no such range; 23505 another
 --   session has done it meanwhile; 42501 the caller may not read the table, or a policy would hide rows; 40001 another
---   table got the name meanwhile (TU104, TU107).
+--   table got the name meanwhile; TU104, TU107.
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint

@@ -218,7 +218,8 @@ CREATE TABLE :"schema".tube_outbox (
     outbox     text     PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     tbl        regclass NOT NULL UNIQUE,
     value_type regtype  NOT NULL CHECK (value_type IN ('text', 'bytea')),
-    adopted    boolean  NOT NULL
+    adopted    boolean  NOT NULL,
+    identity   uuid     NOT NULL DEFAULT gen_random_uuid() -- of its records among all others, whatever its name and database
 );
 
 -- Records set aside with their error. The records themselves stay in the outbox's table, so that they keep their ids.
@@ -380,12 +381,6 @@ CREATE TABLE :"schema".tube_outbox_resting (
     park      boolean     NOT NULL DEFAULT false, -- an operator wants its records parked
     PRIMARY KEY (leader_id, topic)
 ) WITH (fillfactor = 50);
-
--- The identity of the records of an outbox among all others, whatever its name, database and installation.
-CREATE TABLE :"schema".tube_outbox_identity (
-    outbox   text PRIMARY KEY REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
-    identity uuid NOT NULL DEFAULT gen_random_uuid()
-);
 
 -- Which workers can't reach a Kafka cluster that a tube or an outbox needs, as they say every few seconds while that is so. Of
 -- processes, and not of terms: without its broker a worker under 'neli' begins none.

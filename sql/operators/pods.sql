@@ -171,7 +171,7 @@ $$;
 -- again no matter who has it, and all old pods stay.
 -- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
 -- Result: how many pods there were; call until it is 0, with in_to, or it meets the new ones; with in_key once.
--- Errors: as tube_pods_list; 40P01: try again (TU102, TU103, TU106).
+-- Errors: as tube_pods_list; 40P01: try again; TU102, TU103, TU106.
 -- Locks: the registry row FOR KEY SHARE and the pods, until the transaction ends.
 -- A lost answer: look at the tube, or call again: then keys may be touched twice, which does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_retry(
@@ -211,7 +211,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Returns the keys of pods to th
 -- The sink stays as it is until the keys are touched again. Failures of the keys are forgotten.
 -- Arguments: tube; which ones (with in_key: only that key of them); in_limit: at most so many pods in this transaction.
 -- Result: how many pods there were.
--- Errors: as tube_pods_list; TU142 some are in flight, so nothing is done; 40P01: try again (TU102, TU103, TU106).
+-- Errors: as tube_pods_list; TU142 some are in flight, so nothing is done; 40P01: try again; TU102, TU103, TU106.
 -- Locks: the pods, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_ack(

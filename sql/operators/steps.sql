@@ -7,7 +7,7 @@
 -- Arguments: tube; seq, shard, key: the pod and the id; lasts: when no term has taken it by then, none will.
 -- Result: the number of the step, for tube_step_state.
 -- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or it has no leader;
---   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key (TU106).
+--   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key; TU106.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_ask(
     tube text, seq bigint, shard integer, key text, lasts interval = '30 seconds'

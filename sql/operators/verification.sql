@@ -128,7 +128,7 @@ COMMENT ON FUNCTION :"schema".tube_unverified_list IS
 -- Arguments: in_tube: a tube, or for 'acknowledge' an outbox; action: 'verify' or 'acknowledge', for the audit; up_to: only
 --   entries with no later `since`, so that later entries stay; NULL for all.
 -- Result: how many causes were taken off the list. The audit has a row unless it is 0.
--- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action (TU106).
+-- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action; TU106.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_verified(in_tube text, action text = 'acknowledge', up_to timestamptz = NULL)
 RETURNS integer

@@ -11,7 +11,7 @@
 -- Result: the ids that were parked. Left out: a record that is not this term's, and one to be behind another when its
 --   key is held no more: an operator has freed it, and the next mark returns the earlier records.
 -- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 another session has locked
---   a record, or parked records: nothing was parked (25001).
+--   a record, or parked records: nothing was parked; 25001.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the lock of the outbox's parked records, and the
 --   records, until the transaction ends.
 -- A lost answer: the records are parked or this term's; call again: ids that are left out and not freed were parked.

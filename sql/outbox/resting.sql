@@ -1,21 +1,11 @@
 -- Topics that rest: Kafka takes nothing for them now. The term that holds their records says so, and parks these when an
 -- operator wants it: only the term knows which of them are on their way.
 
--- The uuid is drawn by the first call, and stays as long as the outbox does, also in a copy of the database.
--- Errors: TU102 unknown outbox; TU111 it is a tube. A lost answer: call again.
+-- Result: the outbox's name, a slash, and a uuid that stays as long as the outbox does, also in a copy of the database.
+-- Errors: TU102 unknown outbox; TU111 it is a tube.
 CREATE OR REPLACE FUNCTION :"schema".outbox_identity(outbox text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
-    found uuid := (SELECT i.identity FROM tube_outbox_identity AS i WHERE i.outbox = box.outbox);
-BEGIN
-    IF found IS NULL THEN
-        INSERT INTO tube_outbox_identity AS i (outbox) VALUES (box.outbox)
-        ON CONFLICT ON CONSTRAINT tube_outbox_identity_pkey DO UPDATE SET identity = i.identity
-        RETURNING i.identity INTO found;
-    END IF;
-    RETURN box.outbox || '/' || found;
-END
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT b.outbox || '/' || b.identity FROM tube_private_require_outbox($1) AS b
 $$;
 COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns the name of the outbox in the header pytube-outbox.';
 

@@ -14,7 +14,7 @@
 -- Result: the id of the record.
 -- Errors: TU102 unknown outbox, TU111 it is a tube; 22023 the topic or headers are none, or a partition key for an adopted
 --   table, which has no place for it; 22021 a bytea that is not UTF-8 for an outbox of texts; 42501 the caller may not
---   INSERT into the table (40P01).
+--   INSERT into the table; 40P01.
 -- Locks: with in_order, those of outbox_stash_many, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash(
     outbox text, topic text, key text, value text, headers jsonb = '{}', partition_key text = NULL, in_order boolean = false
@@ -44,7 +44,7 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
 -- Arguments: as of outbox_stash, an array for each, of one length. headers: one JSON array, with an element for each
 --   message: an object, an array of pairs, or null. keys, headers and partition_keys may be NULL: no message has any.
 -- Result: the ids, in the order of the messages.
--- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then (TU102, TU111, 40P01).
+-- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then; TU102, TU111, 40P01.
 -- Locks: with in_order, advisory ones until the transaction ends: 1024 for an outbox, so a key shares one with others.
 --   All calls take them in one order, so that two calls can't block each other for ever.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many(

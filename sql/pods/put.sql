@@ -22,7 +22,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_put IS
     'Queues ids in tubes as pods, in the given order, and returns the number of pods. last: the last piece of '
     'several.';
 
--- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type (TU102, TU106).
+-- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type; TU102, TU106.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_put(
     tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint

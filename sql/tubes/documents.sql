@@ -10,7 +10,7 @@
 -- Workers whose own digest is another one do not deliver for it.
 -- Arguments: tube; digest: of the document; NULL: it is not a document any more. Its attachments stay as they are.
 -- Result: nothing. Nothing is done when it is like that already; else the tube's version grows.
--- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube (55P03).
+-- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube; 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_document_declare(tube text, digest text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -48,7 +48,7 @@ $$;
 -- Result: nothing. An existing one stays as it is.
 -- Errors: TU101 name; TU102 unknown tube; TU111 a name is that of an outbox; TU112 the tube is a companion itself, or the
 --   other one is there and is none of this tube's; 22004 key_type is NULL; 22023 key_type, also where the companion has
---   another one (55P03).
+--   another one; 55P03.
 -- Locks: the registry row of the tube FOR KEY SHARE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -258,7 +258,7 @@ $$;
 -- Arguments: tube: a tube or an outbox; digest: of the section; NULL: none declares it, and all that is here counts as made by
 --   hand; made: whether this call is of the one who has just made it.
 -- Result: nothing.
--- Errors: TU102 there is none of that name; TU112 it is the companion of a tube (55P03).
+-- Errors: TU102 there is none of that name; TU112 it is the companion of a tube; 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_applied_set(tube text, digest text, made boolean = false) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
