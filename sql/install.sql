@@ -13,7 +13,6 @@
 -- as :"name" or :'name', which are not put into quoted bodies.
 \set version 0001
 \ir psql/start.sql
-\ir names.sql
 
 -- Refused if it belongs to another role. ----------------------------------------------------------------
 \ir whose.sql
