@@ -198,7 +198,6 @@ COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
     'Drops an outbox with all its records, or releases an adopted table. Does nothing if there is no such outbox.';
 
 -- Arguments: outbox; force: drops it even while records wait, which are lost.
--- Result: nothing.
 -- Errors: TU102 unknown outbox; TU111 it is a tube; TU109 records wait in its own table; 42501 an adopted table has the
 --   trigger that wakes workers, and belongs to another role; 55P03 the locks could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, and ACCESS EXCLUSIVE the outbox's own

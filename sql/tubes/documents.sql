@@ -257,7 +257,6 @@ $$;
 
 -- Arguments: tube: a tube or an outbox; digest: of the section; NULL: none declares it, and all that is here counts as made by
 --   hand; made: whether this call is of the one who has just made it.
--- Result: nothing.
 -- Errors: TU102 there is none of that name; TU112 it is the companion of a tube; 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_applied_set(tube text, digest text, made boolean = false) RETURNS void

@@ -285,7 +285,6 @@ COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
     'Drops a tube with its pods and companions, and detaches its tables. Does nothing if there is no such tube.';
 
 -- Arguments: tube; force: drops it all the same, as tube_ensure_absent does.
--- Result: nothing.
 -- Errors: TU102 unknown tube; TU112 it is a companion, which is dropped with its tube, or by force; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
 --   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
 --   changed then.
