@@ -13,7 +13,6 @@
 -- as :"name" or :'name', which are not put into quoted bodies.
 \set version 0001
 \ir psql/start.sql
-\ir names.sql
 
 -- Refused if it belongs to another role. ----------------------------------------------------------------
 \ir whose.sql
@@ -37,13 +36,9 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir capture/put.sql
 \ir capture/predicate.sql
 \ir capture/body.sql
-\ir capture/guard.sql
-\ir capture/touch.sql
 \ir capture/owners.sql
 \ir capture/store.sql
 \ir capture/sync.sql
-\ir capture/event_triggers.sql
-\ir capture/id_column.sql
 \ir capture/attach.sql
 
 -- Tubes, terms, and what a term does with pods. -------------------------------------------------------
@@ -52,10 +47,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir tubes/stats.sql
 \ir tubes/sinks.sql
 \ir tubes/documents.sql
-\ir tubes/applied.sql
 \ir leader/terms.sql
-\ir leader/failing.sql
-\ir leader/hindered.sql
 \ir leader/lease.sql
 \ir leader/wakeup.sql
 \ir leader/kafka.sql
@@ -68,8 +60,6 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 
 -- Outboxes: messages for Kafka. ---------------------------------------------------------------------------
 \ir outbox/tables.sql
-\ir outbox/adopt.sql
-\ir outbox/indexes.sql
 \ir outbox/stash.sql
 \ir outbox/records.sql
 \ir outbox/park.sql

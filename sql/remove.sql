@@ -84,15 +84,12 @@ BEGIN
     LOOP
         EXECUTE step;
     END LOOP;
+    EXECUTE (
+        SELECT 'DROP TABLE ' || string_agg(c.oid::regclass::text, ', ') FROM pg_catalog.pg_class AS c
+        WHERE c.relnamespace = to_regnamespace(quote_ident(ours)) AND c.relkind = 'r' AND c.relname LIKE 'tube\_%'
+            AND c.relowner = (SELECT o.relowner FROM pg_catalog.pg_class AS o WHERE o.oid = format('%I.tube_registry', ours)::regclass));
 END
 $$;
-DROP TABLE :"schema".tube_audit, :"schema".tube_attempt, :"schema".tube_parked_document, :"schema".tube_paused,
-    :"schema".tube_halted, :"schema".tube_step, :"schema".tube_sink, :"schema".tube_sample, :"schema".tube_unverified,
-    :"schema".tube_source;
-DROP TABLE :"schema".tube_failing, :"schema".tube_outbox_resting, :"schema".tube_outbox_identity, :"schema".tube_outbox_retry, :"schema".tube_outbox_parked, :"schema".tube_outbox,
-    :"schema".tube_job_unit, :"schema".tube_job, :"schema".tube_backfill, :"schema".tube_parked,
-    :"schema".tube_sleeper, :"schema".tube_instance, :"schema".tube_kafka, :"schema".tube_trouble, :"schema".tube_hindered, :"schema".tube_term, :"schema".tube_leader,
-    :"schema".tube_attachment, :"schema".tube_installation, :"schema".tube_version, :"schema".tube_registry;
 DROP SEQUENCE :"schema".tube_seq;
 DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";

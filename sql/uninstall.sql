@@ -6,7 +6,6 @@
 --
 -- A separate transaction, or part of the caller's. A page of files, like install.sql.
 \ir psql/start.sql
-\ir names.sql
 \ir whose.sql
 \ir psql/begin.sql
 \ir remove.sql

@@ -6,17 +6,26 @@
 -- tube_owner; so has the schema of the owners' functions, in which these have theirs. Only catalogues are read, with a
 -- pinned search path. Names that no pytube schema can have are refused, too. Nothing was changed then.
 --
+-- pytube.install_roles becomes the beginning of the roles' names, and pytube.install_capture the name of the schema of the
+-- functions that belong to owners of attached tables.
+--
 -- A superuser learns who could act as tube_owner: functions of its run with the rights of superusers, of event
 -- triggers even unasked.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
-    capture CONSTANT text := current_setting('pytube.install_capture');
-    roles CONSTANT text := current_setting('pytube.install_roles');
+    capture CONSTANT text := CASE WHEN octet_length(ours || '_capture') > 63 THEN 'capture_' || md5(ours)
+        ELSE ours || '_capture' END;
+    -- Unless given, as in this installation, by the owner of its functions, or else the name of the schema.
+    roles CONSTANT text := coalesce(nullif(current_setting('pytube.install_roles'), ''), (
+        SELECT left(r.rolname, -6)
+        FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+        WHERE p.pronamespace = schema_oid AND p.proname = 'tube_private_role' AND r.rolname LIKE '%\_owner' LIMIT 1), ours);
     owner CONSTANT text := roles || '_owner';
     wrong record;
 BEGIN
+    PERFORM set_config('pytube.install_roles', roles, false), set_config('pytube.install_capture', capture, false);
     IF ours = '' OR ours IN ('public', 'information_schema') OR starts_with(ours, 'pg_') OR octet_length(ours) > 63 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('pytube can''t be installed into the schema %L', ours),

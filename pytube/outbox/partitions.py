@@ -26,7 +26,7 @@ _FRESH = 60.0
 def slot_of(topic: str, ordering_key: str | None, record_id: int) -> int:
     """The slot of a record; modulo the partitions of its outbox, its partition.
 
-    The same as in `sql/outbox/indexes.sql`.
+    The same as in `sql/outbox/tables.sql`.
     Holds for databases whose encoding is UTF-8: Postgres digests the bytes of the texts.
 
     `ordering_key`: its partition key, else its key; of a record that has neither, its id stands for it.

@@ -3,11 +3,8 @@
 -- Errors of functions with a backfill_id: TU122 there is none of that number; TU123 this session does not work on it:
 --   see tube_backfill_lock.
 
--- tube_backfill_create: begins a backfill in chunks; nothing is touched yet.
---
 -- It draws the start seq. The next steps, each in a separate transaction: wait until none of tube_backfill_holders is
 -- left, tube_backfill_collect, and tube_backfill_chunk until all is inserted.
---
 -- Arguments: tube; tbl: attached to it; order_col: the column by which the ids are ordered, NULLs last; NULL: that of
 --   the ids; supersede: a backfill of the table that is under way is ended, and its pods that wait are taken back;
 --   by_worker: a worker of the tube is to do the rest.
@@ -92,8 +89,6 @@ BEGIN
 END
 $$;
 
--- tube_backfill_collect: stores the ids of a backfill, in order, in a separate table.
---
 -- One statement with one snapshot, which lasts as long as reading and sorting the table does. It writes nothing to the
 -- tube, so no worker waits for it, and locks the backfill at the end only, so that a pause or a cancel need not wait.
 -- The ids are stored as the pods that they will be: 8 bytes a bigint, and a chunk is copied as it is. Rows without a
@@ -101,7 +96,6 @@ $$;
 --
 -- The table is read with the rights of the caller. Where it can't be read as it is (a privilege is missing, a policy
 -- would hide rows, a column is gone), the backfill fails, and its note says why.
---
 -- Result: the number of ids; NULL when there are none, because it is paused, was ended meanwhile, or has failed. Called
 --   again, it does nothing.
 -- Errors: TU122, TU123; 40001 another table got the name meanwhile. Others may go away when it is tried again, too.
@@ -274,10 +268,7 @@ LANGUAGE sql STABLE AS $$
             'first', CASE WHEN backfill.root THEN '' ELSE ' ORDER BY id, by' END))
 $$;
 
--- tube_backfill_chunk: inserts the next pods of a backfill, and moves its cursor with them.
---
 -- The first chunk is preceded by a backfill_start of each shard, the last one followed by a backfill_end of each.
---
 -- Arguments: backfill_id; pods: at most so many; rate: rows a second, for tube_backfill_list.
 -- Result: the backfill as it is now. Nothing is inserted when it is paused, or not inserting any more.
 -- Errors: TU122, TU123, the latter also where it was split.
@@ -413,7 +404,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_refuse_renamed: raises 40001 where a table is not called what the query that read it calls it.
---
 -- The query may have waited for a transaction that renamed the table, and then have read another table under the name.
 -- With the lock that it has since, names stay until its transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_renamed(tbl regclass, table_name text) RETURNS void
@@ -427,7 +417,6 @@ END
 $$;
 
 -- tube_private_order_column: the column to order by, given by its name or as SQL writes it ("Quoted", or FOLDED).
---
 -- Errors: 42703 the table has no such column; 22004 it is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_order_column(tbl regclass, order_col text) RETURNS name
 LANGUAGE plpgsql AS $$

@@ -1,10 +1,7 @@
 -- Who works on a backfill, how it comes to an end, and what there is to see of it. Errors as in chunks.sql.
 
--- tube_backfill_lock: the right to work on a backfill, for as long as this session lasts.
---
 -- The functions that change a backfill check it. So two sessions never work on one, and a worker that lost its session
 -- can't continue.
---
 -- Result: whether this session has it now. Errors: TU122. Locks: an advisory one of the session.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_lock(backfill_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -39,11 +36,8 @@ LANGUAGE sql AS $$
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
--- tube_backfill_command: pauses, resumes or cancels a backfill, whatever session works on it.
---
 -- It takes effect after the chunk that is being inserted. When it is cancelled, its pods that wait are taken back; what
 -- a worker holds already is delivered, which does no harm.
---
 -- Arguments: backfill_id; command: pause, resume or cancel.
 -- Result: the backfill as it is now. Pausing a paused one does nothing, and so on.
 -- Errors: TU122; TU124 it is past that; 22023 an unknown command; 40P01 is to be tried again.
@@ -76,10 +70,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_command IS 'Takes the command pause, resume or cancel, at any time.';
 
 -- tube_private_end_backfill: ends a backfill before its time, and removes its queued pods.
---
 -- Its pods are known by their payload. Marked ones are left; its control pods go in any case, so
 -- that its end is never acted upon. One chunk at most has to be waited for.
---
 -- Arguments: backfill: its row, locked; outcome: cancelled, superseded or failed; note: why, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_end_backfill(
     backfill :"schema".tube_backfill, outcome text, note text
@@ -104,12 +96,9 @@ BEGIN
 END
 $$;
 
--- tube_backfill_tidy: drops the stored ids of backfills that are over, unless a session reads them.
---
 -- A backfill that ends calls it. To wait for a reader, which a pg_dump is for hours, would hold up more than this
 -- session: its transaction has an xid, behind which the settled seq of all tubes stands still. So a later call drops
 -- them.
---
 -- Result: how many tables are left. Locks: each table ACCESS EXCLUSIVE, where it can be had at once.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_tidy() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -158,8 +147,6 @@ CREATE OR REPLACE TRIGGER tube_backfill_gone_trigger AFTER DELETE ON :"schema".t
 CREATE OR REPLACE TRIGGER tube_job_gone_trigger AFTER DELETE ON :"schema".tube_job
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_drop_stored('tube_job_pods_', 'number');
 
--- tube_backfill_list: backfills, under way and past, the newest first.
---
 -- Arguments: in_tube: of this tube only; NULL: of all.
 -- Result: a row per backfill: its number, tube and table; order_col; state (waiting: for transactions, or to collect;
 --   inserting; delivering: all its pods are in the tube; finished, cancelled, superseded, failed); paused; rows_done of
@@ -188,12 +175,9 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_list IS
     'Lists backfills, newest first. rows_done counts rows inserted into the tube.';
 
--- tube_backfill_waiting: about how many rows of a backfill wait in the tube: they were inserted, and not delivered yet.
---
 -- Exact while 10,000 backfill pods at most wait and the first 20 pods of each partition are all; else it counts pods, and
 -- takes the average of these 20 for each. Where more wait, pages of the table are counted, as for tube_stats. So it costs
 -- little, however much waits.
---
 -- Result: 0 if it has inserted none, or is over. Errors: TU122.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_waiting(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off AS $$
@@ -244,8 +228,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_waiting IS 'Returns about how many rows of a backfill wait in the tube.';
 
--- tube_backfill_note: writes down what a backfill is at, for tube_backfill_list.
---
 -- Arguments: backfill_id: of the backfill that this session runs; note: a sentence, NULL for nothing special.
 -- Result: the backfill as it is now. Errors: TU122, TU123. Locks: the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_note(backfill_id bigint, note text) RETURNS :"schema".tube_backfill
@@ -262,8 +244,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_note IS 'Records why a backfill waits.';
 
--- tube_backfill_pressure: what a backfill slows itself for.
---
 -- Arguments: tube; pods_limit: no need to count on beyond so many.
 -- Result: a row for each replica: waiting: backfill pods in the tube, pods_limit + 1 at most; control pods are left
 --   out, which may wait for other things than workers (recognized by their payload: looking at the ids would fetch them);

@@ -4,12 +4,9 @@
 -- are the control pod's. They hold the fence until the transaction ends. Their errors: TU001 the term is over;
 -- TU002, TU102, TU103 as tube_leader_epoch. To call them again after a lost answer does no harm.
 
--- tube_backfill_schedule: asks the workers of a tube to backfill its tables.
---
 -- A control pod backfill_schedule of op B for each root table that has a shard from shard_from to shard_to, in the
 -- first shard of the table. Passed over are tables where a backfill_schedule or a backfill_end waits already in one of
 -- their shards, or that are being backfilled in chunks.
---
 -- Arguments: in_tube; order_col: a column of each of these tables; shard_from, shard_to: both included.
 -- Result: how many control pods were added.
 -- Errors: TU102 unknown tube, 42703 a table has no such column, 22023 shard_from is greater than shard_to, 22004 an
@@ -102,11 +99,8 @@ BEGIN
 END
 $$;
 
--- tube_backfill_take: a backfill_schedule control pod becomes a backfill that a worker runs.
---
 -- The pod goes and the backfill comes in one transaction under the term's fence, so that neither a crash nor a deposed
 -- leader loses or doubles it.
---
 -- Result: the number of the backfill; NULL when the pod is not there any more, or not this term's.
 -- Errors: of terms; TU108, TU121 as tube_backfill_create: nothing was changed, the pod is still there.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the pod.
@@ -169,8 +163,6 @@ BEGIN
 END
 $$;
 
--- tube_sweep_ready: whether a backfill_end may be acted upon: no backfill pod of the shard with a lower seq is left, as
--- all of their keys were delivered or parked, and the pods purged.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_ready(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
 ) RETURNS boolean
@@ -190,11 +182,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_ready IS
     'Returns whether all backfill pods of the shard before a backfill_end are done.';
 
--- tube_sweep_touch: touches keys that a scan of the sink has found.
---
 -- They go through the queue as everything does: an existing row is written again, a missing one is deleted at the
 -- sink. So a row written meanwhile is never lost.
---
 -- Arguments: the term; shard; ids: of the tube's type. Result: the number of pods.
 -- Errors: of terms; TU106 the shard is not of the partition; 42804 ids are of a type that no tube has.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_touch(
@@ -275,7 +264,13 @@ BEGIN
         ended_at = CASE WHEN ends > 0 THEN NULL ELSE clock_timestamp() END
     WHERE b.backfill_id = $1 AND b.state = 'delivering';
     IF ends = 0 THEN
-        PERFORM tube_private_verified_by_backfills(backfill.tube);
+        -- Once all root tables were backfilled since, from the start to the end, the copy is as good as new.
+        DELETE FROM tube_unverified AS u
+        WHERE u.tube = backfill.tube AND NOT EXISTS (
+            SELECT FROM tube_attachment AS a
+            WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
+                SELECT FROM tube_backfill AS b
+                WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since));
     END IF;
 END
 $$;

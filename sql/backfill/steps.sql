@@ -11,8 +11,6 @@ AS $$ SELECT nextval('tube_seq')::text $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_step1 IS
     'Draws the start seq of a backfill: the first of three transactions.';
 
--- tube_backfill_step2: waits until the transactions that run now are over: the transactions of tube_backfill_holders.
---
 -- Arguments: timeout: 0 or more; 0 looks once.
 -- Result: nothing. While it waits, a NOTICE at first and every 2 seconds: active_tx_xid=XID of the oldest transaction,
 --   which programs read; then "--", who holds it, and how many there are.
@@ -70,12 +68,9 @@ COMMENT ON FUNCTION :"schema".tube_backfill_step2 IS
     'Waits until every writing transaction is over, prepared ones too: the second of three. At the timeout it '
     'raises, and names up to ten sessions.';
 
--- tube_backfill_holders: the open transactions that a backfill waits for before it reads the table.
---
 -- A transaction has an xid before it draws a seq. So all that drew one below the start seq are among those found in a
 -- later transaction than the drawer of the start seq. Prepared transactions count; the caller's own, transactions of
 -- other databases and read-only ones do not.
---
 -- Arguments: xids: what an earlier call returned; NULL: all that run now.
 -- Result: the running ones, the oldest first, and who holds them: pid, user, application and age of a session
 --   (the age only where pytube's owner may see it); gid, owner and age of a prepared transaction.
@@ -114,14 +109,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_holders IS
     'Lists open transactions that have an xid. Collect once the ones that ran after create are over.';
 
--- tube_backfill_step3: touches every row of an attached table, in one transaction.
---
 -- For each shard of the table: a control pod backfill_start of op T, which is read early; the ids, by order_col, as
 -- pods of op B; a control pod backfill_end of op B. Each row is touched once, but for those without an id or outside
 -- the tube's predicate. A related table names each document once, and gets no control pods: only the root table's rows
 -- say which documents are to be. The table is read with the rights of the caller. Memory does not grow with it; the
 -- transaction and its snapshot last as long as it takes.
---
 -- Arguments: step1: what tube_backfill_step1 returned; tube; tbl; order_col: a column of the table. shard: NULL or the
 --   first shard of the table for all of it; another of its shards for the ids of that shard
 --   alone. fetch_chunk_size, insert_chunk_size: as of tube_pods_insert.

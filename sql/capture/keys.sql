@@ -1,9 +1,6 @@
--- tube_shard_of: the shard of an id in a table that is spread over several.
---
 -- The remainder is never negative, so that negative ids have a shard too. Inlined wherever it is
 -- used, so it has no settings; its operators were bound when it was made. The one for texts would not be inlined,
 -- and take four times as long, were it called immutable: convert_to is stable.
---
 -- Arguments: id; shard: the first one; shards: how many, at least 1.
 -- Result: shard + the remainder of id by shards; NULL for a NULL.
 -- Errors: 22012 shards is 0.
@@ -18,8 +15,6 @@ CREATE OR REPLACE FUNCTION :"schema".tube_shard_of(id text, shard integer, shard
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN shard + (('x' || left(md5(convert_to(id, 'UTF8')), 8))::bit(32)::bigint % shards::bigint)::integer;
 
--- tube_key_part: the text of a column in a key of several, as JSON: 7 or "acme".
---
 -- Arguments: key; place: of the column in the key, from 0.
 -- Result: that text; the whole key where it has no such part, such as a manually touched one, and where place is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_key_part(key text, place integer) RETURNS text
@@ -36,11 +31,9 @@ COMMENT ON FUNCTION :"schema".tube_shard_of(text, integer, integer) IS
     'Returns the shard of an id (bigint, uuid or text) in a table that is attached with these values.';
 
 -- tube_private_key_bigint, tube_private_key_uuid, tube_private_key_text: a column's value as a key of a tube.
---
 -- Capture functions and backfills call them with the key column of an attached table. Overloads pick the types that hold such
 -- keys, and domains over them; the last overload takes any other type and gives NULL. So a column that changed its
 -- type never makes a writer's statement fail. They are inlined, and cost nothing.
---
 -- Result: the key; NULL for NULL, and for a value of another type.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_bigint(value bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
@@ -78,23 +71,17 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_key_type(tube text) RETURNS re
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $$;
 
--- tube_private_key_sql: a column's value as a key, as SQL text with all names in full; value is the text of an
--- expression.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_sql(value text, key_type regtype) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT format(CASE key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
-        ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), key_type, value)
-$$;
-
 -- tube_private_id_sql: the key of an attached table's row as SQL text with all names in full; row_name: of the row, or NULL.
---
 -- Of several columns it is the text of a JSON array, of the types of tube_key_types: each is written in one way, whatever
 -- the session's settings are. An enum becomes its label by its output function, which concat calls: a user's cast
 -- never runs. A row with a NULL among them has no key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_id_sql(att :"schema".tube_attachment, row_name text = NULL) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN att.key_cols IS NULL
-        THEN tube_private_key_sql(concat(row_name || '.', quote_ident(att.id_col)), tube_private_key_type(att.tube))
+        THEN (
+            SELECT format(CASE t.key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
+                ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), t.key_type, concat(row_name || '.', quote_ident(att.id_col)))
+            FROM tube_private_key_type(att.tube) AS t (key_type))
         ELSE (
             SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
                 string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),
@@ -107,7 +94,6 @@ $$;
 
 -- tube_private_shard_expression: the shard of a key of an attached table, as SQL text with constants and all names in full; id is
 -- the text of an expression. It depends on the key alone, so that all callers with a key get the same.
---
 -- of_row: the id was made of a row (tube_private_id_sql). Then the part is found by the parser of JSON, in a third of the time;
 -- it would fail on a text that was touched manually.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_shard_expression(
@@ -133,7 +119,6 @@ $$;
 
 -- tube_key_types: the types of columns as parts of a key of several: bigint (also smaller integers), text (also varchar),
 -- uuid, boolean, date or enum. Domains count as their base types, except domains over an enum.
---
 -- Result: in the order of columns; NULL for a column that is missing, has another type, or is a virtual generated one, which
 --   has no value in the rows that a trigger sees. Other types may write equal values in several ways.
 CREATE OR REPLACE FUNCTION :"schema".tube_key_types(tbl regclass, columns name[]) RETURNS text[]

@@ -12,7 +12,6 @@
 -- capture and passes are in a separate schema, in which owners may create only while they attach or follow.
 
 -- tube_private_function: an object of an attachment by its kind, quoted and with its schema.
---
 -- That of a predicate has a digest of it and of its columns: a statement that is under way still calls the one before.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function(att :"schema".tube_attachment, kind text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
@@ -32,7 +31,6 @@ END
 $$;
 
 -- tube_private_capture_name: the name of the trigger function of a tube and a table; another one for each pair.
---
 -- All objects of an attachment are found by the digest at its end, so it is none that another attachment has: whoever may
 -- name tubes could look for a name that gives a wanted one.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_capture_name(tube text, tbl regclass) RETURNS text
@@ -58,7 +56,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 
 -- tube_private_routines: the functions in the owners' schema with the names of an attachment's, whoever owns them.
---
 -- Result: name: quoted, with its schema; signature: with the types of its arguments. Of predicates there may be several.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_routines(att :"schema".tube_attachment)
 RETURNS TABLE (routine oid, name text, signature text)
@@ -71,9 +68,7 @@ $$;
 
 -- tube_private_drop_routines: drops the functions of an attachment that are not the table's owner's, and the triggers with
 -- them; of a table that is detached, all.
---
 -- A former owner could give them another body, and other rights. The owner of a schema may drop its objects.
---
 -- Locks: the table ACCESS EXCLUSIVE, where there is something to drop; had within attempts of 100 ms.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routines(att :"schema".tube_attachment, owner regrole) RETURNS void
 LANGUAGE plpgsql SET client_min_messages = warning AS $$ -- for each trigger there would be a NOTICE
@@ -93,7 +88,6 @@ $$;
 
 -- tube_private_drop_former: drops doors, puts and predicates of an attachment that are neither as it is stored nor as it is to
 -- be; of a NULL one, all. With trigger_function NULL, the functions of no attachment: an admin may leave some.
---
 -- The former ones stay until the next look: a running statement may still use them. Locked ones stay, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(
     stored :"schema".tube_attachment, wanted :"schema".tube_attachment, trigger_function text
@@ -132,9 +126,7 @@ $$;
 
 -- tube_private_function_ddl: the statements that make a plpgsql function as it is to be, with its owner and who may
 -- call it; none when it is so.
---
 -- The definition is written as Postgres writes it, so that one comparison shows whether anything about it was changed.
---
 -- Arguments: name: quoted, with its schema; types: of its arguments; arguments: with names and defaults, as Postgres
 --   writes them; path: whether it has a search path.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_function_ddl(
@@ -206,10 +198,8 @@ $$;
 
 -- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, until
 -- tube_private_close_capture at the end of the attach, or a rollback. Superusers need none of it.
---
 -- The owner may replace any function there that is theirs. So functions that still fire for a table that they gave away go
 -- first.
---
 -- Locks: of such tables as tube_private_drop_routines; an advisory one, as two grants at once on one schema would fail each other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -241,9 +231,7 @@ $$;
 -- tube_private_provide: makes or repairs pytube's objects for an attachment, with the rights that its owner needs: door
 -- and put, and the touch function of the table. Only the table's owner gets anything by it, and only for ids of the table's
 -- own shards.
---
 -- Rows written while the owner of a captured table did not have these rights were not captured: a backfill finds them.
---
 -- Arguments: att: as it is stored, or is to be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
@@ -320,7 +308,6 @@ $$;
 
 -- tube_private_with_names: an attachment that a caller gives, with the names of its functions and the tube's
 -- predicate.
---
 -- Errors: TU106 its shards can't be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
@@ -341,9 +328,7 @@ END
 $$;
 
 -- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be, in order.
---
 -- None is left when, and only when, an owner of the table has agreed to all of it, as the catalogue shows.
---
 -- Arguments: is_owner: else a related table that became the root table of its shards may be captured as before, at a little
 --   more cost.
 -- Result: rel: the table whose triggers the statement changes; else NULL.
@@ -370,9 +355,7 @@ END
 $$;
 
 -- tube_private_members: the tables that an attached table consists of.
---
 -- By the catalogue: pg_partition_tree would wait for the lock of each partition.
---
 -- Result: itself; and where it is partitioned, all tables of its tree. kind: as in pg_class. None when it is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_members(tbl regclass) RETURNS TABLE (rel regclass, kind "char")
 LANGUAGE sql STABLE AS $$
@@ -387,7 +370,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_trigger_kinds: the triggers that a table may have: what their names end in, and how they are made.
---
 -- Result: place: a number; tgtype: as in pg_trigger; definition: with a place for the table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_kinds()
 RETURNS TABLE (place integer, ending text, tgtype integer, definition text)
@@ -401,12 +383,10 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- tube_private_trigger_names: the triggers that an attachment is to have, and the existing ones.
---
 -- There are transition tables for the table only that the statement names: so each table of a partitioned one's tree has
 -- these triggers. A TRUNCATE fires the truncate triggers of all tables that it empties: so only tables that store rows have
 -- that one. Foreign tables can have none. If another trigger has the name (of the table a in the tube b_c, say, and a_b in
 -- c), pytube's gets a digest of the tube into its name.
---
 -- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the existing one, or of the one to make.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
 RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
@@ -435,7 +415,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_trigger_ddl: the statements that bring the triggers of an attachment in line, and the table of each.
---
 -- The attached table itself comes first: while it is locked, no partition comes to it or goes. Whether a trigger is
 -- enabled, and for whom, is its owner's to say once it is made. With the trigger for rows of replication, that for its
 -- TRUNCATE fires there, too.

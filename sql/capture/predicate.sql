@@ -2,15 +2,12 @@
 -- table by the table's owner, and is then a function of the owner's, bound once, which is inlined where capture calls it.
 
 -- tube_private_parse_predicate: refuses a predicate that is not one expression of built-in things, without running it.
---
 -- A predicate names nothing by schema, and is bound with a search path of pg_catalog alone. So all functions,
 -- operators and types in it are built in, no matter who owns what else; literals of enums need no type name.
---
 -- A cursor refuses any text that is not one SELECT before it looks into it, and says of several statements
 -- something else than of one CREATE VIEW; so a text that smuggles in a second statement is found by
 -- the error alone. As the text stands once in plain parentheses and once within CAST, a parenthesis
 -- that it closes too early is a syntax error in one of them.
---
 -- Errors: TU105; the tube is for it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_parse_predicate(tube text, predicate text) RETURNS void
 LANGUAGE plpgsql SET standard_conforming_strings = on AS $$
@@ -48,7 +45,6 @@ END
 $$;
 
 -- tube_private_cursor_error: what a cursor says of a text that it can't be opened for, as SQLSTATE:message.
---
 -- Nothing is run, nor planned, as the text does not begin with a query.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_cursor_error(statement text) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -67,7 +63,6 @@ END
 $$;
 
 -- tube_private_refuse_predicate: raises the error of a predicate that is refused.
---
 -- Arguments: tbl: the table at fault, NULL if none.
 -- Errors: TU105.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_predicate(
@@ -84,11 +79,9 @@ END
 $$;
 
 -- tube_private_predicate_columns: the columns of a table that a predicate may name, with the types it is bound to.
---
 -- It may find a word within a literal, too; then one column more is looked at than needs be. Only built-in code may
 -- compute with values and read literals: enums without casts will do, domains over built-in types too; arrays of
 -- domains, ranges and composite types of users won't.
---
 -- Result: type: its oid; bound: what the predicate is bound to, of a domain its base type; fault: why the column
 --   can't be in a predicate, or NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_predicate_columns(tbl regclass, predicate text)
@@ -120,10 +113,8 @@ END
 $$;
 
 -- tube_private_try_predicate: refuses a predicate that doesn't fit a table.
---
 -- Runs with the rights of the caller, who owns the table: nothing is bound over a table with other rights. A partial
 -- index on an empty table of the same columns proves that the predicate is immutable and has no subquery.
---
 -- Arguments: att: its row_filter is the predicate, parsed before.
 -- Errors: TU105.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_try_predicate(att :"schema".tube_attachment) RETURNS void
@@ -160,7 +151,6 @@ $$;
 
 -- tube_private_passes_ddl: the statements that make the predicate of an attachment a function; none when it is one, or
 -- there is none.
---
 -- The expression after RETURN is bound now, to types, operators and functions by number, and becomes a part
 -- of the caller's plan. So it means the same whatever is renamed, restored from a dump, or comes into a search path
 -- or among the casts of a type later: of a text in the capture function none of this could be said.
@@ -210,7 +200,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate for a row, as SQL text; NULL when there is none.
---
 -- The types are exactly the function's, so no other function of the name is ever meant: see tube_private_guard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_call(att :"schema".tube_attachment, row_name text) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -221,7 +210,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_bound_sql: a column's value in the type that the predicate is bound to, as SQL text.
---
 -- A domain becomes its base type by COALESCE, which takes no type of another category: so a user's cast never runs.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_bound_sql(row_name text, col name, type oid, bound oid) RETURNS text
 LANGUAGE sql STABLE AS $$

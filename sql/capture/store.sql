@@ -1,8 +1,6 @@
 -- tube_private_store: sees that an attachment is as it is to be, and stores it; asks for what finds rows that came and went.
---
 -- An owner consents by running all of the owner's statements: so no role can attach a table that it does not own, or
 -- use another table's function, or other shards.
---
 -- Arguments: att: where mode is late, it is to be what its table says by now, and only the predicate may be left out; mode: as
 --   of tube_private_bring_in_line.
 -- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
@@ -60,7 +58,6 @@ END
 $$;
 
 -- tube_private_ask_owner: says that an owner of a table, or of a part of it, has to do something for an attachment.
---
 -- Arguments: statement, rel: the first missing one, as of tube_private_owner_ddl.
 -- Errors: 42501; where it is late, a WARNING.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_owner(
@@ -86,10 +83,8 @@ END
 $$;
 
 -- tube_private_follow_members: follows which partitions have come to an attached table, or left it, and stores which there are.
---
 -- pytube may not read them. So a partition that comes with rows, or may have had some before it got its triggers, asks
 -- for a backfill; for rows of a detached one a sweep is enough.
---
 -- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses
 -- none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment, members oid[], waiting oid[]) RETURNS void
@@ -143,7 +138,6 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETU
 LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
 -- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING says why.
---
 -- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table
 -- before. Of a companion's table, for the root table of the documents: see tube_private_resync.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
@@ -165,7 +159,6 @@ $$;
 
 -- tube_private_forget: drops attachments, and the functions made for them; their triggers go with these. No right on the tables
 -- is needed.
---
 -- Arguments: tables: their triggers are gone, or they are gone themselves.
 -- Locks: the tables ACCESS EXCLUSIVE, for the triggers; the caller holds the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_forget(tube text, tables regclass[]) RETURNS void
@@ -186,7 +179,6 @@ $$;
 
 -- tube_private_follow_root: makes a related table the root of its shards where that is gone, with a WARNING: callers of pg-tube
 -- attach a successor in the same shard first, and it looks the same as a table that was to stay related.
---
 -- Arguments: tube; in_shard: the first shard of a table that has gone from there.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(tube text, in_shard integer) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -209,7 +201,6 @@ END
 $$;
 
 -- tube_private_prune: forgets the attached tables of a tube that were dropped; a WARNING names each.
---
 -- The catalog no longer has the name, so this reports the table's name when it was attached.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
 LANGUAGE plpgsql AS $$

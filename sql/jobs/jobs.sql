@@ -7,8 +7,6 @@
 -- forget it, but members of tube_admin. Errors of these functions: TU131 there is no such job; TU130 it is that of a
 -- backfill; 42501 it belongs to another role. After a lost answer, call again.
 
--- tube_job_begin: begins a job, or continues it.
---
 -- Arguments: job_id: its name; the same name is the same job for ever. tubes: that it writes to; their keys have one
 --   type. kind: direct: units go into the tubes; staged: into a table, and tube_job_finish moves them; ranges: as
 --   direct, and bounds says where the units begin; attempts: into a table, with the number of the attempt, and
@@ -111,10 +109,7 @@ BEGIN
 END
 $$;
 
--- tube_job_done: records a unit of a job, as the last statement of the transaction that wrote its pods.
---
 -- Two that write the same unit meet here: the second waits until the first is over, and gets an error.
---
 -- Arguments: job_id; unit; rows: that were read; ids, pods: that were written, for each tube; shards: of them, so that
 --   workers that sleep are woken; NULL for all.
 -- Result: true: commit. False: the unit is in already: roll back, so that it is not in twice.
@@ -146,8 +141,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_job_done IS
     'Records a unit, in the transaction that wrote it. False: it is recorded already, so roll back.';
 
--- tube_job_finish: ends a job; the staged pods go into its tubes, all at once.
---
 -- Arguments: job_id; attempts: of a job of attempts, the ones that count.
 -- Result: the job's row. Called again, it does nothing. Errors: TU131, TU130, 42501; TU102 a tube is gone.
 -- Locks: the job's row, as an INSERT into the tubes, and the table of its pods ACCESS EXCLUSIVE.
@@ -191,11 +184,8 @@ LANGUAGE sql AS $$
     WHERE j.job_id = job.job_id RETURNING j.*
 $$;
 
--- tube_job_forget: forgets jobs, and drops their staged pods. Pods in tubes stay.
---
 -- A job that is forgotten and begun again writes all of its units once more. That of a backfill is forgotten once the
 -- backfill has come to an end.
---
 -- Arguments: job_id: this one; NULL: all that ended before; before: only if it ended before; NULL: whenever. One of the
 --   two must be given. Of all jobs, members of tube_admin forget everybody's, others their own.
 -- Result: how many were forgotten. Errors: 22004 both are NULL; 42501; TU130 job_id is that of a backfill under way.
@@ -233,8 +223,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_job_forget IS
     'Deletes the record of a job, or with NULL of all that ended before a time; pods in tubes stay.';
 
--- tube_job_list: jobs, under way and past, the newest first.
---
 -- Arguments: in_job: this one only; NULL: all.
 -- Result: a row per job: its name, tubes, kind and state (running, done; of a backfill that came to another end, that
 --   one); how many of its units are in, and how many it has (of buckets of keys, those without a key never come); rows
@@ -272,7 +260,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_job_units IS 'Returns the recorded units of a job.';
 
 -- tube_stream_purge: deletes the pods that a stream has read and done with. For tubes that have no workers.
---
 -- Arguments: tube; seq: all pods up to it go. It is to be a settled one: then no pod comes below it any more.
 -- Result: how many pods went. Errors: TU102 unknown tube; TU133 workers lead it. Locks: the pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_stream_purge(tube text, seq bigint) RETURNS bigint

@@ -2,22 +2,18 @@
 -- tube_backfill_join. The ranges are the units of the job "backfill NUMBER". Errors TU122, TU123 as in
 -- backfill/chunks.sql.
 
--- tube_backfill_split: has the rest of a backfill done in ranges.
---
 -- In place of tube_backfill_collect, after tube_backfill_create and when none of tube_backfill_holders is left. A
 -- backfill_start goes into each shard.
 --
 -- The column must not change without a touch: else a row could move from an unfinished range to a finished one. So it
 -- is the column of the ids, or one whose changes are captured.
---
 -- Arguments: backfill_id: of the backfill that this session runs; ranges: about how many; by a sample of the column, so that
 --   they have about as many rows each.
 -- Result: the name of its job. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it is not waiting any more, or its table is attached otherwise; 22023 the column may
 --   change without a touch, or a number of ranges that makes no sense; 42501 the caller may not read the table, or a
 --   policy would hide rows; TU104 the column's type is neither built in nor an enum; 40001 another table got the name
---   meanwhile.
---   In codes: TU107.
+--   meanwhile; TU107.
 -- Locks: the backfill's row, and the table ACCESS SHARE.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_split(backfill_id bigint, ranges integer = 16) RETURNS text
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off AS $$
@@ -113,15 +109,12 @@ BEGIN
 END
 $$;
 
--- tube_backfill_range: touches the rows of one range of a backfill, in the order of its column.
---
 -- Arguments: backfill_id: of a split one; unit: 0 or more; rate: rows a second, for tube_backfill_list.
 -- Result: the number of rows; 0 when the range was in already; NULL, and nothing was done, when the backfill is paused.
 -- Errors: TU131 there is no such backfill, or it was not split; TU124 it was cancelled, superseded or has failed, or is
 --   past that; TU108 the table is attached otherwise, or not any more; 22023 there is no such range; 23505 another
 --   session has done it meanwhile; 42501 the caller may not read the table, or a policy would hide rows; 40001 another
---   table got the name meanwhile.
---   In codes: TU104, TU107.
+--   table got the name meanwhile; TU104, TU107.
 -- Locks: of the table ACCESS SHARE; the backfill's row, at the end.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
@@ -184,7 +177,6 @@ END
 $$;
 
 -- tube_private_range_sql: the condition for one of the ranges of a column; each value, NULL too, is in one range.
---
 -- Arguments: tbl, col: whose values; bounds: where all ranges but the first begin; unit: which range.
 -- Errors: TU104 only its owner's code could parse a literal of the type: ranges are read with the rights of the
 --   session that works on them.
@@ -240,9 +232,6 @@ BEGIN
 END
 $$;
 
--- tube_backfill_join: ends the insertion of a backfill that was split, when all of its ranges are in. A backfill_end
--- goes into each of its shards.
---
 -- Result: whether all ranges are in. Called again, it does nothing.
 -- Errors: TU122, TU123; TU124 it was ended; TU108 the table was detached; TU131 it was not split.
 -- Locks: the rows of the backfill and of its job.

@@ -1,11 +1,8 @@
 -- Workers' reports of the Kafka clusters that they need: so all readers of the database learn why no worker is elected, or
 -- why records wait, without reaching Kafka.
 
--- tube_kafka_report: a worker process says which clusters it can't reach now; all that it does not name, it reaches.
---
 -- Call it every few seconds while there is one, and once when there is none any more. A report counts for 30 s. A cluster that is
 -- named no more is back: until a minute later the process may wait for the election.
---
 -- Arguments:
 --   instance_id, client_id   the process, and a label for people
 --   unreachable   an array of {"tube": ..., "use": "election" or "delivery", "bootstrap_servers": ..., "reason": ...,
@@ -51,8 +48,6 @@ COMMENT ON FUNCTION :"schema".tube_kafka_report IS
     'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election or delivery), '
     'bootstrap_servers, reason and seconds. Counts for 30 s.';
 
--- tube_kafka_unreachable: the Kafka clusters that workers need and can't reach.
---
 -- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:
 --   'election', so the process can't be elected to lead free partitions; 'delivery', so records wait. reason:
 --   the latest. since: when the process first found it so. No row for a tube that is gone.
@@ -68,8 +63,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists these reports of the last 30 s.';
 
--- tube_kafka_back: the processes that reach Kafka again since a minute at most, and may wait to be elected.
---
 -- Result: a row for each process and tube or outbox. back_at: when the process said so. It may have ended since.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_back() RETURNS TABLE (
     tube text, instance_id uuid, client_id text, back_at timestamptz

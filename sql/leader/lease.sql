@@ -1,10 +1,7 @@
 -- The lease election: how processes share the partitions of a tube without a broker.
 
--- tube_lease_ticks: a process takes part in the lease election of its tubes, and learns which partitions it may lead.
---
 -- Called every few moments by each process. A fair share is partitions / instances, and one more for as many instances
 -- as that leaves partitions, by rank.
---
 -- Arguments: tubes; instance_id, the process; client_id, a label; ttl, how long a process counts without a tick.
 -- Result: a row per tube: its partitions; instances that share it, this one included; free: the partitions that have
 --   no leader, or whose leader's lease (or hold, under 'neli') has run out; mine: those whose last leader is this
@@ -69,10 +66,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_lease_ticks IS
     'Registers a process in the lease election of its tubes; returns, per tube, its partitions and the free ones.';
 
--- tube_lease_tick: tube_lease_ticks for one tube.
---
 -- Errors: TU102 unknown tube; 55P03 it is just being made or dropped; else those of tube_lease_ticks.
---   In codes: 22004, 22023.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_tick(
     tube text, instance_id uuid, client_id text, ttl interval
 ) RETURNS TABLE (partitions integer, instances integer, free integer[], mine integer[], rank integer)
@@ -81,7 +75,7 @@ BEGIN
     SELECT t.partitions, t.instances, t.free, t.mine, t.rank INTO partitions, instances, free, mine, rank
     FROM tube_lease_ticks(ARRAY[tube_lease_tick.tube], instance_id, client_id, ttl) AS t;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
         RAISE EXCEPTION 'tube % is just being changed', quote_literal(tube)
             USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
     END IF;
@@ -90,10 +84,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_tick IS 'As tube_lease_ticks, for one tube.';
 
--- tube_lease_leave: a process takes part in the lease election no more; nothing is done when it took no part.
---
 -- The others see it at their next tick, and share the released partitions.
---
 -- Arguments: tube, or NULL for all tubes; instance_id, the process.
 -- Locks: the process's own rows of tube_instance, until the transaction ends. A lost answer: call again, or let the rows
 --   grow old.
@@ -105,8 +96,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_lease_leave IS 'Removes a process from the lease election of a tube; NULL: of all.';
 
--- tube_instances: the processes that take part in the lease election, whether they lead something or not.
---
 -- Arguments: in_tube, or NULL for all.
 -- Result: a row per tube (or outbox) and process, by tube. seen_at: of the last tick that was written down, which is one
 --   in ttl / 5. Others remove a process that ticks no more; the last one stays. No row for an unknown tube, nor for a

@@ -11,10 +11,7 @@
 -- under a term fails with TU001 when the term is over, TU002 when the tube has another number of partitions, TU102 when
 -- there is no such tube, and TU103 when there is no such partition.
 
--- tube_leader_epoch: returns the epoch to give to tube_leader_acquire: that of the partition's last term.
---
 -- Read it *before* you prove the right to lead, so that no later prover can be overtaken.
---
 -- Errors: TU102, TU002, TU103. Locks: none. A lost answer does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_leader_epoch(tube text, partitions integer, partition integer) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -34,10 +31,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_epoch IS 'Returns the epoch to pass to tube_leader_acquire.';
 
--- tube_leader_acquire: begins a term over a partition, and so ends the one before.
---
 -- A compare-and-set on the epoch: of several callers who read the same one, exactly one begins a term.
---
 -- Arguments:
 --   tube, partitions, partition   to be led
 --   leader_id        the new term: a uuid never used before
@@ -143,7 +137,6 @@ END
 $$;
 
 -- tube_private_end_terms: writes down that the term of a partition has ended; its sleep and its troubles end with it.
---
 -- With partition NULL, all terms of the tube: their leader rows go, and their sleepers are woken. Terms that ended more
 -- than a day ago and can hold no key any more are forgotten. The caller holds the registry row, and lock_timeout is 5
 -- s: calls under the old terms either committed before or find no term.
@@ -153,25 +146,21 @@ BEGIN
     PERFORM FROM tube_leader AS l
     WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
     ORDER BY l.partition FOR UPDATE;
+    WITH ended AS (
+        SELECT l.* FROM tube_leader AS l
+        WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition) AND l.leader_id IS NOT NULL
+    ), troubled AS (
+        DELETE FROM tube_trouble AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), halted AS (
+        DELETE FROM tube_halted AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    ), resting AS (
+        DELETE FROM tube_outbox_resting AS t USING ended AS e WHERE t.leader_id = e.leader_id
+    )
     INSERT INTO tube_term (leader_id, tube, partition, partitions, epoch, instance_id, client_id,
         election, hold, acquired_at, renewed_at, outcome)
-    SELECT l.leader_id, l.tube, l.partition, l.partitions, l.epoch, l.instance_id, l.client_id,
-        l.election, l.hold, l.acquired_at, l.renewed_at, tube_private_end_terms.outcome
-    FROM tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND l.leader_id IS NOT NULL;
-    DELETE FROM tube_trouble AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_hindered AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_halted AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
-    DELETE FROM tube_outbox_resting AS t USING tube_leader AS l
-    WHERE l.tube = tube_private_end_terms.tube AND l.partition = coalesce($2, l.partition)
-        AND t.leader_id = l.leader_id;
+    SELECT e.leader_id, e.tube, e.partition, e.partitions, e.epoch, e.instance_id, e.client_id,
+        e.election, e.hold, e.acquired_at, e.renewed_at, tube_private_end_terms.outcome
+    FROM ended AS e;
     DELETE FROM tube_term AS t
     WHERE t.tube = tube_private_end_terms.tube
       AND t.ended_at < clock_timestamp() - interval '1 day'
@@ -186,8 +175,6 @@ BEGIN
 END
 $$;
 
--- tube_leader_renew: says that the term still leads.
---
 -- Arguments: the term.
 -- Result: the version of the tube's registry row; when it has grown, an enricher has to read the tube's state again.
 -- Errors: as of a call under a term.
@@ -209,8 +196,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns the version of the tube''s settings.';
 
--- tube_leaders_renew: tube_leader_renew for all terms that a process has, in one statement.
---
 -- Arguments:
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
@@ -247,33 +232,17 @@ BEGIN
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     ), troubled AS (
-        INSERT INTO tube_trouble AS t (leader_id, sink_down, sink_down_since, source_down, source_down_since)
-        SELECT r.leader_id,
-            e.value #>> '{sink,reason}', clock_timestamp() - (e.value #>> '{sink,seconds}')::float8 * interval '1 second',
-            e.value #>> '{source,reason}', clock_timestamp() - (e.value #>> '{source,seconds}')::float8 * interval '1 second'
-        FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        WHERE e.value ?| ARRAY['sink', 'source']
-        ON CONFLICT (leader_id) DO UPDATE
-        SET sink_down = excluded.sink_down, sink_down_since = excluded.sink_down_since,
-            source_down = excluded.source_down, source_down_since = excluded.source_down_since
-        WHERE (t.sink_down, t.source_down) IS DISTINCT FROM (excluded.sink_down, excluded.source_down)
-            -- Another outage, with the same reason. The second is for answers that took their time.
-            OR excluded.sink_down_since > t.sink_down_since + interval '1 second'
-            OR excluded.source_down_since > t.source_down_since + interval '1 second'
-    ), mended AS (
-        DELETE FROM tube_trouble AS t USING renewal AS r
-        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ?| ARRAY['sink', 'source']) IS NOT TRUE
-    ), hindered AS (
-        INSERT INTO tube_hindered AS h (leader_id, what, reason, since)
+        INSERT INTO tube_trouble AS t (leader_id, what, reason, since)
         SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
             clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        JOIN (VALUES ('locked'), ('slow')) AS w (what) ON e.value ? w.what
+        JOIN (VALUES ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
         ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
-        WHERE h.reason IS DISTINCT FROM excluded.reason OR excluded.since > h.since + interval '1 second'
-    ), freed AS (
-        DELETE FROM tube_hindered AS h USING renewal AS r
-        WHERE h.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? h.what) IS NOT TRUE
+        -- A later begin is another outage, with the same reason. The second is for answers that took their time.
+        WHERE t.reason <> excluded.reason OR excluded.since > t.since + interval '1 second'
+    ), mended AS (
+        DELETE FROM tube_trouble AS t USING renewal AS r
+        WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? t.what) IS NOT TRUE
     ), paused AS MATERIALIZED ( -- nearly always none, as of steps
         SELECT l.leader_id, o.reason
         FROM given AS g JOIN tube_leader AS l ON l.leader_id = g.leader_id
@@ -311,11 +280,8 @@ COMMENT ON FUNCTION :"schema".tube_leaders_renew IS
     'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports'
     ' by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
--- tube_leader_release: ends a term in order. The next one need not wait.
---
 -- Call it only when the term can write nothing any more: all that was sent is answered, and the pods that it still had
 -- are reset. A release that never comes does no harm but the wait of the next term.
---
 -- Arguments: the term.
 -- Result: true; false when the term was over before, whatever the reason.
 -- Errors: 55P03 a call under the term took longer than 5 s, 40P01: try again.
@@ -343,11 +309,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_leader_release IS 'Ends a term in order; false if it was over.';
 
--- tube_leader_wait: how long a new term has to wait before its first mark.
---
 -- An earlier term that did not release may still be writing at the sink, until its hold has passed since its last
 -- renewal. Of P1 partitions, p1 shares shards with p2 of P2 exactly when p1 = p2 modulo gcd(P1, P2).
---
 -- Arguments: the new term.
 -- Result: the time left, 0 when no such term is left. It never grows within a term, so one call is enough.
 -- Errors: as of a call under a term. Locks: the fence. A lost answer does no harm.
@@ -369,7 +332,6 @@ COMMENT ON FUNCTION :"schema".tube_leader_wait IS
     'Returns how long to wait before the first mark, until no earlier term can write to the sink.';
 
 -- tube_private_hold_term: the fence. Keeps the caller's term from ending before its transaction.
---
 -- Result: the epoch of the term. Errors: as of a call under a term.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_hold_term(
     tube text, partitions integer, partition integer, leader_id uuid
@@ -393,14 +355,13 @@ END
 $$;
 
 -- tube_private_check_partition: refuses a partition that the tube does not have: TU102, TU002, TU103.
---
 -- It locks nothing, so the answer may be old when it arrives.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_partition(
     tube text, partitions integer, partition integer
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    actual CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    actual CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
 BEGIN
     IF actual IS DISTINCT FROM partitions THEN
         RAISE EXCEPTION 'tube % has % partitions, not %', quote_literal(tube), actual,
@@ -413,12 +374,9 @@ BEGIN
 END
 $$;
 
--- tube_leader_rebase: continues the epochs of a tube above an epoch that its sink has seen.
---
 -- For a database that was restored from a backup, or is a standby that had lagged: the sink holds writes of terms that
 -- this database does not know, and refuses the present ones as older. The worker says so, and names the epoch that it met.
 -- Other partitions may have written under somewhat later ones, and an epoch must not be issued twice; so 1000 are left out.
---
 -- Arguments: tube; epoch, the highest that the sink is known to hold.
 -- Result: the epoch that counts as the greatest issued from now on: `epoch` + 1000, or more.
 -- Errors: TU102 unknown tube; 22023 an epoch below 0, or so great that tokens would not hold it.
@@ -437,7 +395,7 @@ BEGIN
     WHERE r.tube = tube_leader_rebase.tube
     RETURNING r.last_epoch INTO issued;
     IF NOT FOUND THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN issued;
 END
@@ -446,8 +404,6 @@ COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
     'Raises a tube''s epochs 1000 above an epoch that its sink has seen, after a restore. Returns the greatest '
     'epoch that counts as issued.';
 
--- tube_leaders: the present terms.
---
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
 --   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. `lost`: that time is
@@ -463,18 +419,17 @@ CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS T
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
-        t.sink_down, t.sink_down_since, t.source_down, t.source_down_since
+        k.reason, k.since, c.reason, c.since
     FROM tube_leader AS l
     CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
-    LEFT JOIN tube_trouble AS t ON t.leader_id = l.leader_id AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS k ON k.leader_id = l.leader_id AND k.what = 'sink' AND r.runs_out > clock_timestamp()
+    LEFT JOIN tube_trouble AS c ON c.leader_id = l.leader_id AND c.what = 'source' AND r.runs_out > clock_timestamp()
     WHERE l.leader_id IS NOT NULL AND (in_tube IS NULL OR l.tube = in_tube)
     ORDER BY l.tube, l.partition
 $$;
 COMMENT ON FUNCTION :"schema".tube_leaders IS
     'Lists the present terms; a partition without a row is free. lost: the term was not renewed before runs_out.';
 
--- tube_terms: the history of who led a tube, for a day at least.
---
 -- Result: one row per term, by epoch; none for an unknown tube. A present term has neither ended_at nor outcome; else
 --   outcome is released, superseded or repartitioned. Terms of a tube of the same name that is gone are among them.
 CREATE OR REPLACE FUNCTION :"schema".tube_terms(in_tube text) RETURNS TABLE (
@@ -496,3 +451,61 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
 $$;
 COMMENT ON FUNCTION :"schema".tube_terms IS
     'Lists all terms of at least the last day, and how they ended: released, superseded or repartitioned.';
+
+-- Partitions whose terms end by the same failure, one after the other: a worker that begins a new term each time looks as if
+-- it led.
+
+-- Not under a term: the failed term may be over.
+-- Arguments: tube, partition; reason: of the last failure; terms: how many have failed so, 0 for none any more; seconds: how
+--   long ago the first one did.
+-- Result: nothing, also where there is no such tube. Locks: the row that it writes. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_failing_note(
+    tube text, partition integer, reason text, terms integer, seconds double precision
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+BEGIN
+    IF coalesce(terms, 0) < 1 THEN
+        DELETE FROM tube_failing AS f WHERE f.tube = $1 AND f.partition = $2;
+        RETURN;
+    END IF;
+    INSERT INTO tube_failing AS f (tube, partition, reason, terms, since, failed_at)
+    SELECT r.tube, $2, $3, $4, clock_timestamp() - $5 * interval '1 second', clock_timestamp()
+    FROM tube_registry AS r WHERE r.tube = $1 AND $2 BETWEEN 0 AND r.partitions - 1
+    ON CONFLICT ON CONSTRAINT tube_failing_pkey DO UPDATE
+    SET reason = excluded.reason, terms = excluded.terms, since = excluded.since, failed_at = excluded.failed_at;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_failing_note IS
+    'Records that so many terms of a partition have ended by the same failure; 0: none does any more.';
+
+-- Result: a row for each, by tube and partition: the reason of the last failure, how many terms have failed so, since when,
+--   and when the last one did. One whose last failure is more than 5 minutes old is left out: the process that knew of it
+--   is gone.
+CREATE OR REPLACE FUNCTION :"schema".tube_failing_list() RETURNS TABLE (
+    tube text, partition integer, reason text, terms integer, since timestamptz, failed_at timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT f.tube, f.partition, f.reason, f.terms, f.since, f.failed_at
+    FROM tube_failing AS f JOIN tube_registry AS r ON r.tube = f.tube AND f.partition < r.partitions
+    WHERE f.failed_at > clock_timestamp() - interval '5 minutes'
+    ORDER BY f.tube, f.partition
+$$;
+COMMENT ON FUNCTION :"schema".tube_failing_list IS
+    'Lists partitions whose terms keep ending by the same failure, as reported within five minutes.';
+
+-- What slows terms down, as their workers say with their renewals (tube_leaders_renew): a sink that answers late, a table that
+-- another session has locked.
+
+-- Result: a row for each hindrance, by tube and partition: what: slow (the sink) or locked (a table); why, in the words of the
+--   worker; and since when. Of a term that is lost there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_hindered_list() RETURNS TABLE (
+    tube text, partition integer, what text, reason text, since timestamptz
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT l.tube, l.partition, h.what, h.reason, h.since
+    FROM tube_trouble AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
+    WHERE h.what IN ('slow', 'locked') AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    ORDER BY l.tube, l.partition, h.what
+$$;
+COMMENT ON FUNCTION :"schema".tube_hindered_list IS
+    'Lists what slows down partitions that are led: slow sinks and locked tables.';

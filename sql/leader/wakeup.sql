@@ -4,10 +4,7 @@
 -- sleep long only when S is settled; until then mark again every few moments. A writer that draws a seq after S sees
 -- the flag, which is outside of any snapshot. Writers only read; tube_wake takes the sleeper's row away.
 
--- tube_channel: the name of the channel on which writers wake a tube's sleeping workers.
---
 -- Each NOTIFY carries the number of a partition as its payload.
---
 -- Result: a plain identifier of 39 bytes. Tubes of other schemas have other channels.
 CREATE OR REPLACE FUNCTION :"schema".tube_channel(tube text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
@@ -15,8 +12,6 @@ RETURN 'pytube_' || md5(:'schema' || '.' || tube);
 COMMENT ON FUNCTION :"schema".tube_channel IS
     'Returns the NOTIFY channel on which writers wake the leaders of a tube; the payload is the partition.';
 
--- tube_sleep: says that a leader is about to sleep, and wants a NOTIFY on tube_channel(tube).
---
 -- Arguments: tube, partitions, partition, leader_id: the term.
 -- Errors: as of a call under a term (leader/terms.sql); 55P03 tube_ensure_exists or tube_ensure_absent kept the
 --   registry row for longer than a second: stay awake then; 40P01: try again.
@@ -37,11 +32,9 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sleep IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
 -- tube_private_set_flag: the trigger that shows writers whether a worker sleeps; see tube_private_provide_tube.
---
 -- Sleepers of a tube take turns, by an advisory lock, so that a waking one does not hide another that falls asleep.
--- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the
--- transaction
---   failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
+-- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the transaction
+-- failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -62,8 +55,6 @@ $$;
 CREATE OR REPLACE TRIGGER tube_sleeper_flag_trigger AFTER INSERT OR UPDATE OR DELETE ON :"schema".tube_sleeper
     FOR EACH ROW EXECUTE FUNCTION :"schema".tube_private_set_flag();
 
--- tube_wake: says that a leader is awake; writers need not NOTIFY any more. Nothing is done when no worker sleeps.
---
 -- Arguments: tube, partition; leader_id: the caller's term. With a term that is over, nothing is done, so that the sleep
 --   of the next leader is left alone. NULL: any sleeper.
 -- Locks: the sleeper row, until the transaction ends; writers do not wait for it. A lost answer: call again.

@@ -203,20 +203,11 @@ CREATE TABLE :"schema".tube_job_unit (
 );
 CREATE INDEX tube_job_backfill_id_idx ON :"schema".tube_job (backfill_id) WHERE backfill_id IS NOT NULL;
 
--- What keeps a term from delivering, as its worker said with its last renewal; no row while nothing does.
+-- What keeps a term from delivering, or slows it down, as its worker said with its last renewal; no row while nothing does. They
+-- end with the term.
 CREATE TABLE :"schema".tube_trouble (
-    leader_id         uuid PRIMARY KEY,
-    sink_down         text,         -- why; NULL while the sink takes documents
-    sink_down_since   timestamptz,
-    source_down       text,         -- why; NULL while rows can be read
-    source_down_since timestamptz
-) WITH (fillfactor = 50);
-
--- What slows a term down though it is delivered all the same, or will be without anybody's help. No row while nothing does; they
--- end with the term, as of tube_trouble.
-CREATE TABLE :"schema".tube_hindered (
     leader_id uuid,
-    what      text,                 -- 'slow': the sink; 'locked': a table
+    what      text        CHECK (what IN ('sink', 'source', 'slow', 'locked')), -- slow: the sink; locked: a table
     reason    text        NOT NULL,
     since     timestamptz NOT NULL,
     PRIMARY KEY (leader_id, what)
@@ -227,7 +218,8 @@ CREATE TABLE :"schema".tube_outbox (
     outbox     text     PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     tbl        regclass NOT NULL UNIQUE,
     value_type regtype  NOT NULL CHECK (value_type IN ('text', 'bytea')),
-    adopted    boolean  NOT NULL
+    adopted    boolean  NOT NULL,
+    identity   uuid     NOT NULL DEFAULT gen_random_uuid() -- of its records among all others, whatever its name and database
 );
 
 -- Records set aside with their error. The records themselves stay in the outbox's table, so that they keep their ids.
@@ -389,12 +381,6 @@ CREATE TABLE :"schema".tube_outbox_resting (
     park      boolean     NOT NULL DEFAULT false, -- an operator wants its records parked
     PRIMARY KEY (leader_id, topic)
 ) WITH (fillfactor = 50);
-
--- The identity of the records of an outbox among all others, whatever its name, database and installation.
-CREATE TABLE :"schema".tube_outbox_identity (
-    outbox   text PRIMARY KEY REFERENCES :"schema".tube_outbox ON DELETE CASCADE,
-    identity uuid NOT NULL DEFAULT gen_random_uuid()
-);
 
 -- Which workers can't reach a Kafka cluster that a tube or an outbox needs, as they say every few seconds while that is so. Of
 -- processes, and not of terms: without its broker a worker under 'neli' begins none.

@@ -1,10 +1,7 @@
 -- The audit: operators' actions, and when. Operators' functions write their rows in the transaction of the action,
 -- so that neither is there without the other.
 
--- tube_audit_add: records an action.
---
 -- Rows are only added; pytube never changes or deletes one. done_by is the role that logged in, whatever SET ROLE says.
---
 -- Arguments: action: a word such as 'pods retry'; tube: NULL for none; details: an object of the targets and their
 --   number: filters, keys, counts. Give no document and no secret, and no text that may hold one (tube_private_masked).
 -- Result: the number of the row.
@@ -31,8 +28,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_audit_add IS
     'Adds an action of your program to the audit. Pass no document and no secret.';
 
--- tube_audit_list: the audit, the latest first.
---
 -- Arguments: in_tube, or NULL for all, and for what concerned no tube; in_limit: at most so many.
 -- Result: a row per action, also of tubes that are gone; none for an unknown tube.
 -- Errors: 22023 a negative in_limit.
@@ -41,10 +36,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_audit_list(in_tube text = NULL, in_lim
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT a.audit_id, a.done_at, a.done_by, a.client, a.action, a.tube, a.details
     FROM tube_audit AS a

@@ -8,8 +8,6 @@
 -- nothing else, in however many pieces: a key that was parked since, or parked again, or retried, is left alone. A snapshot
 -- says so, and no number or time of a row would: those are drawn before the row can be seen, and a clock may be set back.
 
--- tube_park_list: parked keys with their error, the latest first.
---
 -- Arguments: in_tube, or NULL for all tubes; in_limit: at most so many; the others: which ones.
 -- Result: one row per key (or per control pod, which has no id). first_at: of the first failure since it was delivered;
 --   parked_at: of the last; retried_at: when an operator had it tried again, NULL: not since then. No row for an
@@ -26,10 +24,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     of_key CONSTANT text := tube_private_parked_key(in_tube, in_key);
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    ELSIF in_key IS NOT NULL AND in_tube IS NULL THEN
+    PERFORM tube_private_check_limit(in_limit, 0);
+    IF in_key IS NOT NULL AND in_tube IS NULL THEN
         RAISE EXCEPTION 'the key % is of no tube', quote_literal(left(in_key, 100))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the tube: its type says which key that is.';
     END IF;
@@ -44,8 +40,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_park_list IS
     'Lists parked keys with their errors, latest first. in_error: a text in the error; in_older: parked longer ago.';
 
--- tube_park_count: how many parked keys those arguments mean, and as of when, for the calls below.
---
 -- Result: count; seen: the snapshot in which they are; before: the time that in_older means now, NULL without it.
 -- Errors: 22P02, 22003 the key is not of the tube's type.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_count(
@@ -80,11 +74,8 @@ LANGUAGE sql STABLE AS $$
         AND (in_seen IS NULL OR pg_visible_in_snapshot(tube_private_full_xid(k.xmin), in_seen))
 $$;
 
--- tube_park_retry: touches parked keys, so that they are delivered, or parked again. Their rows stay until then.
---
 -- A key that is parked since it was retried last is retried once, however many operators ask. With in_key it is retried
 -- again, but of two who ask at once one does it, and the other gets 0.
---
 -- Arguments: tube; which ones; in_before: parked before then; in_seen: the ones that have not changed since that snapshot;
 --   in_limit: at most so many in this transaction, so that many can be retried in several, all with the same in_seen.
 -- Result: how many were touched.
@@ -135,11 +126,8 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_park_retry IS
     'Touches parked keys, and returns how many. in_before: only keys parked before then.';
 
--- tube_park_drop: forgets parked keys. The sink stays as it is until they are touched.
---
 -- Of a key that another operator retries or drops at the same time, or a worker parks again, it is not known whether it is
 -- still to be dropped: it is left alone, and does not count.
---
 -- Arguments, result, errors: as tube_park_retry; those that were retried before are among them. A lost answer: call again.
 -- Errors: TU102, 22003, 22023, 22P02.
 CREATE OR REPLACE FUNCTION :"schema".tube_park_drop(
@@ -170,7 +158,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_park_drop IS 'Deletes parked keys, and returns how many. The sink stays as it is.';
 
 -- tube_private_hold_parked: locks parked keys for one of the functions above, in the order of their numbers; these.
---
 -- Its caller has seen them as its statement began. A row that has changed until it is locked is passed over: the
 -- query's condition is looked at again with that row's new columns (k), beside the old ones (p), which are not locked. By the
 -- index of the numbers, so that the cost depends on the keys taken, not on the parked ones.
@@ -202,13 +189,13 @@ LANGUAGE sql AS $$
         'before', in_before, 'count', count, 'keys', tube_private_some_keys(keys))))
 $$;
 
--- tube_private_check_limit: refuses a limit below 1.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_check_limit(in_limit integer) RETURNS void
+-- tube_private_check_limit: refuses a limit below a number.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_limit(in_limit integer, at_least integer = 1) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 1 THEN
+    IF in_limit IS NULL OR in_limit < at_least THEN
         RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 or more.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('It is %s or more.', at_least);
     END IF;
 END
 $$;

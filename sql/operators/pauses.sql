@@ -1,8 +1,6 @@
 -- Pauses: a paused partition keeps its leader, which marks and sends nothing. They stand in the database, so that a worker
 -- that is restarted, or takes over, finds them; workers learn of them with each renewal (tube_leaders_renew).
 
--- tube_pause: pauses a tube with its companions, or one of its partitions.
---
 -- Arguments: tube; in_partition: NULL for all; lasts: for how long, NULL until it is resumed; reason: for people, of
 --   which 500 characters are kept, without what looks like a secret.
 -- Result: the number of the pause. An existing pause is replaced by one with these arguments.
@@ -14,7 +12,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_pause(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ends CONSTANT timestamptz := clock_timestamp() + lasts;
     number bigint;
 BEGIN
@@ -43,8 +41,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_pause IS
     'Pauses a tube with its companions, or a partition: its leader keeps leading, but marks and sends nothing.';
 
--- tube_resume: ends pauses, no matter who began them: operators, or a worker that stopped the tube.
---
 -- Arguments: tube; in_partition: NULL ends all pauses of the tube and its companions; else only the pauses of that
 --   partition.
 -- Result: how many pauses were ended; without the ones that have run out.
@@ -52,7 +48,7 @@ COMMENT ON FUNCTION :"schema".tube_pause IS
 CREATE OR REPLACE FUNCTION :"schema".tube_resume(tube text, in_partition integer = NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    of_partitions CONSTANT integer := (tube_private_require_any(tube)).partitions;
+    of_partitions CONSTANT integer := (tube_private_require(tube, 'any')).partitions;
     ended integer;
 BEGIN
     IF in_partition IS NOT NULL THEN
@@ -88,7 +84,6 @@ $$;
 
 -- tube_private_pause_of: why a partition is to pause; no row when it is not. Of several pauses the reason names each, what a
 -- worker has stopped first, of which `kind` is; `until` is when the last one ends.
---
 -- A pause of partition p of P holds for p2 of P2 when they share shards: when p = p2 modulo gcd(P, P2).
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pause_of(
     in_tube text, in_partitions integer, in_partition integer, OUT reason text, OUT kind text, OUT until timestamptz
@@ -107,15 +102,12 @@ LANGUAGE sql STABLE ROWS 1 AS $$
     HAVING count(*) > 0
 $$;
 
--- tube_pause_reason: why a partition is to pause, for a term that begins; NULL when it is not.
 CREATE OR REPLACE FUNCTION :"schema".tube_pause_reason(tube text, partitions integer, partition integer) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT p.reason FROM tube_private_pause_of($1, $2, $3) AS p
 $$;
 COMMENT ON FUNCTION :"schema".tube_pause_reason IS 'Returns why a partition has to pause, or NULL.';
 
--- tube_pause_list: the partitions that are paused.
---
 -- Arguments: in_tube, or NULL for all tubes.
 -- Result: a row per partition, by tube and partition. kind: operator, poison (a worker stopped the tube at a document that
 --   can't be delivered) or park_limit (a worker stopped it because too many keys are parked). halted_since: when its
@@ -136,15 +128,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_pause_list IS
     'Lists paused partitions, why, and since when their leader has come to rest.';
 
--- tube_pods_stop: stops the whole tube for a document that can't be delivered, and keeps the failures of these keys.
---
 -- The line stands until tube_resume is called: a worker that continued on its own would only meet the document again.
---
 -- Arguments: the term; why: 'poison' or 'park_limit'; reason: for people, of which 500 characters are kept; items: as for
 --   tube_pods_fail.
 -- Result: whether the tube was not stopped yet.
 -- Errors: those of a call under a term; 22023 another `why`, or items is no array; TU106.
---   In codes: 23502.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence and the written rows, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_stop(

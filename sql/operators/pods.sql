@@ -5,20 +5,6 @@
 -- that has come to rest for a pause has nothing in flight. Control pods are left alone, too: they belong to
 -- backfills, whose commands end them.
 
--- tube_private_pods_chosen: the text of a query that gives pods in processing order, with their class.
---
--- Each class of each partition comes by the index of the tube (tube_private_pod_ranges); the query merges them.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_pods_chosen(
-    reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text,
-    in_limit bigint
-) RETURNS text
-LANGUAGE sql AS $$
-    SELECT format('SELECT c.* FROM (%s) AS c ORDER BY c.class, c.seq LIMIT %s', string_agg(format(
-        '(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT %s)', r.class, tube_private_qualify(reg.tube),
-        r.condition, in_limit), ' UNION ALL '), in_limit)
-    FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r
-$$;
-
 -- tube_private_pod_ranges: the conditions on pods (called p) of each class and partition, for each of which an index serves.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_pod_ranges(
     reg :"schema".tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text
@@ -34,7 +20,6 @@ LANGUAGE sql AS $$
 $$;
 
 -- tube_private_in_flight: whether a live term has marked a pod, for a query whose pods are called p.
---
 -- A term that has come to rest for a pause that is still in force has none, but for the pod of a step that it takes. After
 -- the pause it may mark before its next renewal says that it does not rest any more.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
@@ -83,8 +68,6 @@ BEGIN
 END
 $$;
 
--- tube_pods_list: pods that wait, in processing order.
---
 -- Arguments: tube; which ones; in_limit: at most so many; in_keys: at most so many ids of each.
 -- Result: seq, partition, op, shard; keys: the first ids, as texts; key_count: how many; control: the type of a
 --   control pod; ts; state: waiting, in flight (client_id says by whom), or left (marked by a term that is over: the next
@@ -110,20 +93,21 @@ BEGIN
             CASE WHEN f.flies THEN l.client_id END,
             (SELECT count(*) FROM unnest(c.ids::text[]) AS k (id) JOIN tube_attempt AS a
                 ON a.tube = $1 AND a.shard = c.shard AND md5(a.id) = md5(k.id) AND a.id = k.id)
-        FROM (%s) AS c
+        FROM (SELECT u.* FROM (%s) AS u ORDER BY u.class, u.seq LIMIT $3) AS c
         CROSS JOIN LATERAL (SELECT tube_private_in_flight(c.leader_id, c.seq)) AS f (flies)
         LEFT JOIN tube_leader AS l ON l.leader_id = c.leader_id
-        ORDER BY c.class, c.seq$sql$, reg.partitions,
-        tube_private_pods_chosen(reg, in_partition, in_from, in_to, in_shard, in_key, in_limit)) USING reg.tube, in_keys;
+        ORDER BY c.class, c.seq$sql$, reg.partitions, (
+            -- Each class of each partition comes by the index of the tube; the query merges them.
+            SELECT string_agg(format('(SELECT %s AS class, p.* FROM %s AS p WHERE %s ORDER BY p.seq LIMIT $3)', r.class,
+                tube_private_qualify(reg.tube), r.condition), ' UNION ALL ')
+            FROM tube_private_pod_ranges(reg, in_partition, in_from, in_to, in_shard, in_key) AS r))
+    USING reg.tube, in_keys, in_limit;
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_list IS 'Lists waiting pods, in processing order.';
 
--- tube_pods_count: how many pods those arguments mean, to see before something is done with them.
---
 -- Result: pods: all of them; in_flight and control: those among them that are left alone; newest: the greatest seq.
--- Errors: as tube_pods_list.
---   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
+-- Errors: as tube_pods_list (TU102, TU103, TU106).
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_count(
     tube text, in_partition integer = NULL, in_from bigint = NULL, in_to bigint = NULL, in_shard integer = NULL,
     in_key text = NULL
@@ -146,7 +130,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_pods_count IS 'Counts the pods of tube_pods_list without a limit.';
 
 -- tube_private_hold_pods: locks pods for one of the functions below; their places, of those in flight and of the others.
---
 -- First they are locked, then looked at by a separate statement: a worker that has marked one meanwhile is seen. While
 -- they are locked, they stay where they are. only_free: those in flight are passed over, and don't count for in_limit: they
 -- are the first of the queue, and may be more than that.
@@ -183,16 +166,12 @@ BEGIN
 END
 $$;
 
--- tube_pods_retry: puts the keys of pods back into the queue, and takes the old pods away.
---
 -- The keys get new pods: an old seq may lie below the floor of a worker, which would not see it. Order among keys changes;
 -- the last state of each wins as always. Pods in flight are left alone, but for a single key (in_key): that key is touched
 -- again no matter who has it, and all old pods stay.
---
 -- Arguments: tube; which ones; in_limit: at most so many pods in this transaction, so that many can be retried in several.
 -- Result: how many pods there were; call until it is 0, with in_to, or it meets the new ones; with in_key once.
--- Errors: as tube_pods_list; 40P01: try again.
---   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
+-- Errors: as tube_pods_list; 40P01: try again; TU102, TU103, TU106.
 -- Locks: the registry row FOR KEY SHARE and the pods, until the transaction ends.
 -- A lost answer: look at the tube, or call again: then keys may be touched twice, which does no harm.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_retry(
@@ -229,14 +208,10 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_retry IS 'Returns the keys of pods to the queue, and the number of pods.';
 
--- tube_pods_ack: takes pods away, or one key of them, as if they were delivered. Nothing is sent.
---
 -- The sink stays as it is until the keys are touched again. Failures of the keys are forgotten.
---
 -- Arguments: tube; which ones (with in_key: only that key of them); in_limit: at most so many pods in this transaction.
 -- Result: how many pods there were.
--- Errors: as tube_pods_list; TU142 some are in flight, so nothing is done; 40P01: try again.
---   In codes: TU102, TU103, TU106, 22003, 22023, 22P02.
+-- Errors: as tube_pods_list; TU142 some are in flight, so nothing is done; 40P01: try again; TU102, TU103, TU106.
 -- Locks: the pods, until the transaction ends.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_ack(
@@ -265,16 +240,11 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_ack IS 'Removes pods as done, or one key from them, without sending anything.';
 
--- tube_attempts_reset: forgets the failures of keys that are to be sent again: their attempts count from 0, without a
--- back-off.
---
 -- A worker that runs remembers them, too; it forgets them when its partition is paused, or its term ends.
---
 -- Arguments: tube; in_partition, in_shard, in_key: of which keys; NULL: of all.
 -- Result: of how many keys.
 -- Errors: TU102 unknown tube; TU103 unknown partition; TU106 a shard of another partition. Locks: the rows, until the
 --   transaction ends. A lost answer: call again.
---   In codes: 22003, 22P02.
 CREATE OR REPLACE FUNCTION :"schema".tube_attempts_reset(
     tube text, in_partition integer = NULL, in_shard integer = NULL, in_key text = NULL
 ) RETURNS integer

@@ -4,13 +4,10 @@
 -- the sink nor a right to lead, no second writer appears beside a live worker, and under either election it is the worker
 -- that was elected. An operator who goes away leaves at most the one step that was asked for.
 
--- tube_step_ask: asks the leader of a paused partition to deliver one key of one pod.
---
 -- Arguments: tube; seq, shard, key: the pod and the id; lasts: when no term has taken it by then, none will.
 -- Result: the number of the step, for tube_step_state.
 -- Errors: TU102 unknown tube; TU143 the partition is not paused, or its leader has not come to rest, or it has no leader;
---   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key.
---   In codes: TU106, 22003, 22P02.
+--   TU144 another step of the partition is under way; TU145 there is no such pod, or it has no such key; TU106.
 -- Locks: the registry row FOR KEY SHARE, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_ask(
     tube text, seq bigint, shard integer, key text, lasts interval = '30 seconds'
@@ -65,8 +62,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_step_ask IS
     'Asks the leader of a paused partition to deliver one key of one pod; returns the number of the step.';
 
--- tube_step_state: what became of a step.
---
 -- Result: a row: outcome: delivered; skipped: a transform wants nothing to be sent; failed: error says why, and the key stays;
 --   unsent: nothing was sent, for error; NULL while it is under way. taken: whether a term has taken it. over: whether it
 --   will have no outcome any more: it was not taken in time, or its term is over, and then it may or may not have been
@@ -83,7 +78,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 COMMENT ON FUNCTION :"schema".tube_step_state IS 'Returns the outcome of a step. over: it will have none.';
 
--- tube_step_cancel: takes a step back that no term has taken; whether it could be.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_cancel(in_step bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
@@ -94,8 +88,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_step_cancel IS 'Cancels a step; false if a term has taken it.';
 
--- tube_step_take: takes a step for a term, and marks its pod.
---
 -- Arguments: the term; in_step.
 -- Result: a row with the pod's seq, its ts, the shard and the key; none when the step is taken, over or not the term's,
 --   the partition is not paused any more, or the pod is gone: then the step ends here.
@@ -133,11 +125,8 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_step_take IS 'Takes a step for a term, and marks its pod.';
 
--- tube_step_end: says what became of a step, and gives the pod back: without the key, when that is done.
---
 -- Arguments: the term; in_step; outcome: delivered, skipped, failed or unsent; error: why, or NULL.
 -- Errors: those of a call under a term; 23514 another outcome. Locks: as tube_step_take.
---   In codes: 22023.
 -- A lost answer: the term has to end.
 CREATE OR REPLACE FUNCTION :"schema".tube_step_end(
     tube text, partitions integer, partition integer, leader_id uuid, in_step bigint, outcome text, error text

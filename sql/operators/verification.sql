@@ -6,7 +6,6 @@
 -- that row along, so that the next look finds the difference. A planned switchover loses nothing and looks the same.
 
 -- tube_private_source: which server and history this database is of now; NULL where this server does not say.
---
 -- Managed servers may refuse these functions, or have no WAL that they could report. A standby has no separate timeline, so
 -- there it is NULL.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_source(
@@ -32,7 +31,6 @@ END
 $$;
 
 -- tube_private_source_change: how the source differs from the recorded one, in words; NULL when it does not.
---
 -- Arguments: seen_seq: the greatest seq of a pod that a worker has read; NULL: it has read none. last_seq: the last that was drawn.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_source_change(seen_seq bigint, last_seq bigint) RETURNS text
 LANGUAGE sql AS $$
@@ -47,21 +45,8 @@ LANGUAGE sql AS $$
     FROM tube_private_source() AS n LEFT JOIN tube_source AS k ON true
 $$;
 
--- tube_private_last_replayed: which the last commit is that a standby had when it was promoted, in words; '' if this server
--- was none, or was restarted since.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_last_replayed() RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce('; the last commit that it has is of '
-        || to_char(pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"'), '')
-$$;
-
--- tube_source_check: looks whether the source is still the same, and if not, records for all tubes that
--- their copies are to be verified, and for all outboxes that messages may be out whose records are gone. Workers call it with
--- each new session.
---
 -- Ids of outboxes are of tube_seq. Numbers up to seen_seq are drawn no more, so that consumers who go by the id alone do
 -- not take a new record for a lost one; numbers drawn before the first worker came are left.
---
 -- Arguments: seen_seq: the greatest seq or id that the caller has read: if tube_seq is below, its commit is gone; or NULL.
 -- Result: how the source differs from the recorded one, the first time that a worker looks; NULL otherwise, and on a server
 --   that takes no writes.
@@ -94,7 +79,9 @@ BEGIN
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
     SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
-        change || CASE WHEN r.kind = 'outbox' THEN tube_private_last_replayed() ELSE '' END
+        concat(change, CASE WHEN r.kind = 'outbox' THEN -- NULL unless this server was promoted since its start
+            '; the last commit that it has is of ' || to_char(
+                pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
     FROM tube_registry AS r WHERE change IS NOT NULL AND r.companion_of IS NULL -- which has no copy
     ORDER BY r.tube
     ON CONFLICT (tube, cause) DO UPDATE
@@ -117,8 +104,6 @@ COMMENT ON FUNCTION :"schema".tube_source_check IS
     'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and '
     'returns the difference once. Moves tube_seq beyond seen_seq.';
 
--- tube_unverified_list: the tubes whose copies are to be verified, the outboxes whose consumers are to be informed, and why.
---
 -- Arguments: in_tube, or NULL for all tubes and outboxes.
 -- Result: a row per tube or outbox and cause. cause: source (it was replaced or restored) or sample (one has found keys that differ).
 --   is_certain: commits are gone, or the copy differs; else it may be so. A change of the source that no worker has seen
@@ -140,14 +125,10 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_unverified_list IS
     'Lists copies to verify and outboxes to acknowledge, because the source changed or a sample found differences.';
 
--- tube_verified: a copy was verified, or an operator vouches for it, or for an outbox: it is no longer listed by
--- tube_unverified_list.
---
 -- Arguments: in_tube: a tube, or for 'acknowledge' an outbox; action: 'verify' or 'acknowledge', for the audit; up_to: only
 --   entries with no later `since`, so that later entries stay; NULL for all.
 -- Result: how many causes were taken off the list. The audit has a row unless it is 0.
--- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action.
---   In codes: TU106.
+-- Errors: TU102 unknown tube; TU111 an outbox can't be verified; 22023 another action; TU106.
 -- A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_verified(in_tube text, action text = 'acknowledge', up_to timestamptz = NULL)
 RETURNS integer
@@ -156,7 +137,7 @@ DECLARE
     causes text[];
 BEGIN
     IF action = 'acknowledge' THEN
-        PERFORM tube_private_require_any(in_tube);
+        PERFORM tube_private_require(in_tube, 'any');
     ELSE
         PERFORM tube_private_require(in_tube);
     END IF;
@@ -180,20 +161,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_verified IS
     'Removes a tube or outbox from that list; up_to leaves later causes. Returns the number of causes.';
 
--- tube_private_verified_by_backfills: all root tables of a tube were backfilled since its copy was to be verified, from the
--- start to the end: then it is as good as new.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_verified_by_backfills(tube text) RETURNS void
-LANGUAGE sql AS $$
-    DELETE FROM tube_unverified AS u
-    WHERE u.tube = $1 AND NOT EXISTS (
-        SELECT FROM tube_attachment AS a
-        WHERE a.tube = u.tube AND tube_private_is_root(a) AND NOT EXISTS (
-            SELECT FROM tube_backfill AS b
-            WHERE b.tube = a.tube AND b.tbl = a.tbl AND b.state = 'finished' AND b.created_at > u.since))
-$$;
-
--- tube_sampled: a worker has compared a sample of a copy with the source.
---
 -- Arguments: in_tube; how many keys were compared, how many of these differ, parked ones apart, and of how many that could
 --   not be checked; detail: the first keys that differ, for people.
 -- Result: none. Nothing is done when there is no such tube. A lost answer: call again.

@@ -1,11 +1,8 @@
 -- Records that others have locked: a session that repairs one, or forgot to commit, keeps it locked (FOR UPDATE). A locked
 -- record waits, and so do later records of its key; the others continue.
 
--- outbox_records_mark_around: purges and marks as outbox_records_purge and outbox_records_mark do, but waits for no row.
---
 -- To be called where these fail with 55P03, until it meets no locked row any more. It knows no floor: all records of the
 -- partition that the term does not have are looked at, including retried ones.
---
 -- Arguments: those of outbox_records_mark; records_limit may be 0: purge only. ids: of records that were sent, to be purged.
 -- Result: as outbox_records_mark, with retried always false; and a row with locked for each of ids that another session has locked,
 --   which was not purged, and for the first record that was to be marked and is locked: of the keys of such ones no later
@@ -58,10 +55,8 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark_around IS
 
 -- tube_private_begin_around: the fence of outbox_records_mark_around, and the statements that it runs with the rights of its
 -- caller.
---
 -- It also takes the lock of the outbox's parked records, shared: so none is parked or freed between its statements. 55P03
 -- where another session has it.
---
 -- Result: tbl: the table. free: locks the next records to be marked that no other session has locked; their ids, with the
 -- parameters $1 leader_id, $2 the outbox, $3 limit, $4 and $5 topics and keys that are left out. choose: of these, $4, ids:
 -- the ones that come before all others of their key up to the id $3; topics, keys: of the others; first_locked: the first of the others.

@@ -5,16 +5,13 @@
 -- them all sent again, in the order of their ids. A session that holds a key, or frees one, takes the lock of
 -- tube_private_lock_parked first; the next step is a separate statement, which sees earlier changes of others.
 
--- outbox_records_park: sets records of a term aside, each with the error that it met.
---
 -- Arguments: the term; items: a JSON array of objects {"id": 7, "error": "...", "attempts": 3, "behind": true}, where behind
 --   may be missing: the record waits behind an earlier parked one of its key, which holds it; hold: the other records
 --   hold their keys from now on. A record without a key holds nothing.
 -- Result: the ids that were parked. Left out: a record that is not this term's, and one to be behind another when its
 --   key is held no more: an operator has freed it, and the next mark returns the earlier records.
 -- Errors: those of a call under a term; TU108, TU111; 22023 items is no array; 23502 no such field; 55P03 another session has locked
---   a record, or parked records: nothing was parked.
---   In codes: 25001.
+--   a record, or parked records: nothing was parked; 25001.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the lock of the outbox's parked records, and the
 --   records, until the transaction ends.
 -- A lost answer: the records are parked or this term's; call again: ids that are left out and not freed were parked.
@@ -47,7 +44,6 @@ COMMENT ON FUNCTION :"schema".outbox_records_park IS
     'Parks records of the term: objects with id, error, attempts and behind. hold: they hold their keys.';
 
 -- tube_private_lock_parked: the fence, and the lock under which keys of an outbox are held and freed.
---
 -- Arguments: the term; leader_id NULL: for an operator, who has none.
 -- Result: tbl: the table, quoted and with its schema; key, slot: the SQL texts of a record's key and slot.
 -- Errors: as of a call under a term; TU108 the table was dropped; TU111 it is a tube; 25001 not READ COMMITTED.
@@ -80,7 +76,6 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_parked_lock(outbox text) RETUR
 LANGUAGE sql STABLE AS $$ SELECT hashtextextended(tube_private_schema() || ' parked ' || outbox, 0) $$;
 
 -- tube_private_put_parked: writes parked records down.
---
 -- Arguments: items: as of outbox_records_park; records: a JSON array with the data of these, {"id", "topic", "key",
 -- "slot"}. Result: the ids that were written.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_parked(
@@ -122,8 +117,6 @@ BEGIN
 END
 $$;
 
--- outbox_parked: parked records with their error, the latest first.
---
 -- Arguments: in_outbox, or NULL for all; in_limit: at most so many.
 -- Result: a row per record; key: what orders it. hold, behind: as of outbox_records_park. No row for an unknown outbox.
 -- Errors: 22023 a negative in_limit.
@@ -133,10 +126,7 @@ CREATE OR REPLACE FUNCTION :"schema".outbox_parked(in_outbox text = NULL, in_lim
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    IF in_limit IS NULL OR in_limit < 0 THEN
-        RAISE EXCEPTION 'in_limit is %', coalesce(in_limit::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 0 or more.';
-    END IF;
+    PERFORM tube_private_check_limit(in_limit, 0);
     RETURN QUERY
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM tube_outbox_parked AS k
@@ -147,10 +137,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_parked IS 'Lists parked records with their errors, latest first.';
 
--- outbox_retry: has parked records sent again, by the next mark of their partitions.
---
 -- Of a held key all records go together, so that they are sent in their order.
---
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.
 --   in_seen: the records parked in that snapshot; a record that has failed again since was not. in_limit: about so many
 --   in this transaction, so that many can be retried in several, all with the same in_seen: call until it is 0. Of a held
@@ -186,7 +173,6 @@ COMMENT ON FUNCTION :"schema".outbox_retry IS
     'READ COMMITTED only.';
 
 -- tube_private_choose_parked: the parked records that arguments of outbox_retry mean: about in_limit of them, held keys whole.
---
 -- Single records and keys come in the order of their first ids: so records of one key that none holds are freed in
 -- their order, too. By the index of the ids, so that the cost depends on the records taken, not on the parked ones.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_choose_parked(
@@ -241,10 +227,7 @@ BEGIN
 END
 $$;
 
--- outbox_parked_drop: deletes parked records: they are never sent.
---
 -- Records held by them, and by nothing else, are sent again.
---
 -- Arguments: outbox; ids: of the records. An id that is not parked is passed over.
 -- Result: how many were parked, and are gone.
 -- Errors: those of outbox_retry; 42501 the caller may not delete from an adopted table; 55P03 another session has locked a record.

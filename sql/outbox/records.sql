@@ -5,13 +5,10 @@
 -- put on that table (triggers, expressions of indexes) never runs as pytube's owner. The fence, which only reads and locks
 -- pytube's tables, runs as that owner. Row-level security that hides records is an error, not an empty answer.
 
--- outbox_records_mark: takes records for a term, and returns them by id.
---
 -- Those beyond the floor, and before them those at or below it that an operator wants sent again (outbox_retry): so all of
 -- them are in the order of their ids. (If all that are to be sent again came first, one of a key could overtake an earlier
 -- one, that a term had marked and not sent.) Records of earlier terms are taken over; records that this term has already are
 -- passed over, and so are parked ones. None is skipped because it is locked.
---
 -- Arguments:
 --   outbox, partitions, partition, leader_id   the term
 --   records_limit   at most so many, 1 to 1000000
@@ -72,12 +69,10 @@ COMMENT ON FUNCTION :"schema".outbox_records_mark IS
     ' quarter of a second for a lock.';
 
 -- tube_private_begin_mark: the fence of outbox_records_mark, and the statements that it runs with the rights of its caller.
---
 -- Result: mark: takes records beyond the floor, with the parameters $1 leader_id, $2 floor, $3 the outbox, $4 limit, and
 -- where the floor has passed long writers $5 settled_floor, $6 long_writers;
 -- ids: of the records up to the floor that are to be sent again, taken off their list, NULL where there are none; again: takes these, with the
 -- parameters $1 leader_id, $2 ids, $3 the outbox.
---
 -- As tube_private_mark_sql does, mark first looks for the last record that it is to take, by the order of an index, then
 -- updates all up to it in that order. Where records are parked they are passed over by a join, and the result is
 -- sorted. Whether any are is asked under a lock that keeps others from parking until the mark is over: else a record that is
@@ -124,7 +119,6 @@ END
 $$;
 
 -- tube_private_outbox_fence: keeps the caller's term from ending before its transaction; what the outbox is.
---
 -- Errors: as of a call under a term; TU111 it is a tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_fence(
     outbox text, partitions integer, partition integer, leader_id uuid
@@ -172,8 +166,6 @@ LANGUAGE sql AS $$
     SELECT array_agg(t.id) FROM taken AS t
 $$;
 
--- outbox_records_purge: deletes records of a term that were sent.
---
 -- Arguments: the term; ids: of the records.
 -- Result: how many were deleted. An id that is not there, or is not this term's, is passed over.
 -- Errors: as of a call under a term; TU108, TU111; 55P03 as of outbox_records_mark.
@@ -197,8 +189,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge IS
     'Deletes sent records of the term. Waits at most a quarter of a second for a lock.';
 
--- outbox_records_purge_sent: deletes records of a term's partition that earlier terms have sent, no matter who has marked them.
---
 -- Arguments: the term; ids: of records that are at Kafka for sure, of this partition and others; created_until: when the
 --   term that sent them was over. A later record is another one: after a restore, ids are drawn again.
 -- Result: how many were deleted. An id that is not there, is in another partition, or of a later record, is passed over.
@@ -223,10 +213,7 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_records_purge_sent IS
     'Deletes records of the partition that an earlier term has sent, written until created_until.';
 
--- outbox_records_reset: gives records of a term back, so that the next mark returns them again.
---
 -- A caller that keeps a floor lowers it below the least id that was given back (to 0 with ids NULL).
---
 -- Arguments: the term; ids: of the records, or NULL for all that are this term's: then all records of the partition are
 --   looked at, for shutting down and for recovery.
 -- Result: how many were given back. An id that is not there, is not this term's, or is locked, is passed over.
@@ -252,7 +239,6 @@ COMMENT ON FUNCTION :"schema".outbox_records_reset IS
     'Returns records of the term to the queue; NULL: all of them. Skips locked ones.';
 
 -- tube_private_begin_change: the fence of a change to a term's records, and the SQL texts of the change.
---
 -- Result: tbl: the table, as r; condition: on the records with the ids $2, or on all of the term's; $1 is its leader_id;
 -- part: on all records of the partition.
 -- ids that are close together are found by one walk over the index where Postgres would descend for each: see

@@ -1,29 +1,14 @@
 -- Topics that rest: Kafka takes nothing for them now. The term that holds their records says so, and parks these when an
 -- operator wants it: only the term knows which of them are on their way.
 
--- outbox_identity: the identity of an outbox in the header pytube-outbox: its name, a slash, and a uuid.
---
--- The uuid is drawn by the first call, and stays as long as the outbox does, also in a copy of the database.
---
--- Errors: TU102 unknown outbox; TU111 it is a tube. A lost answer: call again.
+-- Result: the outbox's name, a slash, and a uuid that stays as long as the outbox does, also in a copy of the database.
+-- Errors: TU102 unknown outbox; TU111 it is a tube.
 CREATE OR REPLACE FUNCTION :"schema".outbox_identity(outbox text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    box CONSTANT tube_outbox := tube_private_require_outbox(outbox);
-    found uuid := (SELECT i.identity FROM tube_outbox_identity AS i WHERE i.outbox = box.outbox);
-BEGIN
-    IF found IS NULL THEN
-        INSERT INTO tube_outbox_identity AS i (outbox) VALUES (box.outbox)
-        ON CONFLICT ON CONSTRAINT tube_outbox_identity_pkey DO UPDATE SET identity = i.identity
-        RETURNING i.identity INTO found;
-    END IF;
-    RETURN box.outbox || '/' || found;
-END
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT b.outbox || '/' || b.identity FROM tube_private_require_outbox($1) AS b
 $$;
 COMMENT ON FUNCTION :"schema".outbox_identity IS 'Returns the name of the outbox in the header pytube-outbox.';
 
--- outbox_topics_rest: says which topics rest, of the records that a term holds; no others do any more.
---
 -- Arguments: the term; topics: a JSON array of objects {"topic": "t", "reason": "...", "records": 3, "seconds": 1.5, "left": 0.5}:
 --   seconds: for how long it has rested; left: until it is tried again.
 -- Result: the topics among them of which an operator wants all records parked (outbox_topic_park).
@@ -51,8 +36,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_topics_rest IS
     'Reports resting topics of a term; returns those whose records an operator wants parked.';
 
--- outbox_resting: the topics that rest, of all outboxes or one.
---
 -- Result: a row per outbox, partition and topic: why the broker took nothing the last time; records: that the leader holds,
 --   and that wait for the topic; since when it has rested; next_at: when it is tried again; park: an operator wants its
 --   records parked, and the leader has not done so yet. None of a term that is over or lost.
@@ -70,10 +53,7 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_resting IS
     'Lists topics that accept no records now: why, since when, and the next try.';
 
--- outbox_topic_park: has the records of a topic that rests parked, by the leaders that hold them.
---
 -- They look for it once a second while the topic rests. Records that are written later are tried again.
---
 -- Arguments: outbox, topic.
 -- Result: how many partitions are to park records; 0 where the topic does not rest, and nothing is done.
 -- Errors: TU102 unknown outbox; TU111 it is a tube. Locks: what outbox_topics_rest writes. A lost answer: call again.
@@ -96,8 +76,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_topic_park IS
     'Has leaders park the records of a resting topic; returns in how many partitions it rests.';
 
--- outbox_records_park_topic: parks records of a topic that wait in a partition, whether the term has marked them or not.
---
 -- Arguments: the term; topic; error: with which; ids: of the records of the topic that the term has, and that are neither sent
 --   nor on their way; hold: they hold their keys; records_limit: at most so many, by id: call again while it gives as many.
 -- Result: the ids. Errors: those of outbox_records_park.

@@ -3,8 +3,6 @@
 -- A plain INSERT into the table does the same; these add headers as JSON, a check of the topic, and the commit order of a
 -- key. Writers need the role tube_writer, and on an adopted table INSERT and SELECT (id), which its owner grants.
 
--- outbox_stash: puts one message into an outbox.
---
 -- Arguments:
 --   outbox, topic
 --   key             of the message; NULL: none
@@ -16,8 +14,7 @@
 -- Result: the id of the record.
 -- Errors: TU102 unknown outbox, TU111 it is a tube; 22023 the topic or headers are none, or a partition key for an adopted
 --   table, which has no place for it; 22021 a bytea that is not UTF-8 for an outbox of texts; 42501 the caller may not
---   INSERT into the table.
---   In codes: 40P01.
+--   INSERT into the table; 40P01.
 -- Locks: with in_order, those of outbox_stash_many, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash(
     outbox text, topic text, key text, value text, headers jsonb = '{}', partition_key text = NULL, in_order boolean = false
@@ -44,13 +41,10 @@ COMMENT ON FUNCTION :"schema".outbox_stash(text, text, text, bytea, jsonb, text,
     'is an object, or an array of pairs. partition_key replaces key for order and partition. in_order: transactions'
     ' with messages of one key wait for each other.';
 
--- outbox_stash_many: puts many messages into an outbox, in their order: thousands in one statement.
---
 -- Arguments: as of outbox_stash, an array for each, of one length. headers: one JSON array, with an element for each
 --   message: an object, an array of pairs, or null. keys, headers and partition_keys may be NULL: no message has any.
 -- Result: the ids, in the order of the messages.
--- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then.
---   In codes: TU102, TU111, 22021, 40P01, 42501.
+-- Errors: those of outbox_stash; 22023 arrays of different lengths. Nothing was stashed then; TU102, TU111, 40P01.
 -- Locks: with in_order, advisory ones until the transaction ends: 1024 for an outbox, so a key shares one with others.
 --   All calls take them in one order, so that two calls can't block each other for ever.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many(
@@ -65,8 +59,6 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_stash_many IS
     'Puts many messages into an outbox in one statement; arrays of the same length. Returns the ids.';
 
--- outbox_stash_many_bytea: outbox_stash_many for binary values. A name of its own: Postgres could not tell which one a call
--- with a literal means.
 -- Errors: TU102, TU111, 22021, 22023, 40P01, 42501.
 CREATE OR REPLACE FUNCTION :"schema".outbox_stash_many_bytea(
     outbox text, topics text[], keys text[], bodies bytea[], headers jsonb = NULL, partition_keys text[] = NULL,
@@ -166,7 +158,6 @@ END
 $$;
 
 -- tube_private_outbox_target: where the messages of an outbox go.
---
 -- Result: tbl: quoted, with its schema; locks: the first of 1024 advisory locks for the order of keys.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_target(
     outbox text, OUT tbl text, OUT value_type text, OUT adopted boolean, OUT locks bigint
@@ -200,7 +191,6 @@ END
 $$;
 
 -- tube_private_check_messages: refuses messages that can't be stashed: 22023.
---
 -- Arguments: how many topics, keys, bodies and partition keys there are, NULL for no array; wrong_topic: an invalid one;
 -- missing: a topic, or all of them or all bodies, are NULL; homeless: there are partition keys, and the table has no place
 -- for them.

@@ -1,8 +1,5 @@
--- outbox_stats: how much waits in each partition of each outbox.
---
 -- Cheap on a full outbox, as tube_stats is: counts stop at 1000, first and last records come from the index. It reads the
 -- tables with the rights of the caller.
---
 -- Result: a row per outbox and partition. count: records that wait to be sent, parked ones aside: exact below 1000, else
 --   ~ and an estimate by a sample of pages, or 1000+ where the sample shows none. min_id, max_id, min_create_time: of these
 --   records, the first and the last by id; min_create_time is NULL where it is infinite. parked: records set aside; exact

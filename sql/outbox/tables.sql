@@ -4,29 +4,20 @@
 -- tubes, and a row of tube_outbox, which names its table. pytube makes the table, in its schema, or the application
 -- owns and writes it: then it stays where and as it is.
 
--- tube_private_require_outbox: what tube_outbox has of an outbox that has to be there.
---
--- Errors: TU102, with a hint that lists the known ones; TU111 it is a tube.
+-- tube_private_require_outbox: what tube_outbox has of an outbox that has to be there; errors of tube_private_require.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_require_outbox(outbox text) RETURNS :"schema".tube_outbox
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     box tube_outbox;
 BEGIN
     SELECT o.* INTO box FROM tube_outbox AS o WHERE o.outbox = tube_private_require_outbox.outbox;
-    IF FOUND THEN
-        RETURN box;
-    ELSIF EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_private_require_outbox.outbox) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is a tube, not an outbox', outbox),
-            HINT = 'Functions whose names begin with tube_ are for tubes.';
+    IF NOT FOUND THEN
+        PERFORM tube_private_require(outbox, 'outbox');
     END IF;
-    RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no outbox %s', quote_nullable(outbox)),
-        HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(o.outbox), ', ' ORDER BY o.outbox) || '.',
-            'There are none yet: outbox_ensure_exists makes one.') FROM tube_outbox AS o);
+    RETURN box;
 END
 $$;
 
--- outbox_ensure_exists: makes an outbox with its own table, or changes the partitions of any outbox.
---
 -- Arguments:
 --   outbox: its name, 1 to 57 bytes, no comma; no tube may have it.
 --   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE says when the
@@ -64,7 +55,6 @@ COMMENT ON FUNCTION :"schema".outbox_ensure_exists IS
     'more. value_type is text or bytea, and can''t be changed.';
 
 -- tube_private_enter_outbox: makes the registry row of an outbox, with its leader rows and its flag, unless it is there.
---
 -- Result: its row of tube_outbox as it was; all NULL where the outbox is new. Errors: TU101, TU103, TU111.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_enter_outbox(outbox text, partitions integer)
 RETURNS :"schema".tube_outbox
@@ -96,7 +86,6 @@ END
 $$;
 
 -- tube_private_make_outbox: the own table of a new outbox.
---
 -- Go programs that write to goharvest's table can write to it unchanged. As with tubes (tube_private_make), a mark stays
 -- within its page, and the default of id gives the transaction its xid before it draws from tube_seq: the settled seq
 -- and so the floors of marks rest on that. partition_key is last, because goharvest's readers know the others by place.
@@ -126,18 +115,17 @@ BEGIN
             autovacuum_analyze_threshold = 5000
         )$ddl$, queue, value_type);
     INSERT INTO tube_outbox (outbox, tbl, value_type, adopted) VALUES (outbox, queue::regclass, value_type, false);
-    PERFORM tube_private_fit_outbox_index(outbox), tube_private_provide_outbox(outbox);
+    PERFORM tube_private_fit_index(outbox), tube_private_provide_outbox(outbox);
 END
 $$;
 
 -- tube_private_provide_outbox: the rights on an own table, and its trigger; called again by each installation.
---
 -- Only defaults fill id and leader_id: a record with a chosen id may lie below a floor, where
 -- marks look every half a minute only.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_outbox(outbox text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    reg CONSTANT tube_registry := tube_private_require_any(outbox);
+    reg CONSTANT tube_registry := tube_private_require(outbox, 'any');
     queue CONSTANT text := tube_private_qualify(outbox);
     admin CONSTANT name := tube_private_role('admin');
 BEGIN
@@ -166,7 +154,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_outbox_wake: the trigger by which writers wake a sleeping worker; its arguments: the outbox, the flag.
---
 -- The flag is missing where an adopted table was released by a role that may not drop the trigger.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_wake() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -190,7 +177,7 @@ BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = outbox AND r.partitions <> $2 FOR UPDATE;
     IF FOUND THEN
         PERFORM tube_private_repartition(outbox, partitions);
-        IF NOT tube_private_fit_outbox_index(outbox) THEN
+        IF NOT tube_private_fit_index(outbox) THEN
             RAISE NOTICE USING MESSAGE = format('outbox %L has no index for its %s partitions yet', outbox, partitions),
                 HINT = format('Outside of a transaction, run what outbox_index_sql(%L, %s) gives, until it gives NULL.',
                     outbox, partitions);
@@ -199,8 +186,6 @@ BEGIN
 END
 $$;
 
--- outbox_ensure_absent: drops an outbox with all its records, or lets an adopted table go. No error when there is none.
---
 -- Arguments: in_outbox. Errors, locks: those of outbox_drop, but for TU102 and TU109.
 -- Errors: 42501, 55P03.
 CREATE OR REPLACE FUNCTION :"schema".outbox_ensure_absent(in_outbox text) RETURNS void
@@ -212,10 +197,7 @@ $$;
 COMMENT ON FUNCTION :"schema".outbox_ensure_absent IS
     'Drops an outbox with all its records, or releases an adopted table. Does nothing if there is no such outbox.';
 
--- outbox_drop: drops an outbox in which no records wait; an adopted table is let go, and keeps its records.
---
 -- Arguments: outbox; force: drops it even while records wait, which are lost.
--- Result: nothing.
 -- Errors: TU102 unknown outbox; TU111 it is a tube; TU109 records wait in its own table; 42501 an adopted table has the
 --   trigger that wakes workers, and belongs to another role; 55P03 the locks could not be had. Nothing was changed then.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, and ACCESS EXCLUSIVE the outbox's own
@@ -238,7 +220,6 @@ COMMENT ON FUNCTION :"schema".outbox_drop IS
     'Drops an outbox without waiting records; with force, any. An adopted table stays.';
 
 -- tube_private_drop_outbox: the part of outbox_drop that runs with the rights of pytube's owner.
---
 -- Result: the statements left for the caller to run on an adopted table: needed: without them writers would call dropped
 --   functions;
 -- wanted: rights and indexes that do no harm.
@@ -262,17 +243,17 @@ BEGIN
         PERFORM tube_private_patiently(CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', box.tbl), lost] END
             || format('DROP TABLE %s', box.tbl), format('outbox %L is dropped', outbox));
     END IF;
-    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
-    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
     needed := ARRAY(
         SELECT format('DROP TRIGGER %I ON %s', t.tgname, box.tbl) FROM pg_trigger AS t
         WHERE box.adopted AND t.tgrelid = box.tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
     wanted := ARRAY(
-        SELECT format('DROP INDEX %s', i.index) FROM tube_private_outbox_indexes(box) AS i WHERE box.adopted
+        SELECT format('DROP INDEX %s', i.name) FROM tube_private_indexes(outbox) AS i WHERE box.adopted
         UNION ALL
         SELECT format('REVOKE ALL ON %s FROM %s, %s', box.tbl, quote_ident(tube_private_role('worker')),
             quote_ident(tube_private_role('monitor')))
         WHERE box.adopted AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = box.tbl));
+    DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
+    EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END
 $$;
 
@@ -299,8 +280,6 @@ BEGIN
 END
 $$;
 
--- outbox_list: the outboxes and their tables.
---
 -- Result: a row per outbox, by name. tbl: its table; a dropped one shows as a number. adopted: whether the table
 --   belongs to the application. wakes: whether writers wake sleeping workers; else workers look now and then.
 CREATE OR REPLACE FUNCTION :"schema".outbox_list() RETURNS TABLE (
@@ -314,3 +293,212 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
 $$;
 COMMENT ON FUNCTION :"schema".outbox_list IS
     'Lists outboxes and their tables. wakes: whether writers wake sleeping workers.';
+
+-- Adopting: an outbox over an existing table, as goharvest makes it. Its writers continue unchanged.
+--
+-- Code on an adopted table (triggers, expressions of indexes) is its owner's, so pytube never reads or writes it as
+-- tube_owner: the owner grants the worker the rights that it needs, and the worker uses its own rights.
+
+-- Arguments:
+--   outbox: its name, as of outbox_ensure_exists.
+--   tbl: a plain table with at least the columns id (a whole number, the primary key), create_time, kafka_topic, kafka_key,
+--     kafka_value, kafka_header_keys, kafka_header_values and leader_id, as goharvest describes them.
+--   partitions: as of outbox_ensure_exists; more than one needs the index of outbox_index_sql to be fast.
+--   wake: whether the table gets a trigger by which its writers wake a sleeping worker; else the worker looks now and then.
+-- Result: nothing. Nothing is done when the outbox is like that already.
+-- Errors: 42501 the caller does not own the table; TU101 name; TU103 partitions; TU107 a relation that can't be adopted, or
+--   is adopted already; TU108 no such table; TU111 it is a tube; 55P03 the locks could not be had. Nothing was changed then.
+-- Locks: until the transaction ends, the registry row as by outbox_ensure_exists, and SHARE ROW EXCLUSIVE the table where
+--   the trigger is made, ACCESS EXCLUSIVE where it goes.
+CREATE OR REPLACE FUNCTION :"schema".outbox_adopt(
+    outbox text, tbl regclass, partitions integer = 1, wake boolean = false
+) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_get_userbyid(c.relowner) FROM pg_class AS c WHERE c.oid = tbl);
+    doing CONSTANT text := format('%s is adopted by outbox %L', tbl, outbox);
+    rights record;
+    statements text[];
+BEGIN
+    IF owner IS NOT NULL AND NOT pg_has_role(owner, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s belongs to %I, whose rights %I does not have', tbl, owner, current_user),
+            HINT = 'Its owner has to adopt it, since the worker gets rights on it.';
+    END IF;
+    rights := tube_private_adoption_rights(outbox, tbl);
+    PERFORM tube_private_patiently(rights.statements, doing);
+    statements := tube_private_adopt(outbox, tbl, partitions, wake);
+    PERFORM tube_private_patiently(statements, doing) WHERE statements <> '{}';
+    PERFORM tube_private_open_schema(c.relnamespace, rights.worker) FROM pg_class AS c WHERE c.oid = tbl;
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_adopt IS
+    'Creates an outbox over an existing table, or changes it. wake: writers wake a sleeping worker, by a trigger.';
+
+-- tube_private_adoption_rights: the statements by which the owner of a table agrees to its adoption; worker: whom they let in.
+-- Errors: TU107, TU108.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_adoption_rights(
+    outbox text, tbl regclass, OUT worker name, OUT statements text[]
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    was text;
+    wrong CONSTANT text := tube_private_adoption_fault(tbl);
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tbl) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU108', MESSAGE = format('there is no table %s', coalesce(tbl::text, 'NULL')),
+            HINT = 'Give the name of a table, with its schema.';
+    ELSIF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: %s', tbl, wrong),
+            HINT = 'Adopt a plain table with the columns that goharvest describes.';
+    END IF;
+    SELECT o.outbox INTO was FROM tube_outbox AS o WHERE o.tbl = $2 AND o.outbox <> $1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107', MESSAGE = format('%s can''t be adopted: outbox %L has it', tbl, was),
+            HINT = 'A table belongs to one outbox; drop the other one first.';
+    END IF;
+    worker := tube_private_role('worker');
+    statements := ARRAY[
+        format('GRANT SELECT, UPDATE (leader_id), DELETE ON %s TO %I', tbl, worker),
+        format('GRANT SELECT (id, create_time, kafka_topic, kafka_key, leader_id) ON %s TO %I', tbl, tube_private_role('monitor'))];
+END
+$$;
+
+-- tube_private_adopt: the part of outbox_adopt that runs with the rights of pytube's owner; returns the statements left for
+-- the table's owner.
+-- An administrator may call it for any table. That the worker has its rights shows that the table's owner has agreed: else a
+-- later drop, or an uninstallation by a superuser, would take rights and indexes from a table that was not adopted.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_adopt(
+    outbox text, tbl regclass, partitions integer, wake boolean
+) RETURNS text[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+DECLARE
+    was tube_outbox;
+    worker CONSTANT name := (tube_private_adoption_rights(outbox, tbl)).worker;
+    wakes boolean;
+BEGIN
+    IF NOT (has_table_privilege(worker, tbl, 'SELECT') AND has_table_privilege(worker, tbl, 'DELETE')
+            AND has_column_privilege(worker, tbl, 'leader_id', 'UPDATE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s has not been opened to %I by its owner', tbl, worker),
+            HINT = 'Its owner has to adopt it (outbox_adopt).';
+    END IF;
+    was := tube_private_enter_outbox(outbox, partitions);
+    IF was.outbox IS NULL THEN
+        INSERT INTO tube_outbox (outbox, tbl, value_type, adopted)
+        SELECT $1, $2, CASE a.atttypid WHEN 'bytea'::regtype THEN 'bytea' ELSE 'text' END::regtype, true
+        FROM pg_attribute AS a WHERE a.attrelid = $2 AND a.attname = 'kafka_value';
+    ELSIF was.tbl <> tbl THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU107',
+            MESSAGE = format('%s can''t be adopted: outbox %L has the table %s', tbl, outbox, was.tbl),
+            HINT = 'Choose another name, or drop that outbox first.';
+    END IF;
+    PERFORM tube_private_repartition_outbox(outbox, partitions);
+    wakes := EXISTS (SELECT FROM pg_trigger AS t
+        WHERE t.tgrelid = tbl AND t.tgfoid = 'tube_private_outbox_wake'::regproc);
+    RETURN CASE WHEN wake AND NOT wakes THEN ARRAY[tube_private_outbox_trigger(tube_private_require(outbox, 'any'), tbl::text)]
+        WHEN wakes AND wake IS NOT TRUE THEN ARRAY[format('DROP TRIGGER outbox_wake_trigger ON %s', tbl)] END;
+END
+$$;
+
+-- tube_private_adoption_fault: why a table can't be adopted, in words; NULL when it can, or when there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_adoption_fault(tbl regclass) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(tube_private_table_fault(tbl), CASE
+        WHEN c.relkind = 'p' THEN 'it is a partitioned table'
+        WHEN c.relpersistence = 'u' THEN 'it is an unlogged table, which a crash of the server empties'
+        WHEN c.relrowsecurity THEN 'row-level security could hide records from the worker'
+        WHEN EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = tbl) THEN 'it has rules'
+        ELSE (
+            SELECT format(CASE WHEN a.attname IS NULL THEN 'it has no column %I of the type %s'
+                ELSE 'its column %I has another type than %s' END, w.name, w.says)
+            FROM (VALUES
+                (1, 'id', 'bigint', '{bigint,integer,smallint}'),
+                (2, 'create_time', 'timestamptz', '{timestamptz}'),
+                (3, 'kafka_topic', 'varchar or text', '{varchar,text}'),
+                (4, 'kafka_key', 'varchar or text', '{varchar,text}'),
+                (5, 'kafka_value', 'varchar, text or bytea', '{varchar,text,bytea}'),
+                (6, 'kafka_header_keys', 'text[]', '{text[],varchar[]}'),
+                (7, 'kafka_header_values', 'text[]', '{text[],varchar[]}'),
+                (8, 'leader_id', 'uuid', '{uuid}')
+            ) AS w (place, name, says, types)
+            LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
+            WHERE a.atttypid IS NULL OR a.atttypid <> ALL (w.types::regtype[])
+            ORDER BY w.place LIMIT 1)
+        END, (
+            -- A record without a topic would be in no partition, and one without a time could not be reported.
+            SELECT format('its column %I may be NULL', a.attname) FROM pg_attribute AS a
+            WHERE a.attrelid = tbl AND a.attname IN ('create_time', 'kafka_topic') AND NOT a.attnotnull
+            ORDER BY a.attname LIMIT 1
+        ), CASE WHEN NOT EXISTS (
+            SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = i.indkey[0]
+            WHERE i.indrelid = tbl AND i.indisprimary AND i.indisvalid AND i.indimmediate AND i.indnkeyatts = 1
+                AND a.attname = 'id'
+        ) THEN 'its primary key is not the column id' END)
+    FROM pg_class AS c WHERE c.oid = tbl
+$$;
+
+-- tube_private_open_schema: lets the worker look into the schema of an adopted table, with the rights of the caller.
+-- A WARNING names the remaining steps if the caller may not do them.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_open_schema(schema regnamespace, worker name) RETURNS void
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    statement CONSTANT text := format('GRANT USAGE ON SCHEMA %s TO %I', schema, worker);
+BEGIN
+    IF has_schema_privilege(worker, schema::oid, 'USAGE') THEN
+        RETURN;
+    END IF;
+    BEGIN
+        EXECUTE statement;
+    EXCEPTION WHEN insufficient_privilege THEN
+        -- Missing rights are reported below.
+    END;
+    IF NOT has_schema_privilege(worker, schema::oid, 'USAGE') THEN
+        RAISE WARNING USING MESSAGE = format('%I may not look into the schema %s yet', worker, schema),
+            HINT = format('The owner of the schema has to run: %s;', statement);
+    END IF;
+END
+$$;
+
+-- Keys, partitions and indexes of outboxes.
+--
+-- What orders a record is its partition_key, else its kafka_key, within its topic. A record with neither has no order: it
+-- stands for itself, by its id. The slot of a record is a number made of these; modulo the partitions it is the partition.
+-- By md5, because hashtext may differ from version to version; in Python: pytube/outbox/partitions.py.
+
+-- tube_private_outbox_key: the SQL text of what orders a record; NULL for one without order.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_key(adopted boolean) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN adopted THEN 'kafka_key::text' ELSE 'coalesce(partition_key, kafka_key)' END $$;
+
+-- tube_private_outbox_slot: the SQL text of the slot of a record, with all names in full: the index of an adopted table
+-- is made with its owner's search path.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_slot(adopted boolean) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT format('(''x'' OPERATOR(pg_catalog.||) pg_catalog.left(pg_catalog.md5(kafka_topic::text OPERATOR(pg_catalog.||)'
+        ' pg_catalog.chr(31) OPERATOR(pg_catalog.||) coalesce(%s, id::text)), 8))::bit(32)::integer'
+        ' OPERATOR(pg_catalog.&) 2147483647', tube_private_outbox_key(adopted))
+$$;
+
+-- tube_private_outbox_part: the SQL text of the condition that a record is in a partition.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_outbox_part(
+    adopted boolean, partitions integer, partition integer
+) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE partitions WHEN 1 THEN 'true' ELSE format('((%s) OPERATOR(pg_catalog.%%) %s) OPERATOR(pg_catalog.=) %s',
+        tube_private_outbox_slot(adopted), partitions, partition) END
+$$;
+
+-- As tube_index_sql. Without its index an outbox works too; marks and statistics then read the records of all partitions.
+-- Errors: TU102 unknown outbox, TU103 a number that no outbox can have, TU111 it is a tube.
+CREATE OR REPLACE FUNCTION :"schema".outbox_index_sql(outbox text, partitions integer) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(outbox, 'outbox');
+BEGIN
+    IF (partitions BETWEEN 1 AND 1024) IS NOT TRUE THEN
+        PERFORM tube_private_enter_outbox(outbox, partitions); -- says so
+    END IF;
+    RETURN tube_private_next_index(reg, partitions);
+END
+$$;
+COMMENT ON FUNCTION :"schema".outbox_index_sql IS 'As tube_index_sql, for an outbox; run it as the owner of the table.';

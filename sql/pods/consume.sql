@@ -1,11 +1,8 @@
 -- For consumers that have no terms: they read the text of tube_pods_sql, and delete by tube_pods_delete. A worker,
 -- which has one, marks and purges under the fence (pods/marks.sql).
 
--- tube_pods_sql: the text of a query that reads a partition's pods in processing order.
---
 -- It takes the one index of the tube, in its order, so a LIMIT behind it is cheap. Soon after a repartition that may be
 -- the index of before (tube_private_slices): the text serves as long as the number stays, but ask again now and then.
---
 -- Arguments: tube; partitions: must be the tube's; partition; exclude_backfill: only pods of the incremental class.
 -- Result: a SELECT of seq, op, shard, ids::text, payload: incremental pods by seq, then pods of op B by seq.
 -- Errors: TU102 unknown tube, TU002 another number of partitions, TU103 no such partition.
@@ -33,14 +30,10 @@ COMMENT ON FUNCTION :"schema".tube_pods_sql IS
     'Returns the text of a query that reads a partition in processing order, for consumers without terms. Valid '
     'while the number of partitions stays.';
 
--- tube_pods_delete: deletes pods of a partition by their seqs, whatever term has them marked.
---
 -- A backfill is over when its ends are deleted.
---
 -- Arguments: tube; partitions: must be the tube's; partition; seqs.
 -- Result: how many were deleted.
--- Errors: as tube_pods_sql.
---   In codes: TU002, TU102, TU103.
+-- Errors: as tube_pods_sql (TU002, TU102, TU103).
 -- Locks: the registry row FOR KEY SHARE, so that no repartition comes between; the rows of the backfills whose ends are
 --   among the pods; the deleted pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_delete(

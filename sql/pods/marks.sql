@@ -8,11 +8,8 @@
 -- What workers call for each batch is written in PL/pgSQL, even a single statement: before Postgres 18 a function in SQL
 -- is planned in each call.
 
--- tube_pods_mark: takes pods for a term, and returns them in processing order.
---
 -- Incremental pods come first, then pods of op B, each by seq. Pods of earlier terms are taken over; pods that this
 -- term has already are passed over. None is skipped because it is locked.
---
 -- Arguments:
 --   tube, partitions, partition, leader_id   the term
 --   pods_limit         at most so many pods, both classes together; 1 to 1000000
@@ -65,14 +62,12 @@ COMMENT ON FUNCTION :"schema".tube_pods_mark IS
     'Reserves pods for a term, and returns them in processing order. The file explains how to send it.';
 
 -- tube_private_mark_sql: the statement by which tube_pods_mark takes pods of one class.
---
 -- Its parameters: $1 leader_id, $2 floor, $3 limit, $4 class; with partition NULL, the variable in_partition stands for the
 -- partition, for a statement whose plan is kept, and that is run only where the tube has its one index. That gives pods in
 -- the order of their seqs, so they are not sorted: the statement first looks for the last pod that it is to take, then
 -- updates all up to it. (Taking them by their places, and sorting the result, costs a fifth more.) With a partition,
 -- the planner may take another index of the tube, so the result is sorted. Where the partition is in several parts of
 -- the index (tube_private_slices), these are merged to find the last pod.
---
 -- A role that may insert into a tube may write arrays that no touch function would: a NULL among ids, or ids in several
 -- dimensions, would stop the line of a worker for good. So ids come without NULLs and in a row; where that leaves none,
 -- the pod has an unknown form, and is set aside.
@@ -118,8 +113,6 @@ BEGIN
 END
 $$;
 
--- tube_pods_purge: deletes pods of a term that are done.
---
 -- Arguments: the term; seqs: of the pods.
 -- Result: how many were deleted. A seq that is not there, or is not this term's, is passed over.
 -- Errors: as of a call under a term.
@@ -149,10 +142,7 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_pods_purge IS 'Deletes finished pods of a term.';
 
--- tube_pods_reset: gives pods of a term back, so that the next mark returns them again.
---
 -- A caller that keeps floors lowers them below the least seq that was given back (to 0 with seqs NULL).
---
 -- Arguments: the term; seqs: of the pods, or NULL for all that are this term's: then all pods of the partition are
 --   looked at, for shutting down and for recovery.
 -- Result: how many were given back. A seq that is not there, or is not this term's, is passed over.
@@ -198,10 +188,8 @@ END
 $$;
 
 -- tube_private_pods_where: the condition of a statement on a term's pods: the text that follows WHERE.
---
 -- The statement names the tube's table "pod", and has the parameters $1 leader_id, $2 class, $3 seqs bigint[], $4 and $5
 -- the least and the greatest of them; and, with partition NULL, the variable in_partition.
---
 -- dense: whether the seqs are close together; NULL: all pods of the term. From 17 on a descent of the index finds all seqs
 -- of a page; they are given by a subquery, because the planner takes a while to look at each of a thousand. Before, each
 -- would be a separate descent, in twice the time: so seqs that are close together are found by one walk over that range
@@ -234,11 +222,9 @@ END
 $$;
 
 -- tube_private_slices: the condition on pods of a partition, so that an index of the tube serves.
---
 -- That is the index for its number of partitions. After a repartition it may not be there yet, and then that for a
 -- number of before serves: a shard that leaves the rest p by P leaves one by C that equals p modulo gcd(C, P), so the
 -- pods are in those parts of that index, among others. Of several it takes the one with the fewest others there.
---
 -- partition: NULL for a text that takes the variable in_partition, by the index for this number.
 -- Result: pods: the condition, on a column "shard"; slices: the same, in one or more that exclude each other. Each of
 --   these has all its pods in one part of the index, in the order of class and seq; more than one is to be merged.
@@ -303,7 +289,6 @@ $$;
 
 -- tube_private_provide_planned: makes the functions that mark and purge the pods of a tube, by the index for its number of
 -- partitions. tube_pods_mark and tube_pods_purge call them under the fence, where that index is there alone.
---
 -- They do what the texts do, but a session plans their statements once, not in each call: to plan them took two thirds of
 -- what a mark and a purge of five pods cost. A change of the number makes them anew, with the registry row; a function that
 -- is called for another number refuses (TU002), as the fence does.

@@ -2,11 +2,8 @@
 -- leader/terms.sql for what "the term" is, for the fence, and for the errors of a call under a term; 40P01 is to be tried
 -- again.
 
--- tube_pods_park: sets keys aside, with the error that each of them met.
---
 -- Parking only writes the keys down; a pod is purged as always when all its keys are done or parked. A key has one row,
 -- that of its last failure. A control pod, which has no id, has one per seq.
---
 -- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7" or null, "op": "U", "seq": 9, "payload":
 --   null, "error": "...", "attempts": 3, "document": null}. When a key occurs twice, its highest seq counts. document: what
 --   was sent, as base64; kept until the key is delivered, dropped or parked again. in_limit: how many keys of the tube may
@@ -113,8 +110,6 @@ BEGIN
 END
 $$;
 
--- tube_pods_fail: keeps the failures of keys that are to be sent again, so that the next term continues where this one was.
---
 -- Arguments: the term; items: a JSON array of objects {"shard": 1, "id": "7", "error": "...", "attempts": 3, "delay": 0.8}:
 --   how many attempts are used up, and the seconds until the next one.
 -- Result: how many rows were written.
@@ -153,8 +148,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_pods_fail IS
     'Records failures of keys that will be retried: objects with shard, id, error, attempts and delay.';
 
--- tube_pods_unpark: forgets the errors of keys that were delivered after all: parked rows, and failures.
---
 -- Arguments: the term; shards, ids: the keys, as two arrays of one length. Keys of other partitions are passed over.
 -- Result: how many parked rows were removed.
 -- Errors: as of a call under a term; 22023 arrays of different lengths.

@@ -1,10 +1,7 @@
 -- Ids that are put into tubes as pods, in their order, and not by a trigger: what fan-out and backfills end in.
 
--- tube_pods_put: puts ids into tubes whose keys are bigint.
---
 -- Unlike {tube}_touch it does not look for ids that stand twice. A separate right, because tube_pods_insert, which
 -- runs a query with its caller's rights, calls it with those too.
---
 -- Arguments: tube_or_tubes: joined by commas; shard: where it is one of the shards that a table is spread over, each id gets
 --   its own; op: in a session whose application_name contains "backfill" it is B; ids: none only checks the others;
 --   chunk_size: ids of a pod; last: wakes workers that sleep, once all is put.
@@ -25,10 +22,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_put IS
     'Queues ids in tubes as pods, in the given order, and returns the number of pods. last: the last piece of '
     'several.';
 
--- tube_keys_put: tube_pods_put for tubes of any keys, which are given as texts, as each tube's type is written.
---
--- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type.
---   In codes: TU102, TU106, 22004, 22023.
+-- Errors: those of tube_pods_put, but for the type of ids; 22P02, 22003 a key is not of a tube's type; TU102, TU106.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_put(
     tube_or_tubes text, shard integer, op text, keys text[], chunk_size integer = 250, last boolean = true
 ) RETURNS bigint
@@ -134,8 +128,6 @@ BEGIN
 END
 $$;
 
--- tube_pods_insert: touches all ids that a query gives.
---
 -- The query runs with the rights and the search_path of the caller, and through a cursor, so that memory does not grow
 -- with its result. All is one transaction. Ids come into the tubes in the order of the query, each as often as it is
 -- there; the predicate of a tube is not applied. Where a table of a tube is spread over several shards, `shard` among
@@ -143,7 +135,6 @@ $$;
 --
 -- A caller needs EXECUTE on this, on tube_as_caller and on tube_pods_put; for tubes of other keys than bigint also on
 -- tube_keys_as_caller and tube_keys_put.
---
 -- Arguments:
 --   tube_or_tubes: one, or several joined by commas.
 --   query: of two columns, by position: the id, and a 1-based row number, which nothing depends on.
@@ -259,10 +250,7 @@ COMMENT ON FUNCTION :"schema".tube_pods_insert IS
     'Touches all ids that a query returns, in one transaction, with the caller''s rights. The query''s columns are '
     'the id and a row number. Join tubes with commas. NOTICEs report progress every 2 s.';
 
--- tube_as_caller: runs a statement with the caller's rights and search_path, and gives its rows.
---
 -- For tube_pods_insert, whose callers need the right to call this, too. It grants no further right.
---
 -- Arguments: in_search_path; first: a statement to run before, or NULL; statement: of one bigint column.
 -- Errors, locks: as of the statements.
 CREATE OR REPLACE FUNCTION :"schema".tube_as_caller(in_search_path text, first text, statement text)
@@ -280,7 +268,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_as_caller IS
     'For tube_pods_insert: runs a statement with the caller''s rights and search_path.';
 
--- tube_keys_as_caller: tube_as_caller for a statement of one text column.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_as_caller(in_search_path text, first text, statement text)
 RETURNS SETOF text
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$

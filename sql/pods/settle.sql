@@ -13,8 +13,6 @@
 --
 -- None of the tube_settle functions locks anything, and a lost answer does no harm.
 
--- tube_settle_seq: the greatest seq that any tube has drawn, 0 when none was drawn yet.
---
 -- Errors: TU110 the sequence was altered, so that S would not mean this.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_seq() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -33,7 +31,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_settle_seq IS 'Returns the greatest seq drawn: the first step to a settled seq.';
 
 -- tube_settle_done: whether every transaction below an xid is over, prepared ones too. Once true, always true.
---
 -- Arguments: x, the xid that step 2 drew. (pg_snapshot_xmax would not do: it is one more than the last xid *completed*,
 --   and a greater one may be running.)
 -- Result: true when all are over; then statements that begin after the call see their rows.
@@ -45,12 +42,9 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_done IS 'Returns whether every transaction below an xid is over.';
 
--- tube_settle_holders: the transactions of others that may yet commit pods into a tube.
---
 -- A writer holds a writing lock on the tube's table from before it draws a seq until it is over; a prepared transaction
 -- keeps it, and its virtual transaction id while the server runs (-1/xid after a restart). pg_locks stops the lock
 -- manager for a moment, so do not call this many times a second.
---
 -- Arguments: tube, or NULL for all tubes.
 -- Result: their virtual transaction ids; an empty array when there is none.
 -- Errors: TU102 unknown tube.
@@ -61,12 +55,9 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_settle_holders IS
     'Lists open transactions that may still write to the tube; NULL: to any.';
 
--- tube_settle_writers: the transactions of tube_settle_holders that may have drawn a seq, by their xids.
---
 -- A transaction has its xid before it draws, so a transaction without one has drawn nothing: whoever has read S before this
 -- call need not wait for it. The xid is the top-level one, by which a snapshot shows whether the transaction is over
 -- (pg_visible_in_snapshot), and the same before PREPARE TRANSACTION and after it.
---
 -- Arguments, errors: as tube_settle_holders. Result: their xids; an empty array when there is none.
 -- Errors: TU102.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_writers(tube text) RETURNS xid8[]
@@ -78,7 +69,6 @@ COMMENT ON FUNCTION :"schema".tube_settle_writers IS
 
 -- tube_private_holders: the transactions of others that have the tube's table, or that of any tube, open for writing; with their
 -- xids, NULL: none yet.
---
 -- pg_locks has xids without their epoch: an xid in use is less than 2^31 away from the snapshot's. A transaction's own xid
 -- is older than its parents'.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_holders(tube text) RETURNS TABLE (holder text, xid xid8)
@@ -87,7 +77,7 @@ DECLARE
     near CONSTANT bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 BEGIN
     IF tube IS NOT NULL THEN
-        PERFORM tube_private_require_any(tube);
+        PERFORM tube_private_require(tube, 'any');
     END IF;
     RETURN QUERY
         WITH locks AS MATERIALIZED (SELECT k.* FROM pg_locks AS k WHERE k.granted)
@@ -107,8 +97,6 @@ BEGIN
 END
 $$;
 
--- tube_settle_left: whether none of holders, which tube_settle_holders gave, has the tube open any more.
---
 -- NULL counts as none. Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_settle_left(tube text, holders text[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -118,15 +106,12 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_settle_left IS 'Returns whether all these holders are over.';
 
--- tube_seq_advance: has tube_seq continue beyond a number, and never back.
---
 -- For a move from another queue whose documents bear its seqs: a sweep deletes documents with a lower seq than the start of
 -- a backfill, so each new seq has to be greater than all of theirs.
 --
 -- Skipped numbers belong to no pod, so a settled seq among them is right. A sequence that went back would
 -- break that, and nextval looks only at the lock of the sequence itself; so that lock is taken, and no session
 -- draws between the look and the change. It waits for sessions that have drawn and are not done, at most 100 ms at a time.
---
 -- Arguments: beyond: 0 to 10^15; more is a mistake, which could not be taken back.
 -- Result: the greatest seq that counts as drawn: the next one is greater. A NOTICE reports the change.
 -- Errors: 22004 NULL; 22023 out of that range; TU110 the sequence was altered; 55P03 the lock could not be had. Nothing

@@ -14,14 +14,11 @@
 -- so a dead one leaves nothing behind, and a purge without waiters pays for one look at a lock. A notification is a hint:
 -- ask tube_undelivered again, and do so every second or so, because pods also leave a tube in other ways.
 
--- tube_delivered_channel: the name of the channel on which purges of a tube notify waiters.
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_channel(tube text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 RETURN 'pytube_done_' || md5(:'schema' || '.' || tube);
 COMMENT ON FUNCTION :"schema".tube_delivered_channel IS 'Returns the NOTIFY channel of deliveries of a tube.';
 
--- tube_delivered_watch: has purges of a tube notify, from now until the session ends.
---
 -- Errors: TU102 unknown tube. Locks: up to 16 advisory locks of the session, each shared with other watchers. It waits for
 -- purges that are under way: the next statements see their deletions.
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_watch(tube text) RETURNS void
@@ -36,7 +33,6 @@ COMMENT ON FUNCTION :"schema".tube_delivered_watch IS
     'Makes purges notify this channel until the session ends. LISTEN first.';
 
 -- tube_private_watch_lock: the advisory lock by which purges of a partition see that there are waiters.
---
 -- Partitions 16 apart share one, so that a watcher of a tube with many takes few. Their purges may take each other for a
 -- watcher, and then notify once too often.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_watch_lock(tube text, partition integer) RETURNS bigint
@@ -47,7 +43,6 @@ END
 $$;
 
 -- tube_private_tell_watchers: notifies the waiters of the tube, if there are any. After a purge, in its transaction.
---
 -- The lock is kept until the end of the transaction: a watcher that comes meanwhile waits for it, and then sees the purge.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -76,8 +71,6 @@ BEGIN
 END
 $$;
 
--- tube_undelivered: the partitions of a tube in which pods up to a seq are left.
---
 -- Arguments: tube; up_to: a seq.
 -- Result: a row per partition: its number, the tube's number of partitions, and the least seq that is left there; none when
 --   all is delivered or parked (tube_park_list).
@@ -101,8 +94,6 @@ COMMENT ON FUNCTION :"schema".tube_undelivered IS
     'Lists partitions that still have pods up to a seq; no row: all are delivered or parked. With the seq of '
     'tube_settle_seq() it covers all that was committed before.';
 
--- tube_delivered_parked: how many keys of a tube are parked, so that their documents are not at the sink.
---
 -- Result: no row when none is; else one: their number, 1000 at most, and one of the keys. Errors: TU102 unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_delivered_parked(tube text) RETURNS TABLE (parked bigint, shard integer, id text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -117,8 +108,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_delivered_parked IS
     'Returns how many keys are parked (1000 at most), and one of them; no row if none.';
 
--- tube_keys_waiting: which of some keys are in pods up to a seq: they are not delivered. It reads the whole tube.
---
 -- Arguments: tube; up_to: a seq; shards, ids: the keys, as two arrays of one length, ids as text.
 -- Result: a row per key that waits. Errors: TU102 unknown tube; 22P02 an id of another type than the tube's keys.
 CREATE OR REPLACE FUNCTION :"schema".tube_keys_waiting(tube text, up_to bigint, shards integer[], ids text[]) RETURNS TABLE (
@@ -139,8 +128,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_keys_waiting IS
     'Returns which of the given keys wait in pods up to a seq. Reads the whole tube.';
 
--- tube_pods_of: the pods that one key waits in, in the order of their delivery.
---
 -- Arguments: tube; shard, id: the key, as text; most: at most so many pods of the partition are looked at, incremental ones
 --   first.
 -- Result: a row per pod with the key. marked_by: the term that has taken it; NULL when none has. looked_at: how many pods were

@@ -7,14 +7,10 @@
 -- companion, or in the tube, or is delivered: who waits for it waits for the companions first, then reads tube_settle_seq()
 -- again, and waits for the tube up to that.
 
--- tube_document_declare: has a tube be a declared document, or no longer.
---
 -- Workers whose own digest is another one do not deliver for it.
---
 -- Arguments: tube; digest: of the document; NULL: it is not a document any more. Its attachments stay as they are.
 -- Result: nothing. Nothing is done when it is like that already; else the tube's version grows.
--- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube.
---   In codes: 55P03.
+-- Errors: TU102 unknown tube; TU111 it is an outbox; TU112 it is the companion of another tube; 55P03.
 -- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_document_declare(tube text, digest text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -47,16 +43,12 @@ BEGIN
 END
 $$;
 
--- tube_companion_ensure: makes a companion of a tube, with one partition, unless it is there.
---
 -- Tables are attached to it as to any tube, each in a separate shard. It is dropped with its tube.
---
 -- Arguments: tube; companion: a name as tube_ensure_exists takes it; key_type: bigint, uuid or text.
 -- Result: nothing. An existing one stays as it is.
 -- Errors: TU101 name; TU102 unknown tube; TU111 a name is that of an outbox; TU112 the tube is a companion itself, or the
 --   other one is there and is none of this tube's; 22004 key_type is NULL; 22023 key_type, also where the companion has
---   another one.
---   In codes: 55P03.
+--   another one; 55P03.
 -- Locks: the registry row of the tube FOR KEY SHARE, until the transaction ends. A lost answer: call again.
 CREATE OR REPLACE FUNCTION :"schema".tube_companion_ensure(tube text, companion text, key_type regtype) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
@@ -90,8 +82,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_companion_ensure IS
     'Creates a companion of a tube, which holds touches of relations of its documents, unless it exists.';
 
--- tube_companions: the names of a tube's companions, in order; none for a tube that has none.
---
 -- Errors: TU102 unknown tube; TU111 it is an outbox.
 CREATE OR REPLACE FUNCTION :"schema".tube_companions(tube text) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -102,9 +92,6 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_companions IS 'Lists the companions of a tube.';
 
--- tube_relations_waiting: the pods and parked links in the companions of a tube. Their documents are looked up when they are
--- processed, so they may be any.
---
 -- Arguments: tube; most: of each companion, at most so many pods are counted.
 -- Result: a row per companion in which something waits or is parked: the companion; pods: that wait; links: in them; since: the
 --   least time of a pod among them; parked: links that are parked, 1000 at most.
@@ -139,8 +126,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_relations_waiting IS
     'Returns the backlog in a tube''s companions, counting at most so many pods in each, and their parked keys.';
 
--- tube_documents: all tubes, their declarations, whose companions they are, and the tables that they follow.
---
 -- Result: a row per attached table, by tube and order of attachment; a tube without tables has one row with a NULL tbl.
 --   declared: the digest of the document; key_type, partitions: of the tube; the rest as the table is attached, see tube_list.
 CREATE OR REPLACE FUNCTION :"schema".tube_documents() RETURNS TABLE (
@@ -157,9 +142,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_documents() IS
     'Lists tubes with their declared documents, attached tables, and the tubes whose companions they are.';
 
--- tube_document_touch: touches documents by their keys, in the shards of the root table: that which was attached first of
--- those in the lowest shard.
---
 -- Arguments: tube; op: U, or B for touches that may come after all others; ids: bigint[] or smaller integers, uuid[] or
 --   text[], as the tube's are. A NULL among them is left out; an id that stands twice is touched twice.
 -- Result: how many ids were put; 0 for no ids and for NULL.
@@ -223,9 +205,7 @@ $$;
 
 -- tube_private_resync_documents: asks for a backfill of the root tables of a tube, as its companion missed what a table's
 -- writers did: it is unknown which documents these rows were in.
---
 -- A waiting one will do: see tube_private_resync.
---
 -- Arguments: tube: the tube with the companion; table_name: the companion's, for a snapshot that does not show yet what
 --   is attached to the tube: then it is that of the first shard whose root the worker looks up.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_resync_documents(tube text, table_name text) RETURNS void
@@ -249,7 +229,6 @@ $$;
 -- tube_private_rescue_links: a relation of a declared document is detached. Where links wait or are parked in its shards, asks for
 -- a backfill of the documents: workers pass these links over from now on, and the documents may still show the rows by another
 -- relation, or by another column.
---
 -- A snapshot of before may not show all that wait. While the tube of the document is dropped, nothing is asked for.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_rescue_links(gone :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -272,3 +251,54 @@ BEGIN
     END IF;
 END
 $$;
+
+-- The declarations of tubes and outboxes in a file, beside their documents: `pytube apply` records its steps here, so
+-- that it can distinguish a changed file from a changed database, and removes only objects that it has made itself.
+
+-- Arguments: tube: a tube or an outbox; digest: of the section; NULL: none declares it, and all that is here counts as made by
+--   hand; made: whether this call is of the one who has just made it.
+-- Errors: TU102 there is none of that name; TU112 it is the companion of a tube; 55P03.
+-- Locks: the registry row FOR NO KEY UPDATE, until the transaction ends. A lost answer: call again.
+CREATE OR REPLACE FUNCTION :"schema".tube_applied_set(tube text, digest text, made boolean = false) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    IF (tube_private_require(tube, 'any')).companion_of IS NOT NULL THEN
+        PERFORM tube_private_require_main(tube); -- says whose
+    END IF;
+    UPDATE tube_registry AS r
+    SET applied = digest, made = digest IS NOT NULL AND (r.made OR tube_applied_set.made IS TRUE)
+    WHERE r.tube = tube_applied_set.tube;
+    UPDATE tube_attachment AS a SET made = false WHERE a.tube = tube_applied_set.tube AND a.made AND digest IS NULL;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_applied_set IS
+    'Records that a tube or outbox matches its declaration in a file; made: the caller has just created it. A NULL '
+    'digest: no file declares it any longer.';
+
+-- Arguments: tube; tbl: a table that is attached to it; nothing is done where it is not.
+-- Errors: TU102 unknown tube; TU111 it is an outbox. Locks: the attachment. A lost answer: call again.
+--   In codes: 55P03.
+CREATE OR REPLACE FUNCTION :"schema".tube_applied_attached(tube text, tbl regclass) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+    PERFORM tube_private_require(tube);
+    UPDATE tube_attachment AS a SET made = true
+    WHERE a.tube = tube_applied_attached.tube AND a.tbl = tube_applied_attached.tbl;
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_applied_attached IS 'Records that a table was attached because a file declares it.';
+
+-- Result: a row per attached table, and one with a NULL tbl for an outbox, or a tube without tables. kind: tube or outbox;
+--   declared: the digest of the document that a tube is; applied: that of the section which declares it; NULL: none does; made:
+--   whether it was made so; attached: whether the table was attached so.
+CREATE OR REPLACE FUNCTION :"schema".tube_applied() RETURNS TABLE (
+    tube text, kind text, declared text, applied text, made boolean, tbl regclass, attached boolean
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+    SELECT r.tube, r.kind, r.declared, r.applied, r.made, a.tbl, a.made
+    FROM tube_registry AS r
+    LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
+    ORDER BY r.tube, a.position
+$$;
+COMMENT ON FUNCTION :"schema".tube_applied() IS
+    'Lists these records: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';

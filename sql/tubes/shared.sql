@@ -20,7 +20,6 @@ LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema",
 RETURN (:'roles' || '_' || kind)::name;
 
 -- tube_private_name: stem || ending, as an identifier that is never longer than Postgres allows.
---
 -- If the name has more than 63 bytes, the stem is cut, and 8 hex digits of the md5 of the whole name follow it.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_name(stem text, ending text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -38,44 +37,32 @@ BEGIN
 END
 $$;
 
--- tube_private_require: the registry row of a tube that has to be there; TU102, with a hint that lists the known ones;
--- TU111 where it is an outbox.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_require(tube text) RETURNS :"schema".tube_registry
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    reg tube_registry;
-BEGIN
-    SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = tube_private_require.tube;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube %s', quote_nullable(tube)),
-            HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists makes one.') FROM tube_registry AS r WHERE r.kind = 'tube');
-    ELSIF reg.kind <> 'tube' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is an outbox, not a tube', tube),
-            HINT = 'Functions whose names begin with outbox_ are for outboxes.';
-    END IF;
-    RETURN reg;
-END
-$$;
-
--- tube_private_require_any: the registry row of a tube or an outbox that has to be there; TU102.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_require_any(name text) RETURNS :"schema".tube_registry
+-- tube_private_require: the registry row of a tube, an outbox, or any of the two, that has to be there; TU102, with a hint that
+-- lists the known ones; TU111 where it is of the other kind.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_require(name text, kind text = 'tube') RETURNS :"schema".tube_registry
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg tube_registry;
 BEGIN
     SELECT r.* INTO reg FROM tube_registry AS r WHERE r.tube = name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU102', MESSAGE = format('there is no tube or outbox %s', quote_nullable(name)),
+        RAISE EXCEPTION USING ERRCODE = 'TU102',
+            MESSAGE = format('there is no %s %s', CASE kind WHEN 'any' THEN 'tube or outbox' ELSE kind END, quote_nullable(name)),
             HINT = (SELECT coalesce('There are: ' || string_agg(quote_literal(r.tube), ', ' ORDER BY r.tube) || '.',
-                'There are none yet: tube_ensure_exists and outbox_ensure_exists make some.') FROM tube_registry AS r);
+                'There are none yet: ' || CASE $2 WHEN 'any' THEN 'tube_ensure_exists and outbox_ensure_exists make some.'
+                    ELSE $2 || '_ensure_exists makes one.' END)
+                FROM tube_registry AS r WHERE $2 IN ('any', r.kind));
+    ELSIF kind NOT IN ('any', reg.kind) THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU111', MESSAGE = format('%L is %s, not %s', name,
+                CASE reg.kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END, CASE kind WHEN 'tube' THEN 'a tube' ELSE 'an outbox' END),
+            HINT = CASE reg.kind WHEN 'tube' THEN 'Functions whose names begin with tube_ are for tubes.'
+                ELSE 'Functions whose names begin with outbox_ are for outboxes.' END;
     END IF;
     RETURN reg;
 END
 $$;
 
 -- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
---
 -- Of all numbers with these bits it is the greatest that a row can have by now; this transaction's may be above the
 -- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row
 -- look as if it had been written after a snapshot of lately.
@@ -86,7 +73,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_patiently: runs statements that need heavy locks without blocking a busy table for long.
---
 -- Each attempt is one subtransaction that waits at most 100 ms for locks. If it fails, all locks are released, writers
 -- pass, and it is tried again: 100 attempts take some 25 s, then 55P03 says `what` was being done. Once taken, the locks
 -- stay until the transaction ends. A call within an attempt of another call is part of that attempt.
@@ -117,7 +103,6 @@ END
 $$;
 
 -- tube_private_briefly: runs statements that may wait for locks for 100 ms in all; 55P03 when they can't be had.
---
 -- What a statement takes beyond 5 ms counts as waiting: locks of a first table are held while the locks of a hundredth are
 -- waited for.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_briefly(statements text[]) RETURNS void

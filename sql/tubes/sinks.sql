@@ -4,8 +4,6 @@
 -- memory of it is in the database, so that it outlives workers. A new mark is chosen here before any worker writes it: all
 -- workers of a tube write the same one.
 
--- tube_sink_note: notes the mark that a worker has found at the sink of a tube.
---
 -- Arguments: tube; held: the mark, NULL when the sink has none, or the store of the documents is gone.
 -- Result: one row. wanted: the mark that the worker is to leave, having made missing objects; NULL: nothing is to be made or
 --   left.
@@ -82,8 +80,6 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- tube_sink_list: the state of the sinks of tubes.
---
 -- Result: a row for each tube whose sink a worker has looked at. makes: whether a worker may make missing objects there: the
 --   tube is new, or is being filled. emptied_at: as tube_sink_note. mark: what the sink has shown; NULL: nothing yet, or it was
 --   emptied. A worker that finds this mark there has nothing to note. source: which database this is, the same in each row: a
@@ -101,9 +97,6 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sink_list IS
     'Lists tubes whose sinks were checked. makes: whether a worker may create missing parts there.';
 
--- tube_sink_accept: counts the present documents at the sink of a tube as complete: an operator has compared them, or does
--- not mind.
---
 -- Arguments: tube; before: only a loss that was noticed earlier; NULL: any.
 -- Result: whether there was such a loss. Errors: TU102 unknown tube. Locks: the tube's row in tube_sink.
 -- Errors: TU111.

@@ -1,8 +1,5 @@
--- tube_stats: how much waits in each partition of each tube.
---
 -- Cheap on a full tube: counts stop at 1000, first and last pods come from the index. Control pods are counted in
 -- control_count alone; to pass them over costs one look at each, and there are few.
---
 -- Result: a row per tube and partition. shards: how many shards of attached tables are in the partition; a shard that two
 --   tables have counts twice. Of the incremental and of the backfill class each the count, and seq and time of the
 --   first and the last pod. control_count: "type:count" joined by spaces, or 0; at most 10000 are counted. parked: keys
@@ -24,6 +21,7 @@ SET plan_cache_mode = force_generic_plan AS $$ -- planning the query of each par
 DECLARE
     reg tube_registry;
     class record;
+    counted text;
     controls text[];
     estimates bigint[];
 BEGIN
@@ -32,20 +30,21 @@ BEGIN
         predicate := reg.predicate;
         estimates := NULL;
         EXECUTE tube_private_stats_controls_sql(reg) INTO controls;
-        FOR class IN EXECUTE tube_private_stats_sql(reg) LOOP
-            IF class.count = '1000' THEN
+        FOR class IN EXECUTE tube_private_classes_sql(reg, 1000, true) LOOP
+            counted := class.pods::text;
+            IF class.pods = 1000 THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
-                class.count := tube_private_stats_estimate(estimates[class.partition * 2 + class.number + 1]::text);
+                counted := coalesce('~' || nullif(greatest(estimates[class.partition * 2 + class.number + 1], 1000), 1000), '1000+');
             END IF;
             IF class.number = 0 THEN
-                inc_count := class.count;
+                inc_count := counted;
                 inc_min_seq := class.min_seq;
                 inc_max_seq := class.max_seq;
                 inc_min_ts := class.min_ts;
                 inc_max_ts := class.max_ts;
                 CONTINUE;
             END IF;
-            backfill_count := class.count;
+            backfill_count := counted;
             backfill_min_seq := class.min_seq;
             backfill_max_seq := class.max_seq;
             backfill_min_ts := class.min_ts;
@@ -67,10 +66,7 @@ COMMENT ON FUNCTION :"schema".tube_stats IS
     'Returns the backlog of each partition. Counts are text: exact below 1000, then an estimate such as ~12345. '
     'control_count counts control pods, as type:count pairs.';
 
--- tube_load: how much waits in each partition of each tube, at a glance: for a screen that looks once a second.
---
 -- It counts less far than tube_stats, and gives no seqs.
---
 -- Argument: in_most: at most so many pods of a class are counted.
 -- Result: a row per tube and partition. waiting, backfill: pods of the two classes, control pods left out: exact below
 --   in_most, else that or an estimate above, as in tube_stats. since, backfill_since: the oldest time among the ones
@@ -101,7 +97,7 @@ BEGIN
         inserted := pg_stat_get_tuples_inserted(to_regclass(quote_ident(reg.tube)));
         deleted := pg_stat_get_tuples_deleted(to_regclass(quote_ident(reg.tube)));
         estimates := NULL;
-        FOR partition, class, pods, oldest IN EXECUTE tube_private_load_sql(reg, in_most) LOOP
+        FOR partition, class, pods, oldest IN EXECUTE tube_private_classes_sql(reg, in_most, false) LOOP
             IF pods = in_most THEN
                 estimates := coalesce(estimates, tube_private_stats_estimates(reg));
                 pods := least(2147483647, greatest(pods, estimates[partition * 2 + class + 1]));
@@ -122,11 +118,8 @@ COMMENT ON FUNCTION :"schema".tube_load IS
     'Returns a quick view of the backlog, counting up to in_most pods of each partition and class. inserted and '
     'deleted count pods since the statistics began.';
 
--- tube_ids_waiting: about how many ids wait in each partition of each tube, backfills included: a pod may have one, or hundreds.
---
 -- From the sizes of the arrays, which are not read, in every page of a small table, and in a sample of a large one. The sample is
 -- the same in each call while the table keeps its size, so what two of them differ by was delivered or written meanwhile.
---
 -- Result: a row per tube and partition. ids: an id that is in several pods counts as often. sampled: it is an estimate; few
 --   live pods in a long table of dead rows may be overlooked.
 CREATE OR REPLACE FUNCTION :"schema".tube_ids_waiting() RETURNS TABLE (tube text, partition integer, ids bigint, sampled boolean)
@@ -163,56 +156,36 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ids_waiting IS
     'Returns about how many ids wait in each partition; sampled if the table is large.';
 
--- tube_private_load_sql: the statement of tube_load for one tube: a row per partition and class, in this order.
---
--- Both classes of all partitions are looked up by one scan, since planning dominates the cost. It needs the index for this
--- number of partitions; a tube without it, because it was repartitioned a moment ago, takes the longer way of tube_stats.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_load_sql(reg :"schema".tube_registry, most integer) RETURNS text
+-- tube_private_classes_sql: the statement that looks up the pods that wait in a tube, control pods left out: a row per partition
+-- and class (number), in this order. pods: how many, at most so many; since: the oldest time of these; with ends, seq and time of the
+-- first and the last pod.
+-- One statement, since planning dominates the cost. It needs the index for this number of partitions; a tube without it,
+-- because it was repartitioned a moment ago, takes a longer way.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_classes_sql(reg :"schema".tube_registry, most integer, ends boolean) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-BEGIN
-    RETURN format('SELECT n.slice / 2, n.slice %% 2, c.pods, c.since FROM generate_series(0, %s) AS n (slice), LATERAL (%s) AS c '
-        'ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT count(*)::integer AS pods, min(q.ts) AS since
-            FROM (
-                SELECT p.ts FROM %I.%I AS p
-                WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = 'B' THEN 1 ELSE 0 END) = n.slice %% 2
-                    AND (p.payload IS NULL OR p.ids <> '{}')
-                ORDER BY p.seq LIMIT %s
-            ) AS q$sql$, tube_private_schema(), reg.tube, reg.partitions, most) ELSE format($sql$
-            SELECT least(%s, regexp_replace(s.count, '[^0-9]', '', 'g')::bigint)::integer AS pods, s.min_ts AS since
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS s WHERE r.tube = %L$sql$,
-            most, reg.tube) END);
-END
-$$;
-
--- tube_private_stats_sql: the statement of tube_stats for one tube: a row per partition and class (number), in this order.
---
--- One statement, as for tube_load, and for the same reason; and where the index is of before, the same longer way. count:
--- at most 1000.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_sql(reg :"schema".tube_registry) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    fits CONSTANT boolean := EXISTS (
-        SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid);
-    pods CONSTANT text := format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-        ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-        ' ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions);
+    pods CONSTANT text := tube_private_class_sql(reg);
 BEGIN
     RETURN format('SELECT n.slice / 2 AS partition, n.slice %% 2 AS number, s.* FROM generate_series(0, %s) AS n (slice), '
         'LATERAL (%s) AS s ORDER BY n.slice', reg.partitions * 2 - 1,
-        CASE WHEN fits THEN format($sql$
-            SELECT c.pods::text AS count, f.seq AS min_seq, l.seq AS max_seq, f.ts AS min_ts, l.ts AS max_ts
-            FROM (SELECT count(*) AS pods FROM (SELECT %1$s LIMIT 1000) AS q) AS c
-            LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true
-            LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true$sql$, pods) ELSE format($sql$
-            SELECT c.count, c.min_seq, c.max_seq, c.min_ts, c.max_ts
-            FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2) AS c WHERE r.tube = %L$sql$,
-            reg.tube) END);
+        CASE WHEN NOT EXISTS (SELECT FROM tube_private_indexes(reg.tube) AS i WHERE i.partitions = reg.partitions AND i.valid)
+            THEN format(
+            'SELECT c.* FROM tube_registry AS r, tube_private_stats_class(r, n.slice / 2, n.slice %% 2, %s) AS c WHERE r.tube = %L',
+            most, reg.tube)
+        ELSE format('SELECT c.*%s FROM (SELECT count(*)::integer AS pods, min(q.ts) AS since FROM (SELECT p.ts %s LIMIT %s) AS q) AS c%s',
+            CASE WHEN ends THEN ', f.seq AS min_seq, f.ts AS min_ts, l.seq AS max_seq, l.ts AS max_ts' END, pods, most,
+            CASE WHEN ends THEN format(' LEFT JOIN (SELECT p.seq, p.ts %1$s LIMIT 1) AS f ON true'
+                ' LEFT JOIN (SELECT p.seq, p.ts %1$s DESC LIMIT 1) AS l ON true', pods) END) END);
 END
+$$;
+
+-- tube_private_class_sql: the SQL text after a list of columns that gives the pods p of a class of a partition, by the number
+-- n.slice = partition * 2 + class, in their order. The payload comes first, because long arrays of ids would have to be fetched and
+-- put together to be compared.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_class_sql(reg :"schema".tube_registry) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2 AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2'
+        ' AND (p.payload IS NULL OR p.ids <> ''{}'') ORDER BY p.seq', tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
 -- tube_private_stats_controls_sql: the statement that counts control pods of a tube by type: an array with a text for each
@@ -235,15 +208,8 @@ LANGUAGE sql STABLE AS $$
         ) AS c$sql$, reg.partitions - 1, tube_private_qualify(reg.tube), reg.partitions)
 $$;
 
--- tube_private_stats_estimate: an estimate of 1000 pods or more, as it is printed.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_estimate(pods text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN pods::bigint > 1000 THEN '~' || pods ELSE '1000+' END
-$$;
-
 -- tube_private_stats_estimates: about how many pods each partition has: of partition 0 the incremental ones, then pods of
 -- backfills, then of partition 1, and so on. 0: the sample has shown none.
---
 -- What the planner knows is of another time: a tube is full an hour after it was empty. So pages of the table are counted.
 -- Between the seqs of the first and the last pod no more of a class can be than there are numbers. Where the index is of
 -- before, the ends of the classes are not looked up, and the sample is of the whole table evenly.
@@ -262,9 +228,7 @@ BEGIN
             FROM generate_series(0, %1$s) AS n (slice)
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s LIMIT 1) AS f ON true
             LEFT JOIN LATERAL (SELECT p.seq, (p.ctid::text::point)[0]::bigint AS page %2$s DESC LIMIT 1) AS l ON true$sql$,
-            last_slice, format('FROM %s AS p WHERE (p.shard %% %s) = n.slice / 2'
-            ' AND (CASE WHEN p.op = ''B'' THEN 1 ELSE 0 END) = n.slice %% 2 AND (p.payload IS NULL OR p.ids <> ''{}'')'
-            ' ORDER BY p.seq', pods, reg.partitions)) INTO cuts, spans;
+            last_slice, tube_private_class_sql(reg)) INTO cuts, spans;
     END IF;
     EXECUTE format($sql$
         SELECT array_agg(coalesce(c.pods, 0) ORDER BY n.slice)
@@ -284,7 +248,6 @@ $$;
 
 -- tube_private_page_runs: pages of a table to count rows in: runs of pages (high is behind the last one), and the weight of a
 -- row in them. Sums of weights are estimates of numbers of rows.
---
 -- cuts: pages at which something begins or ends; NULLs are none. Rows that belong together lie together, as a rule, and
 -- may be few in a long table of dead rows: so each part between two cuts has separate runs, the same ones in each call.
 -- At most 8 cuts are kept. That makes about 20 runs, of 8 pages each, however long the table is.
@@ -315,39 +278,29 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT s.first, s.first + s.pages, 1 FROM share AS s WHERE s.runs * 8 >= s.pages
 $$;
 
--- tube_private_stats_class: the figures of one class of one partition, control pods left out. count: at most 1000.
---
--- class: 0 incremental, 1 backfill. The payload comes first in the condition, because long arrays of ids would have to
--- be fetched and put together to be compared.
+-- tube_private_stats_class: the longer way of tube_private_classes_sql, for one class of one partition.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_class(
-    reg :"schema".tube_registry, partition integer, class integer, OUT count text, OUT min_seq bigint,
-    OUT max_seq bigint, OUT min_ts timestamptz, OUT max_ts timestamptz
+    reg :"schema".tube_registry, partition integer, class integer, most integer, OUT pods integer, OUT since timestamptz,
+    OUT min_seq bigint, OUT min_ts timestamptz, OUT max_seq bigint, OUT max_ts timestamptz
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    slices CONSTANT text[] := (tube_private_slices(reg.tube, reg.partitions, partition)).slices;
-    pods CONSTANT text := format('FROM %I.%I WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND ',
-        tube_private_schema(), reg.tube, class);
-    -- One slice, unless the tube was repartitioned and its index is of before.
+    -- Several slices, since its index is of before.
     first_ones CONSTANT text := (
-        SELECT string_agg(format(
-            '(SELECT seq, ts %s%s AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
-            replace(pods, '%', '%%'), replace(s.slice, '%', '%%')), ' UNION ALL ')
-        FROM unnest(slices) AS s (slice));
-    counted integer;
+        SELECT string_agg(format('(SELECT seq, ts FROM %s WHERE (CASE WHEN op = ''B'' THEN 1 ELSE 0 END) = %s AND %s'
+            ' AND (payload IS NULL OR ids <> ''{}'') ORDER BY seq%%1$s LIMIT %%2$s)',
+            replace(tube_private_qualify(reg.tube), '%', '%%'), class, replace(s.slice, '%', '%%')), ' UNION ALL ')
+        FROM unnest((tube_private_slices(reg.tube, reg.partitions, partition)).slices) AS s (slice));
 BEGIN
-    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT 1000) AS n', '', 1000)
-    INTO counted;
-    EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
-    INTO min_seq, min_ts;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM (' || first_ones || ') AS p LIMIT %2$s) AS n', '', most) INTO pods;
+    EXECUTE format('SELECT p.seq, p.ts, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq LIMIT 1', '', 1)
+    INTO min_seq, min_ts, since;
     EXECUTE format('SELECT p.seq, p.ts FROM (' || first_ones || ') AS p ORDER BY p.seq DESC LIMIT 1', ' DESC', 1)
     INTO max_seq, max_ts;
-    count := counted::text;
 END
 $$;
 
 -- tube_private_stats_shards: how many shards of attached tables one partition works on, and a list of them.
---
 -- The number is the sum over the attached tables, as consumers of pg-tube's know it; tables that were dropped aside.
 -- The list has each shard once.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stats_shards(

@@ -1,7 +1,5 @@
 -- Tubes: made, changed, dropped, listed.
 
--- tube_ensure_exists: makes a tube, or changes its partitions and its predicate.
---
 -- Arguments:
 --   tube: its name, 1 to 57 bytes, no comma.
 --   partitions: 1 to 1024. Another number than before ends every term, and waits for no writer. A NOTICE says when the
@@ -121,7 +119,6 @@ END
 $$;
 
 -- tube_private_repartition: gives a tube or an outbox another number of partitions; the caller holds the registry row.
---
 -- Every term ends; each worker starts new ones. Writers don't notice: that needs no lock on the tube's table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_repartition(tube text, partitions integer) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -135,7 +132,6 @@ END
 $$;
 
 -- tube_private_check_tube: refuses a number of partitions (TU103), type of keys (22023) or name (TU101) of no tube.
---
 -- present: the type of the tube's keys; NULL for a new tube, whose name is checked: the table, {tube}_touch and the
 -- channel are named after it, and calls list tubes by commas.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_check_tube(
@@ -187,10 +183,8 @@ END
 $$;
 
 -- tube_private_make: the table of a new tube, its indexes and leader rows.
---
 -- An update of leader_id stays within its page (fillfactor 45, no index on it: a marked row is longer by its uuid, so
 -- half a page is not enough). Long arrays are stored as they are: compressing them costs five to ten times the insert.
---
 -- The default of seq gives the transaction its id before it draws: CASE evaluates in this order, for each row, however
 -- it comes. So a transaction that has drawn a seq is seen running until its pods can be seen: the settled seq rests on
 -- it. (A trigger would do as well, at ten times the cost.)
@@ -233,7 +227,6 @@ END
 $$;
 
 -- tube_private_make_flag: the flag of a tube or an outbox, where it is missing.
---
 -- It is a sequence that shows writers whether a worker of the tube sleeps: 1 no, 2 yes. It is not part of any
 -- transaction: a writer with an old snapshot sees it, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(reg :"schema".tube_registry) RETURNS void
@@ -276,7 +269,6 @@ $$;
 
 -- tube_ensure_absent: detaches all tables of a tube and drops it with all its pods, and its companions first. No error when
 -- there is no tube.
---
 -- Errors: 55P03 the locks could not be had.
 -- Locks: until the transaction ends, the registry row and all leader rows FOR UPDATE, the attached tables and the
 --   tube's table ACCESS EXCLUSIVE; the same of its companions.
@@ -292,11 +284,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_ensure_absent IS
     'Drops a tube with its pods and companions, and detaches its tables. Does nothing if there is no such tube.';
 
--- tube_drop: drops a tube that nothing needs: no table is attached to it, no pods are in it, and no documents are parked;
--- and its companions, of which the same is asked.
---
 -- Arguments: tube; force: drops it all the same, as tube_ensure_absent does.
--- Result: nothing.
 -- Errors: TU102 unknown tube; TU112 it is a companion, which is dropped with its tube, or by force; TU109 tables are attached to it, pods are in it, or documents parked (what a transaction has put there that
 --   began later than that of a caller at REPEATABLE READ is not seen); 55P03 the locks could not be had. Nothing was
 --   changed then.
@@ -326,7 +314,6 @@ COMMENT ON FUNCTION :"schema".tube_drop IS
     'go with it.';
 
 -- tube_private_drop: what tube_ensure_absent and tube_drop do; the caller holds the registry row FOR UPDATE.
---
 -- Of a companion that is dropped alone, a backfill is asked for where links wait: see tube_private_rescue_links. The tube's
 -- greatest epoch is kept, so that a tube made again under this name continues from there; the terms that it had
 -- are kept in tube_term, so that new ones wait for writes that those may still be sending.
@@ -384,8 +371,6 @@ BEGIN
 END
 $$;
 
--- tube_list: the tubes and the tables attached to them.
---
 -- Arguments: in_tbl: only the attachments of this table; NULL for all.
 -- Result: a row per attached table, by tube, shard and order of attachment; a tube without tables has one row with a
 --   NULL tbl (unless in_tbl is given). Tables that were dropped are not listed. After the contract's columns: shards

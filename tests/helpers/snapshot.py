@@ -5,6 +5,7 @@ Renew it with `python -m tests.helpers.snapshot` after a change of the SQL, and 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 
@@ -14,11 +15,12 @@ from tests.helpers.database import ROOT, TestServer
 
 SNAPSHOT = ROOT / "sql" / "snapshot.sql"
 
+_BODY = re.compile(r"AS \$(\w*)\$(.*?)\$\1\$;", re.DOTALL)
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n", re.MULTILINE)
 
 
 def dump(postgres: Postgres, dsn: str, schema: str = "tube") -> str:
-    """The definitions in `schema`, without what differs from server to server.
+    """The definitions in `schema`, without what differs from server to server; a function's body is a digest.
 
     `postgres` is a server of version 18, so that there is one way to write them.
     """
@@ -29,7 +31,8 @@ def dump(postgres: Postgres, dsn: str, schema: str = "tube") -> str:
         text=True,
         stdout=subprocess.PIPE,
     )
-    return re.sub(r"\n{2,}", "\n\n", _NOISE.sub("", done.stdout)).strip() + "\n"
+    text = _BODY.sub(lambda body: f"AS {hashlib.sha256(body[2].encode()).hexdigest()[:16]};", done.stdout)
+    return re.sub(r"\n{2,}", "\n\n", _NOISE.sub("", text)).strip() + "\n"
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ QUICK = "-c search_path=tube,public -c lock_timeout=4s"
 UPDATE = f"UPDATE {TABLE} SET value = 'x' WHERE id = %s"
 
 
-def test_two_attach_the_same_table(conn: Conn, session: NewSession) -> None:
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_two_attach_the_same_table(conn: Conn, session: NewSession, end: str) -> None:
     make_item(conn)
     make_tube(conn)
     first, second = session(), session()
@@ -29,23 +30,9 @@ def test_two_attach_the_same_table(conn: Conn, session: NewSession) -> None:
     first.run(ATTACH, (TUBE, TABLE))
     late = second.start(ATTACH, (TUBE, TABLE))
     assert late.blocked(by=first)
-    first.commit()
+    getattr(first, end)()
     late.rows()
     assert len(triggers(conn)) == 4
-    conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
-    assert ops(conn) == [("I", 1)]
-
-
-def test_two_attach_the_same_table_and_the_first_gives_up(conn: Conn, session: NewSession) -> None:
-    make_item(conn)
-    make_tube(conn)
-    first, second = session(), session()
-    first.begin()
-    first.run(ATTACH, (TUBE, TABLE))
-    late = second.start(ATTACH, (TUBE, TABLE))
-    assert late.blocked(by=first)
-    first.rollback()
-    late.rows()
     conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
     assert ops(conn) == [("I", 1)]
 

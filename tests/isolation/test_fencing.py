@@ -109,20 +109,14 @@ def test_an_open_call_keeps_the_next_term_out_until_it_commits(
 
 
 @every_call
-def test_a_call_under_an_ended_term_is_refused_and_touches_nothing(call: str, conn: Conn, term: Term) -> None:
-    acquire(conn)
-    before = state(conn)
-    with pytest.raises(psycopg.Error) as failed:
-        conn.execute(call, term.args)
-    assert sqlstate(failed) == "TU001"
-    assert state(conn) == before
-
-
-@every_call
-def test_a_call_under_a_released_term_is_refused_and_touches_nothing(
-    call: str, conn: Conn, term: Term
+@pytest.mark.parametrize("how", ["superseded", "released"])
+def test_a_call_under_an_ended_term_is_refused_and_touches_nothing(
+    call: str, how: str, conn: Conn, term: Term
 ) -> None:
-    assert scalar(conn, "SELECT tube_leader_release(%s, %s, %s, %s)", term.args)
+    if how == "superseded":
+        acquire(conn)
+    else:
+        assert scalar(conn, "SELECT tube_leader_release(%s, %s, %s, %s)", term.args)
     before = state(conn)
     with pytest.raises(psycopg.Error) as failed:
         conn.execute(call, term.args)
@@ -131,8 +125,9 @@ def test_a_call_under_a_released_term_is_refused_and_touches_nothing(
 
 
 @every_call
-def test_a_call_waits_for_an_open_acquire_and_is_then_refused(
-    call: str, conn: Conn, term: Term, session: NewSession
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_call_waits_for_an_open_acquire_and_is_refused_if_that_commits(
+    call: str, end: str, conn: Conn, term: Term, session: NewSession
 ) -> None:
     old, new = session(), session()
     new.begin()
@@ -140,6 +135,10 @@ def test_a_call_waits_for_an_open_acquire_and_is_then_refused(
     new.run(claim.statement, claim.params)
     calling = old.start(call, term.args)
     assert calling.blocked(by=new)
+    if end == "rollback":
+        new.rollback()
+        calling.rows()
+        return
     before = state(conn)
     new.commit()
     with pytest.raises(psycopg.Error) as failed:
@@ -147,20 +146,6 @@ def test_a_call_waits_for_an_open_acquire_and_is_then_refused(
     assert sqlstate(failed) == "TU001"
     after = state(conn)
     assert [after["pods"], after["parked"]] == [before["pods"], before["parked"]]
-
-
-@every_call
-def test_a_call_that_waited_for_an_acquire_goes_on_when_it_is_rolled_back(
-    call: str, term: Term, session: NewSession
-) -> None:
-    old, new = session(), session()
-    new.begin()
-    claim = Claim()
-    new.run(claim.statement, claim.params)
-    calling = old.start(call, term.args)
-    assert calling.blocked(by=new)
-    new.rollback()
-    calling.rows()
 
 
 @every_call

@@ -83,8 +83,9 @@ def test_epochs_of_partitions_that_begin_at_once_differ(conn: Conn, connect: Con
     assert len(set(epochs)) == 6
 
 
+@pytest.mark.parametrize(("end", "outcome"), [("commit", "released"), ("rollback", "superseded")])
 def test_an_acquire_waits_for_a_release_and_follows_it_at_the_same_epoch(
-    conn: Conn, session: NewSession
+    conn: Conn, session: NewSession, end: str, outcome: str
 ) -> None:
     old = acquire(conn)
     one, other = session(), session()
@@ -93,27 +94,10 @@ def test_an_acquire_waits_for_a_release_and_follows_it_at_the_same_epoch(
     claim = Claim(expected=old.epoch)
     waiting = other.start(claim.statement, claim.params)
     assert waiting.blocked(by=one)
-    one.commit()
+    getattr(one, end)()
     assert waiting.value() > old.epoch
-    assert conn.execute("SELECT outcome FROM tube_terms('queue') ORDER BY epoch").fetchall() == [
-        ("released",),
-        (None,),
-    ]
-
-
-def test_an_acquire_that_waited_for_a_rolled_back_release_supersedes(conn: Conn, session: NewSession) -> None:
-    old = acquire(conn)
-    one, other = session(), session()
-    one.begin()
-    one.run(RELEASE, old.args)
-    claim = Claim(expected=old.epoch)
-    waiting = other.start(claim.statement, claim.params)
-    assert waiting.blocked(by=one)
-    one.rollback()
-    waiting.rows()
-    assert (
-        scalar(conn, "SELECT outcome FROM tube_term WHERE leader_id = %s", (old.leader_id,)) == "superseded"
-    )
+    outcomes = conn.execute("SELECT outcome FROM tube_terms('queue') ORDER BY epoch").fetchall()
+    assert outcomes == [(outcome,), (None,)]
 
 
 def test_a_release_that_waited_for_an_acquire_finds_itself_over(conn: Conn, session: NewSession) -> None:

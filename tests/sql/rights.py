@@ -17,162 +17,82 @@ FILLS = {ADMIN, WORKER, WRITER}
 LOOKS_AT_LISTS = {ADMIN, WORKER, WRITER, MONITOR}
 ANYBODY = {*ROLES, BYSTANDER}
 
-FUNCTIONS: dict[str, set[str]] = {
-    "outbox_adopt": ADMINISTERS,
-    "outbox_drop": ADMINISTERS,
-    "outbox_ensure_absent": ADMINISTERS,
-    "outbox_ensure_exists": ADMINISTERS,
-    "outbox_identity": SERVES,
-    "outbox_index_sql": ADMINISTERS,
-    "outbox_list": LOOKS_AT_LISTS,
-    "outbox_parked": LOOKS_ON,
-    "outbox_parked_drop": ADMINISTERS,
-    "outbox_records_mark": SERVES,
-    "outbox_records_mark_around": SERVES,
-    "outbox_records_park": SERVES,
-    "outbox_records_park_topic": SERVES,
-    "outbox_records_purge": SERVES,
-    "outbox_records_purge_sent": SERVES,
-    "outbox_records_reset": SERVES,
-    "outbox_resting": LOOKS_ON,
-    "outbox_retry": ADMINISTERS,
-    "outbox_stash": TOUCHES,
-    "outbox_stash_many": TOUCHES,
-    "outbox_stash_many_bytea": TOUCHES,
-    "outbox_stats": LOOKS_ON,
-    "outbox_topic_park": ADMINISTERS,
-    "outbox_topics_rest": SERVES,
-    "tube_as_caller": FILLS,
-    "tube_attempts_reset": ADMINISTERS,
-    "tube_applied": LOOKS_ON,
-    "tube_applied_attached": ADMINISTERS,
-    "tube_applied_set": ADMINISTERS,
-    "tube_audit_add": FILLS,
-    "tube_audit_list": LOOKS_ON,
-    "tube_backfill_chunk": SERVES,
-    "tube_backfill_collect": SERVES,
-    "tube_backfill_command": ADMINISTERS,
-    "tube_backfill_create": ADMINISTERS,
-    "tube_backfill_holders": SERVES,
-    "tube_backfill_join": SERVES,
-    "tube_backfill_list": LOOKS_ON,
-    "tube_backfill_lock": SERVES,
-    "tube_backfill_note": SERVES,
-    "tube_backfill_pressure": SERVES,
-    "tube_backfill_range": SERVES,
-    "tube_backfill_schedule": ADMINISTERS,
-    "tube_backfill_split": SERVES,
-    "tube_backfill_waiting": LOOKS_ON,
-    "tube_backfill_step1": SERVES,
-    "tube_backfill_step2": SERVES,
-    "tube_backfill_step3": SERVES,
-    "tube_backfill_take": SERVES,
-    "tube_backfill_tidy": SERVES,
-    "tube_backfill_unlock": SERVES,
-    "tube_channel": SERVES,
-    "tube_companion_ensure": ADMINISTERS,
-    "tube_companions": {*LOOKS_ON, WRITER},
-    "tube_delivered_channel": {*LOOKS_ON, WRITER},
-    "tube_delivered_parked": {*LOOKS_ON, WRITER},
-    "tube_delivered_watch": {*LOOKS_ON, WRITER},
-    "tube_document_declare": ADMINISTERS,
-    "tube_document_touch": SERVES,
-    "tube_documents": LOOKS_ON,
-    "tube_drop": ADMINISTERS,
-    "tube_ensure_absent": ADMINISTERS,
-    "tube_ensure_exists": ADMINISTERS,
-    "tube_hindered_list": LOOKS_ON,
-    "tube_id_column": LOOKS_ON,
-    "tube_index_fit": SERVES,
-    "tube_index_sql": ADMINISTERS,
-    "tube_job_begin": TOUCHES,
-    "tube_job_done": TOUCHES,
-    "tube_job_finish": TOUCHES,
-    "tube_job_forget": TOUCHES,
-    "tube_job_list": LOOKS_AT_LISTS,
-    "tube_job_units": {ADMIN, WORKER, WRITER},
-    "tube_failing_list": LOOKS_ON,
-    "tube_failing_note": SERVES,
-    "tube_leader_acquire": SERVES,
-    "tube_leader_epoch": SERVES,
-    "tube_leader_rebase": ADMINISTERS,
-    "tube_leader_release": SERVES,
-    "tube_leader_renew": SERVES,
-    "tube_leader_wait": SERVES,
-    "tube_instances": LOOKS_ON,
-    "tube_kafka_back": LOOKS_ON,
-    "tube_kafka_report": SERVES,
-    "tube_kafka_unreachable": LOOKS_ON,
-    "tube_leaders": LOOKS_ON,
-    "tube_leaders_renew": SERVES,
-    "tube_lease_leave": SERVES,
-    "tube_lease_tick": SERVES,
-    "tube_lease_ticks": SERVES,
-    "tube_list": LOOKS_AT_LISTS,
-    "tube_ids_waiting": LOOKS_ON,
-    "tube_load": LOOKS_ON,
-    "tube_park_count": LOOKS_ON,
-    "tube_park_drop": ADMINISTERS,
-    "tube_park_list": LOOKS_ON,
-    "tube_park_retry": ADMINISTERS,
-    "tube_pause": ADMINISTERS,
-    "tube_pause_list": LOOKS_ON,
-    "tube_pause_reason": SERVES,
-    "tube_pods_ack": ADMINISTERS,
-    "tube_pods_count": LOOKS_ON,
-    "tube_pods_delete": SERVES,
-    "tube_pods_fail": SERVES,
-    "tube_pods_list": LOOKS_ON,
-    "tube_pods_retry": ADMINISTERS,
-    "tube_pods_stop": SERVES,
-    "tube_resume": ADMINISTERS,
-    "tube_step_ask": ADMINISTERS,
-    "tube_step_cancel": ADMINISTERS,
-    "tube_step_end": SERVES,
-    "tube_step_state": ADMINISTERS,
-    "tube_step_take": SERVES,
-    "tube_key_part": ANYBODY,
-    "tube_key_types": ANYBODY,
-    "tube_keys_as_caller": FILLS,
-    "tube_keys_put": FILLS,
-    "tube_keys_waiting": LOOKS_ON,
-    "tube_pods_insert": FILLS,
-    "tube_pods_mark": SERVES,
-    "tube_pods_of": LOOKS_ON,
-    "tube_pods_park": SERVES,
-    "tube_pods_purge": SERVES,
-    "tube_pods_put": FILLS,
-    "tube_pods_reset": SERVES,
-    "tube_pods_sql": SERVES,
-    "tube_pods_unpark": SERVES,
-    "tube_relations_waiting": LOOKS_ON,
-    "tube_seq_advance": ADMINISTERS,
-    "tube_settle_done": SERVES,
-    "tube_settle_holders": {*LOOKS_ON, WRITER},
-    "tube_settle_left": {*LOOKS_ON, WRITER},
-    "tube_sampled": SERVES,
-    "tube_settle_seq": {*LOOKS_ON, WRITER},
-    "tube_settle_writers": SERVES,
-    "tube_shard_of": ANYBODY,
-    "tube_sink_accept": SERVES,
-    "tube_sink_list": LOOKS_ON,
-    "tube_sink_note": SERVES,
-    "tube_sleep": SERVES,
-    "tube_stats": LOOKS_ON,
-    "tube_source_check": SERVES,
-    "tube_stream_purge": SERVES,
-    "tube_sweep_end": SERVES,
-    "tube_sweep_ready": SERVES,
-    "tube_sweep_touch": SERVES,
-    "tube_sync": SERVES,
-    "tube_table_ensure_attached": ADMINISTERS,
-    "tube_table_ensure_detached": ADMINISTERS,
-    "tube_terms": LOOKS_ON,
-    "tube_undelivered": {*LOOKS_ON, WRITER},
-    "tube_unverified_list": LOOKS_ON,
-    "tube_verified": SERVES,
-    "tube_wake": SERVES,
-    "tube_wakes": SERVES,
+
+def by_callers(*groups: tuple[set[str], str]) -> dict[str, set[str]]:
+    """The callers of each function that a text names."""
+    return {name: callers for callers, names in groups for name in names.split()}
+
+
+FUNCTIONS = by_callers(
+    (
+        ADMINISTERS,
+        """
+        outbox_adopt outbox_drop outbox_ensure_absent outbox_ensure_exists outbox_index_sql
+        outbox_parked_drop outbox_retry outbox_topic_park tube_applied_attached tube_applied_set
+        tube_attempts_reset tube_backfill_command tube_backfill_create tube_backfill_schedule
+        tube_companion_ensure tube_document_declare tube_drop tube_ensure_absent tube_ensure_exists
+        tube_index_sql tube_leader_rebase tube_park_drop tube_park_retry tube_pause tube_pods_ack
+        tube_pods_retry tube_resume tube_seq_advance tube_step_ask tube_step_cancel tube_step_state
+        tube_table_ensure_attached tube_table_ensure_detached
+        """,
+    ),
+    (
+        SERVES,
+        """
+        outbox_identity outbox_records_mark outbox_records_mark_around outbox_records_park
+        outbox_records_park_topic outbox_records_purge outbox_records_purge_sent outbox_records_reset
+        outbox_topics_rest tube_backfill_chunk tube_backfill_collect tube_backfill_holders
+        tube_backfill_join tube_backfill_lock tube_backfill_note tube_backfill_pressure
+        tube_backfill_range tube_backfill_split tube_backfill_step1 tube_backfill_step2
+        tube_backfill_step3 tube_backfill_take tube_backfill_tidy tube_backfill_unlock tube_channel
+        tube_document_touch tube_failing_note tube_index_fit tube_kafka_report tube_leader_acquire
+        tube_leader_epoch tube_leader_release tube_leader_renew tube_leader_wait tube_leaders_renew
+        tube_lease_leave tube_lease_tick tube_lease_ticks tube_pause_reason tube_pods_delete
+        tube_pods_fail tube_pods_mark tube_pods_park tube_pods_purge tube_pods_reset tube_pods_sql
+        tube_pods_stop tube_pods_unpark tube_sampled tube_settle_done tube_settle_writers tube_sink_accept
+        tube_sink_note tube_sleep tube_source_check tube_step_end tube_step_take tube_stream_purge
+        tube_sweep_end tube_sweep_ready tube_sweep_touch tube_sync tube_verified tube_wake tube_wakes
+        """,
+    ),
+    (
+        LOOKS_ON,
+        """
+        outbox_parked outbox_resting outbox_stats tube_applied tube_audit_list tube_backfill_list
+        tube_backfill_waiting tube_documents tube_failing_list tube_hindered_list tube_id_column
+        tube_ids_waiting tube_instances tube_kafka_back tube_kafka_unreachable tube_keys_waiting
+        tube_leaders tube_load tube_park_count tube_park_list tube_pause_list tube_pods_count
+        tube_pods_list tube_pods_of tube_relations_waiting tube_sink_list tube_stats tube_terms
+        tube_unverified_list
+        """,
+    ),
+    (
+        TOUCHES,
+        """
+        outbox_stash outbox_stash_many outbox_stash_many_bytea tube_job_begin tube_job_done
+        tube_job_finish tube_job_forget
+        """,
+    ),
+    (
+        FILLS,
+        """
+        tube_as_caller tube_audit_add tube_job_units tube_keys_as_caller tube_keys_put tube_pods_insert
+        tube_pods_put
+        """,
+    ),
+    (
+        LOOKS_AT_LISTS,
+        """
+        outbox_list tube_companions tube_delivered_channel tube_delivered_parked tube_delivered_watch
+        tube_job_list tube_list tube_settle_holders tube_settle_left tube_settle_seq tube_undelivered
+        """,
+    ),
+    (
+        ANYBODY,
+        """
+        tube_key_part tube_key_types tube_shard_of
+        """,
+    ),
+) | {
     # generated for the tube and the table of the tests
     f"{TUBE}_touch": TOUCHES,
     "item_touch": ANYBODY,  # it only calls the next one
@@ -183,72 +103,51 @@ FUNCTIONS: dict[str, set[str]] = {
 }
 """Who may call what, beside its owner; all but `tube_private_…`. A number in a name is written as …."""
 
-PRIVATE: dict[str, set[str]] = {
-    "tube_private_adopt": ADMINISTERS,
-    "tube_private_adoption_rights": ADMINISTERS,
-    "tube_private_attach": ADMINISTERS,
-    "tube_private_attached": ANYBODY,
-    "tube_private_has_left": ANYBODY,
-    "tube_private_begin_attach": ADMINISTERS,
-    "tube_private_begin_around": SERVES,
-    "tube_private_begin_change": SERVES,
-    "tube_private_begin_collect": SERVES,
-    "tube_private_begin_mark": SERVES,
-    "tube_private_begin_range": SERVES,
-    "tube_private_begin_split": SERVES,
-    "tube_private_begin_step3": SERVES,
-    "tube_private_begin_sync": SERVES,
-    "tube_private_briefly": SERVES,
-    "tube_private_bring_in_line": SERVES,
-    "tube_private_capture_schema": SERVES,
-    "tube_private_check_messages": TOUCHES,
-    "tube_private_drop_outbox": ADMINISTERS,
-    "tube_private_drop_parked": ADMINISTERS,
-    "tube_private_end_collect": SERVES,
-    "tube_private_end_range": SERVES,
-    "tube_private_end_split": SERVES,
-    "tube_private_end_step3": SERVES,
-    "tube_private_ensure_tube": ADMINISTERS,
-    "tube_private_fits": ANYBODY,
-    "tube_private_is_replaced": ANYBODY,
-    "tube_private_is_root": ADMINISTERS,
-    "tube_private_key_bigint": ANYBODY,
-    "tube_private_key_boolean": ANYBODY,
-    "tube_private_key_date": ANYBODY,
-    "tube_private_key_label": ADMINISTERS,
-    "tube_private_key_names": ADMINISTERS,
-    "tube_private_key_text": ANYBODY,
-    "tube_private_key_uuid": ANYBODY,
-    "tube_private_lock_parked": SERVES,
-    "tube_private_may_read": ANYBODY,
-    "tube_private_names_anew": ADMINISTERS,
-    "tube_private_open_capture": SERVES,
-    "tube_private_open_schema": ADMINISTERS,
-    "tube_private_outbox_figures": LOOKS_ON,
-    "tube_private_outbox_parts": LOOKS_ON,
-    "tube_private_outbox_target": TOUCHES,
-    "tube_private_outbox_wake": ADMINISTERS,
-    "tube_private_page_runs": LOOKS_ON,
-    "tube_private_owner_ddl": SERVES,
-    "tube_private_patiently": SERVES,
-    "tube_private_predicate_columns": SERVES,
-    "tube_private_set_predicate": ADMINISTERS,
-    "tube_private_put_parked": SERVES,
-    "tube_private_put_range_pod": SERVES,
-    "tube_private_refuse_predicate": SERVES,
-    "tube_private_refuse_renamed": SERVES,
-    "tube_private_refuse_table": ADMINISTERS,
-    "tube_private_refuse_touch": SERVES,
-    "tube_private_require": ADMINISTERS,
-    "tube_private_run_owner_ddl": SERVES,
-    "tube_private_see_ddl": ANYBODY,
-    "tube_private_stale_attachments": SERVES,
-    "tube_private_stash": TOUCHES,
-    "tube_private_stash_one": TOUCHES,
-    "tube_private_store": SERVES,
-    "tube_private_store_pod": SERVES,
-    "tube_private_try_predicate": SERVES,
-}
+PRIVATE = by_callers(
+    (
+        ADMINISTERS,
+        """
+        tube_private_adopt tube_private_adoption_rights tube_private_attach tube_private_begin_attach
+        tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
+        tube_private_key_label tube_private_key_names tube_private_open_schema tube_private_outbox_wake
+        tube_private_refuse_table tube_private_require tube_private_set_predicate
+        """,
+    ),
+    (
+        SERVES,
+        """
+        tube_private_begin_around tube_private_begin_change tube_private_begin_collect
+        tube_private_begin_mark tube_private_begin_range tube_private_begin_split tube_private_begin_step3
+        tube_private_begin_sync tube_private_briefly tube_private_bring_in_line
+        tube_private_capture_schema tube_private_end_collect tube_private_end_range tube_private_end_split
+        tube_private_end_step3 tube_private_lock_parked tube_private_open_capture tube_private_owner_ddl
+        tube_private_patiently tube_private_predicate_columns tube_private_put_parked
+        tube_private_put_range_pod tube_private_refuse_predicate tube_private_refuse_renamed
+        tube_private_refuse_touch tube_private_run_owner_ddl tube_private_stale_attachments
+        tube_private_store tube_private_store_pod tube_private_try_predicate
+        """,
+    ),
+    (
+        LOOKS_ON,
+        """
+        tube_private_outbox_figures tube_private_outbox_parts tube_private_page_runs
+        """,
+    ),
+    (
+        TOUCHES,
+        """
+        tube_private_check_messages tube_private_outbox_target tube_private_stash tube_private_stash_one
+        """,
+    ),
+    (
+        ANYBODY,
+        """
+        tube_private_attached tube_private_fits tube_private_has_left tube_private_is_replaced
+        tube_private_key_bigint tube_private_key_boolean tube_private_key_date tube_private_key_text
+        tube_private_key_uuid tube_private_may_read tube_private_see_ddl
+        """,
+    ),
+)
 """Those of the others that a role may call."""
 
 OWNERS: dict[str, str] = {

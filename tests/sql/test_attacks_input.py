@@ -78,11 +78,6 @@ def test_a_statement_of_a_million_rows(conn: Conn) -> None:
     assert row == (4000, 1_000_000)
 
 
-def test_duplicates_are_touched_once(db: Conn) -> None:
-    db.execute("SELECT public.item_touch('{3,1,3,2,1,1}')")
-    assert db.execute('SELECT ids FROM "es-live"').fetchall() == [([3, 1, 2],)]
-
-
 @pytest.mark.parametrize(
     ("call", "state"),
     [
@@ -109,15 +104,3 @@ def test_nonsense_is_refused(db: Conn, call: str, state: str) -> None:
     assert refused.value.sqlstate == state
     assert refused.value.diag.message_primary
     assert nothing_was_done(db)
-
-
-@pytest.mark.parametrize("ids", ["NULL", "'{}'"])
-def test_no_ids_are_no_touch(db: Conn, ids: str) -> None:
-    db.execute(f"SELECT public.item_touch({ids})".encode())
-    assert nothing_was_done(db)
-
-
-def test_ids_at_the_ends_of_their_range(db: Conn) -> None:
-    ends = [-9223372036854775808, 0, 9223372036854775807]
-    db.execute(f"INSERT INTO {TABLE} SELECT unnest(%s::bigint[])".encode(), [ends])
-    assert scalar(db, 'SELECT ids FROM "es-live"') == ends

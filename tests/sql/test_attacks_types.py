@@ -1,4 +1,4 @@
-"""Predicates and types that run code of their owner's, or come to do so when something is renamed."""
+"""Types, predicates and names that run code of somebody's, or come to do so when something is renamed."""
 
 from __future__ import annotations
 
@@ -121,3 +121,81 @@ def test_a_column_that_becomes_an_enum_with_casts_of_its_own(world: World, predi
     )
     world.admin.execute("REVOKE mallory FROM keeper")
     world.nobody_was_robbed()
+
+
+@pytest.mark.parametrize(
+    "kind", ["TYPE pg_temp.record AS (op pg_temp.d, ids bigint[])", "DOMAIN pg_temp.record AS pg_temp.d"]
+)
+def test_a_writers_own_type_record(world: World, kind: str) -> None:
+    world.run(
+        "writer",
+        "CREATE FUNCTION pg_temp.hit() RETURNS boolean LANGUAGE plpgsql"
+        " AS 'BEGIN PERFORM evil.grasp(); RETURN true; END'",
+        "GRANT EXECUTE ON FUNCTION pg_temp.hit() TO PUBLIC",
+        "CREATE DOMAIN pg_temp.d AS text CHECK (pg_temp.hit())",
+        f"CREATE {kind}",
+        "SET search_path = pg_temp, pg_catalog",
+        "INSERT INTO bank.vault VALUES (1, 1)",
+        "INSERT INTO bank.acct VALUES (1, 1)",
+        "UPDATE bank.vault SET id = 11",
+        "UPDATE bank.acct SET id = 11",
+    )
+    world.nobody_was_robbed()
+    assert scalar(world.admin, """SELECT count(*) FROM "tube"."es-live" WHERE op = 'D'""") > 0
+
+
+@pytest.mark.parametrize("base", ["text", "jsonb", "integer"])
+@pytest.mark.parametrize("table", ["acct", "vault"])
+def test_a_writers_own_type_of_a_built_in_name_where_a_predicate_is_over_a_domain(
+    world: World, base: str, table: str
+) -> None:
+    """The domain is the owner's, and without any check."""
+    world.admin.execute(
+        f"CREATE DOMAIN bank.word AS {base}; ALTER TABLE app.t ADD n {base};"
+        "ALTER TABLE bank.vault ADD n bank.word; ALTER TABLE bank.acct ADD n bank.word;"
+        "GRANT USAGE ON SCHEMA bank TO mallory; GRANT INSERT ON bank.acct, bank.vault TO mallory".encode()
+    )
+    make_tube(world.admin, predicate="n IS NOT NULL")
+    of = "int4" if base == "integer" else base
+    world.run(
+        MALLORY,
+        f'CREATE DOMAIN pg_temp."{base}" AS pg_catalog.{of} CHECK (evil.strike(1) = 1);'
+        f"INSERT INTO bank.{table} VALUES (1, 1, NULL)",
+    )
+    world.nobody_was_robbed()
+
+
+def test_a_table_is_detached_whose_enum_nobody_else_may_see(world: World) -> None:
+    world.admin.execute("CREATE TYPE bank.mood AS ENUM ('ok'); GRANT USAGE ON SCHEMA bank TO mallory")
+    for attached in ("app.t", "bank.acct", "bank.vault"):
+        world.admin.execute(f"ALTER TABLE {attached} ADD m bank.mood DEFAULT 'ok'".encode())
+    make_tube(world.admin, predicate="v > 0 AND m = 'ok'")
+    world.admin.execute("REVOKE USAGE ON SCHEMA bank FROM PUBLIC, mallory, worker, writer")
+    world.admin.execute("SELECT tube_table_ensure_detached('es-live', 'bank.acct')")
+    world.admin.execute("SELECT tube_ensure_absent('es-live')")
+    left = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'tube_capture'::regnamespace"
+    assert scalar(world.admin, left) == 0
+
+
+@pytest.mark.parametrize("owner", ["my, role", "a DEFAULT b", 'o"dd', "-"])
+def test_owners_with_odd_names(world: World, owner: str) -> None:
+    name = '"' + owner.replace('"', '""') + '"'
+    world.admin.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA bank TO {name}".encode())
+    try:
+        world.admin.execute("CREATE TABLE bank.odd (id bigint PRIMARY KEY, v integer)")
+        world.admin.execute(f"ALTER TABLE bank.odd OWNER TO {name}".encode())
+        attach(world.admin, "bank.odd", 9)
+        world.admin.execute("INSERT INTO bank.odd VALUES (1, 1); TRUNCATE bank.odd")
+        assert ops(world.admin) == [("D", 1), ("I", 1)]
+        assert scalar(world.admin, "SELECT tube_sync()") == 0
+    finally:
+        world.admin.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}".encode())
+
+
+def test_a_session_that_quotes_all_identifiers(world: World) -> None:
+    make_tube(world.admin, predicate="v > 0")
+    world.admin.execute("SET quote_all_identifiers = on")
+    world.admin.execute("SELECT tube_table_ensure_attached('es-live', 'bank.acct', 1, columns => '{v}')")
+    assert scalar(world.admin, "SELECT tube_sync()") == 0
+    world.admin.execute("INSERT INTO bank.acct VALUES (1, 1), (2, 0)")
+    assert ops(world.admin) == [("I", 1)]

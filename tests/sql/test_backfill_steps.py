@@ -1,4 +1,4 @@
-"""The three steps of a backfill: every row that was there is touched, whoever else is at work."""
+"""The three steps of a backfill, and the control pods that ask workers for one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import pytest
 
 from tests.helpers.capture import (
     TABLE,
+    TUBE,
     Conn,
     attach,
+    make_item,
     make_tube,
     open_session,
     pods,
+    scalar,
     set_up,
     take,
 )
@@ -206,3 +209,53 @@ def test_row_level_security_hides_no_row_unnoticed(conn: Conn, dsn: str) -> None
             admin.execute("ALTER ROLE worker BYPASSRLS")
             step3(worker)
     assert ids(conn) == [1, 2]
+
+
+def schedule(conn: Conn, first: int | None, last: int | None, order_col: str = "id") -> int:
+    return int(scalar(conn, "SELECT tube_backfill_schedule(%s, %s, %s, %s)", (TUBE, order_col, first, last)))
+
+
+def test_schedule(db: Conn) -> None:
+    make_item(db, 'public."an Item"')
+    attach(db, 'public."an Item"', 20, 4)
+    make_item(db, "public.other")
+    attach(db, "public.other", 30)
+    payload = {"type": "backfill_schedule", "order_col": "id"}
+    assert schedule(db, 7, 23) == 2
+    assert pods(db) == [
+        ("B", 7, [], payload | {"tbl": "public.item"}),
+        ("B", 20, [], payload | {"tbl": 'public."an Item"'}),
+    ]
+    assert schedule(db, 0, 100) == 1
+    assert schedule(db, 0, 100) == 0
+    db.execute('DELETE FROM "es-live"')
+    step3(db)
+    assert schedule(db, 0, 7) == 0, "an end waits"
+    assert schedule(db, 8, 19) == 0
+
+
+def test_schedule_passes_over_related_tables(conn: Conn) -> None:
+    set_up(conn, shard=7)
+    conn.execute("CREATE TABLE public.extra (id bigint)")
+    attach(conn, "public.extra", 7)
+    assert schedule(conn, 7, 7) == 1
+    assert [payload["tbl"] for _, _, _, payload in pods(conn)] == ["public.item"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state"),
+    [
+        ((5, 4, "id"), "22023"),
+        ((None, 4, "id"), "22004"),
+        ((1, None, "id"), "22004"),
+        ((7, 7, "no"), "42703"),
+    ],
+)
+def test_schedule_refuses(conn: Conn, arguments: tuple[Any, Any, str], state: str) -> None:
+    set_up(conn, shard=7)
+    with pytest.raises(psycopg.Error) as refused:
+        schedule(conn, *arguments)
+    assert refused.value.sqlstate == state
+    with pytest.raises(psycopg.Error) as unknown:
+        conn.execute("SELECT tube_backfill_schedule('nope', 'id', 1, 2)")
+    assert unknown.value.sqlstate == "TU102"

@@ -57,30 +57,6 @@ def test_no_ids(db: Conn, ids: list[int] | None) -> None:
     assert pods(db) == [("B", 1, [], payload)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "state"),
-    [
-        ((-1, [1], "T", 250), "TU106"),
-        ((None, [1], "T", 250), "TU106"),
-        ((0, [1, None], "T", 250), "22004"),
-        ((0, [1], "X", 250), "22023"),
-        ((0, [1], None, 250), "22023"),
-        ((0, [1], "T", 0), "22023"),
-        ((0, [1], "T", None), "22023"),
-    ],
-)
-def test_arguments_that_are_refused(conn: Conn, arguments: tuple[object, ...], state: str) -> None:
-    make_tube(conn)
-    shard, ids, op, chunk = arguments
-    with pytest.raises(psycopg.Error) as refused:
-        conn.execute(
-            'SELECT tube."es-live_touch"(%s::integer, %s::bigint[], %s, NULL, %s::integer)',
-            (shard, ids, op, chunk),
-        )
-    assert refused.value.sqlstate == state
-    assert pods(conn) == []
-
-
 def test_a_shard_that_is_not_the_ids(db: Conn) -> None:
     set_up(db, shard=100, shards=16)
     db.execute(TUBE_TOUCH, (101, [1, 17, -15], "T"))
@@ -133,3 +109,35 @@ def test_long_names(db: Conn) -> None:
     assert len(name) == 63
     db.execute(f"SELECT {name}('{{1}}')")
     assert take(db) == [Touch("T", 0, 1)]
+
+
+def test_a_negative_shard_is_refused_in_every_way_in(db: Conn) -> None:
+    set_up(db)
+    for statement in (
+        "SELECT tube_table_ensure_attached('es-live', 'public.item', -1)",
+        "SELECT \"es-live_touch\"(-1, '{1}', 'T')",
+        "SELECT tube_pods_insert('es-live', 'SELECT 1, 1', -1)",
+        "SELECT tube_pods_put('es-live', -1, 'T', '{1}')",
+    ):
+        with pytest.raises(psycopg.Error) as refused:
+            db.execute(statement.encode())
+        assert refused.value.sqlstate == "TU106", statement
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.execute("INSERT INTO \"es-live\" (op, shard, ids) VALUES ('T', -1, '{1}')")
+    assert pods(db) == []
+
+
+def test_one_table_is_worked_on_by_all_partitions_by_every_way_in(db: Conn) -> None:
+    set_up(db, shard=0, shards=8, partitions=4)
+    ids = list(range(1, 401))
+    db.execute(f"INSERT INTO {TABLE} SELECT unnest(%s)", (ids,))
+    rows = sorted((touch.shard, touch.id) for touch in take(db))
+    start = scalar(db, "SELECT tube_backfill_step1()")
+    for statement in (
+        "SELECT public.item_touch(ARRAY(SELECT id FROM public.item))",
+        "SELECT tube_pods_insert('es-live', 'SELECT id, 1 FROM public.item', 0)",
+        f"SELECT tube_backfill_step3('{start}', 'es-live', 'public.item', 'id')",
+    ):
+        db.execute(statement.encode())
+        assert sorted((touch.shard, touch.id) for touch in take(db)) == rows, statement
+    assert [sum(shard % 4 == part for shard, _ in rows) for part in range(4)] == [100] * 4

@@ -88,14 +88,6 @@ def test_many_rows_are_many_pods(db: Conn) -> None:
     assert sorted(key for _, _, ids, _ in found for key in ids) == [1, 2, 3, *range(10, 5010)]
 
 
-def test_many_pages(db: Conn) -> None:
-    """More than are read at a time."""
-    db.execute(f"INSERT INTO {TABLE} SELECT g, repeat('x', 1900) FROM generate_series(10, 6009) AS g")
-    take(db)
-    db.execute(f"TRUNCATE {TABLE}")
-    assert len(ops(db)) == 6003
-
-
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_an_old_snapshot_asks_for_a_sweep(db: Conn, any_dsn: str, level: str) -> None:
     """Such a transaction does not see what was committed after its first statement."""

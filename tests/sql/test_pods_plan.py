@@ -248,7 +248,7 @@ def test_a_kept_statement_is_not_used_unless_its_index_is_there_alone(server: Co
     assert len(marked_seqs(server, term, limit=3)) == 3
     if indexes == "none":
         name = scalar(server, "SELECT name FROM tube_private_indexes('queue')")
-        server.execute(f'DROP INDEX tube."{name}"'.encode())
+        server.execute(f"DROP INDEX {name}".encode())
     else:
         server.execute(scalar(server, "SELECT tube_index_sql('queue', 4)").encode())
     server.execute(

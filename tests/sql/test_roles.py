@@ -393,3 +393,14 @@ def test_two_owners_who_attach_at_once_wait_for_each_other(dsn: str, conn: Conn)
                 bob.execute("RESET statement_timeout")
             attach(bob, "public.two", 2, tube="other")
     assert scalar(conn, "SELECT count(*) FROM tube_attachment") == 2
+
+
+def test_each_public_function_has_a_comment(conn: Conn) -> None:
+    rows = conn.execute(
+        "SELECT p.proname::text, obj_description(p.oid, 'pg_proc') FROM pg_proc AS p"
+        " WHERE p.pronamespace = 'tube'::regnamespace"
+        r" AND p.proname LIKE 'tube\_%' AND p.proname NOT LIKE 'tube\_private\_%'"
+    ).fetchall()
+    assert len(rows) > 60
+    assert {name for name, comment in rows if comment is None} == set()
+    assert [name for name, text in rows if text and not (text[0].isupper() and text.endswith("."))] == []

@@ -57,7 +57,6 @@ def test_a_page_is_its_includes() -> None:
     assert files.count("psql/begin.sql") == 1
     assert contents("uninstall.sql") == [
         "psql/start.sql",
-        "names.sql",
         "whose.sql",
         "psql/begin.sql",
         "remove.sql",
