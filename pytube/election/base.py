@@ -39,10 +39,6 @@ class Shutdown(Revoked):
     """This process ends. As `Revoked`, but no worker waits, so there is more time to drain."""
 
 
-class Replaced(Revoked):
-    """The queue begins again by another configuration: as `Revoked`, and the process keeps its claim."""
-
-
 @dataclass(frozen=True, slots=True)
 class Broken(Stop):
     """The work can't continue in order: write nothing more."""
@@ -61,7 +57,8 @@ class Ended(Broken):
 class Claim(ABC):
     """The right to begin terms over one partition of one tube, until it is withdrawn.
 
-    It outlives terms. Its election withdraws it, the worker hands it over; each says so once.
+    It outlives terms. Its election withdraws it, or the worker where its queue is served otherwise from then
+    on; the worker hands it over.
     """
 
     def __init__(self, tube: str, partition: int) -> None:

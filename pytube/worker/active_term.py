@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytube import clock
 from pytube.db.locks import TableLock, still_held
 from pytube.db.session import Queries
-from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Replaced, Revoked, Stop
+from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Revoked, Stop
 from pytube.errors import RECOVERABLE, ClaimLost, NotLeader, PytubeError
 from pytube.events import (
     Event,
@@ -80,8 +80,6 @@ class ActiveTerm:
         """Troubles that keep it from delivering; its renewals report them."""
         self._paused = None if term.paused is None else Paused(term.paused)
         """A pause ends the work, and not the term."""
-        self._replaced: Replaced | None = None
-        """Its end ends the term, and not the claim."""
         self.step: int | None = None
         """A step that an operator asks for."""
         self._pause_noted_at = sent_at
@@ -112,11 +110,6 @@ class ActiveTerm:
             self._ended = kind(str(error), error)
         self.attention.set()
 
-    def give_way(self, why: Replaced) -> None:
-        """End in order; another term begins under the same claim."""
-        self._replaced = why
-        self.attention.set()
-
     def note_pause(self, reason: str | None, step: int | None, sent_at: float) -> None:
         """The database says whether the partition is paused, to a question that was sent then."""
         if sent_at < self._pause_noted_at:
@@ -133,14 +126,13 @@ class ActiveTerm:
     def stop(self) -> Stop | None:
         """Why the work on the partition stops; None while it continues.
 
-        An event of the term counts more than the election's wish, that more than another configuration,
-        and that more than a pause. The claim is separate because it outlives terms: a shutdown also ends the
-        terms that would begin later.
+        An event of the term counts more than the election's wish, and that more than a pause. The claim is
+        separate because it outlives terms: a shutdown also ends the terms that would begin later.
         """
         withdrawn = self.claim.withdrawn
         if self._ended is None and isinstance(withdrawn, Ended):
             return withdrawn
-        return self._ended or withdrawn or self._replaced or self._paused
+        return self._ended or withdrawn or self._paused
 
     def goes_on(self) -> bool:
         """Whether the partition's worker has another round; raises what broke the term."""

@@ -38,8 +38,8 @@ from pytube.sources import queries
 from pytube.verify.report import Report
 from pytube.verify.run import Sample, verify
 from pytube.worker.database import Database
+from pytube.worker.queues import Tube
 from pytube.worker.services import end
-from pytube.worker.tube import Tube
 
 # --- emptied sinks -------------------------------------------------------------------------------
 

@@ -77,10 +77,12 @@ class Database:
             postgres: where it is, and how many sessions the pool may have.
             tubes: whose notifications are received.
             receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
-            emit: receives an event when terms can't be renewed, and when they can again.
+            emit: receives the events of this host.
             host: its name, where there are several.
             label: what the names of the kept sessions end in: it identifies this process to others.
         """
+        self.host = host
+        self.emit = emit
         self.pool = SessionPool(self._open_pooled, postgres.pool_size)
         """For all statements that need no dedicated session."""
         self.terms: dict[tuple[str, int], ActiveTerm] = {}
@@ -96,7 +98,6 @@ class Database:
         self._tubes = tuple(tubes)
         self._tubes_changed = asyncio.Event()
         self._receive_deadline = receive_deadline
-        self._emit = emit
         self.renews = False
         """Whether the last attempt to renew terms succeeded."""
         self._label = label
@@ -218,7 +219,7 @@ class Database:
         self.renews = False
         if self._down_since is None:
             self._down_since = time.monotonic()
-            self._emit(DatabaseDown(reason))
+            self.emit(DatabaseDown(reason))
 
     async def _renew(self, session: Session) -> None:
         is_checked = False
@@ -227,7 +228,7 @@ class Database:
             self.renews = True
             self._rouse_lapsed()
             if self._down_since is not None:
-                self._emit(DatabaseUp(self.down_for))
+                self.emit(DatabaseUp(self.down_for))
                 self._down_since = None
             is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
@@ -246,7 +247,7 @@ class Database:
         self._told.pop("source_unchecked", None)
         if change is not None:
             self.seen_seq = 0
-            self._emit(SourceChanged(change))
+            self.emit(SourceChanged(change))
         return True
 
     async def compare_source(self, seq: int) -> bool:

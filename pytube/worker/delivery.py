@@ -34,10 +34,10 @@ from pytube.pipeline.limits import Sent
 from pytube.pipeline.retry_queue import backoff
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm, LockedTables
-from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
+from pytube.worker.metrics import UNTRACED, BatchTrace, PartitionTraces
 
 if TYPE_CHECKING:
-    from pytube.worker.tube import Tube
+    from pytube.worker.queues import Tube
 
 _JITTER = 0.25
 

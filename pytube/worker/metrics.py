@@ -1,14 +1,26 @@
-"""What a worker counts: plain numbers, because the hot path counts. A scrape turns them into metrics."""
+"""What a worker counts, and the hooks for traces of batches.
+
+Counts are plain numbers, because the hot path counts; a scrape turns them into metrics.
+
+A batch is one delivery of keys. Its span has the children `mark`, `enrich`, `transform`, `send` and `purge`.
+The hooks do nothing; `otel` implements them. So a worker that does not trace imports no OpenTelemetry.
+"""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any, Literal, Self
 
+from pytube.errors import ConfigError, how_to_install
 from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
+from pytube.model import Documents, Id, Pod
+from pytube.pipeline.inflight import Flight, InFlight
+from pytube.sources.terms import Term
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -133,3 +145,90 @@ class Meter:
         self._before, self._since = totals, now
         was_idle, self._idle = self._idle, not (event.pods or event.touches or held)
         return None if was_idle and self._idle else event
+
+
+# --- traces --------------------------------------------------------------------------------------
+
+
+Step = Literal["enrich", "transform", "send"]
+
+
+class BatchTrace:
+    """The trace of one batch. Within it (`with trace:`), an error that is raised ends the span."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
+        """Nothing to end."""
+
+    def step(
+        self,
+        name: Step,  # noqa: ARG002
+        documents: Documents | None = None,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """A child span around a piece of work; `documents` are the ones to send."""
+        return nullcontext()
+
+    def delivered(self, counts: Mapping[str, int], machine: InFlight) -> None:
+        """The outcome was handled: `counts` has the numbers of its keys by result, the worst first.
+
+        The span ends now if no pod is done with this batch, else when a pod of it is purged.
+        """
+
+
+UNTRACED = BatchTrace()
+
+
+class PartitionTraces:
+    """The traces of one term."""
+
+    def exchange(
+        self,
+        exchange: Coroutine[Any, Any, list[Pod]],
+        done: Iterable[int],  # noqa: ARG002
+    ) -> Coroutine[Any, Any, list[Pod]]:
+        """An exchange that purges the pods `done` and returns the pods that it marks."""
+        return exchange
+
+    def batch(
+        self,
+        flight: Flight,  # noqa: ARG002
+        groups: Mapping[int, Sequence[Id]],  # noqa: ARG002
+    ) -> BatchTrace:
+        """Begin the trace of a batch of these keys of the flight."""
+        return UNTRACED
+
+    def close(self) -> None:
+        """The term is over: end the spans that are open."""
+
+
+_UNTRACED = PartitionTraces()
+
+
+class Tracing:
+    """The traces of a process."""
+
+    def partition(self, term: Term) -> PartitionTraces:  # noqa: ARG002
+        """The traces of one term."""
+        return _UNTRACED
+
+    async def close(self) -> None:
+        """Send the remaining spans."""
+
+
+def build_tracing(setting: bool | str, client_id: str) -> Tracing:
+    """The traces of a process as `worker.tracing` asks for.
+
+    Raises:
+        ConfigError: a package is missing, or a variable of OpenTelemetry asks for what there is not.
+    """
+    if setting is False:
+        return Tracing()
+    try:
+        from pytube.worker.otel import OpenTelemetry
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"key worker.tracing needs the package {error.name}: {how_to_install('tracing')}"
+        ) from error
+    return OpenTelemetry.build(setting, client_id)

@@ -1,4 +1,4 @@
-"""Tasks that run as long as something is served; a task that ends on its own is a bug.
+"""What the parts of a process share, and its tasks; a task that ends on its own is a bug.
 
 A dedicated process runs them until SIGINT or SIGTERM asks it to stop.
 """
@@ -11,10 +11,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID, uuid4
 
+from pytube.election.lease import Room
 from pytube.errors import UsageError
+from pytube.events import Event
 from pytube.logs import Logger
+from pytube.pipeline.limits import TokenBucket
+from pytube.worker.metrics import Tracing
+
+if TYPE_CHECKING:
+    from pytube.worker.kafka import KafkaCluster
 
 
 class Services:
@@ -72,6 +81,24 @@ class Services:
         elif self._failed is None:
             self._failed = task
             self._ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the hosts of one process share."""
+
+    emit: Callable[[Event], None]
+    tracing: Tracing
+    room: Room
+    """Partitions that it may lead, of all hosts together."""
+    claims: TokenBucket
+    """New ones a second."""
+    clusters: list[KafkaCluster]
+    """Of Kafka, which it needs."""
+    takes_up: bool = False
+    """Whether queues need not exist, and are left as they go."""
+    services: Services = field(default_factory=Services)
+    instance_id: UUID = field(default_factory=uuid4)
 
 
 async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:

@@ -37,8 +37,17 @@ from pytube.sinks import (
     why_no_mark,
     why_no_note,
 )
-from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
+
+
+def batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly.
+
+    A document that is split counts as all its parts, since the limits are limits of the sink.
+    """
+    most = sink.batch_documents if sink.rate is None else min(sink.batch_documents, int(sink.rate))
+    return max(1, most // sink.writes)
+
 
 # --- the gate ------------------------------------------------------------------------------------
 

@@ -22,14 +22,13 @@ from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
-from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.shedding import Reading
 
 if TYPE_CHECKING:
-    from pytube.worker.tube import Tube
+    from pytube.worker.queues import Tube
 
 _CLASSES = tuple(PodClass)
 """What each round looks through; to go through the class itself takes longer."""
@@ -49,20 +48,14 @@ class TubeWorker(PartitionWorker[Pod]):
     machine: InFlight
     _source: TubeSource
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
-        """Starts nothing.
-
-        Args:
-            active_term: the term, and what happens to it.
-            tube: sink, enricher and limits.
-            database: where the pods are.
-        """
-        super().__init__(active_term, database, tube.metrics, RoundPacer(tube.limits.latency))
+    def __init__(self, active_term: ActiveTerm, tube: Tube) -> None:
+        """Starts nothing."""
+        super().__init__(active_term, tube.database, tube.metrics, RoundPacer(tube.limits.latency))
         self.machine = InFlight()
         self._limits = tube.limits
         self._gate = tube.gate
         self._emit = tube.emit
-        self._source = TubeSource(database.pool, active_term.term)
+        self._source = TubeSource(tube.database.pool, active_term.term)
         self._traces = tube.tracing.partition(active_term.term)
         self._deliverer = Deliverer(active_term, tube, self._traces)
         self._control = Control(

@@ -24,8 +24,8 @@ from pytube.logs import Logger, host_fields, is_news
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
 from pytube.worker.database import Database
+from pytube.worker.queues import Tube
 from pytube.worker.services import end
-from pytube.worker.tube import Tube
 
 SYNC_INTERVAL = 30.0
 """Seconds; partitions that came are followed within a minute, a lost session included."""

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import cast
-from uuid import uuid4
 
 import pytest
 
@@ -16,9 +15,10 @@ from pytube.election.lease import Room
 from pytube.errors import BrokerUnavailable
 from pytube.pipeline.limits import TokenBucket
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, ClaimLimits, Elections
-from pytube.worker.queue import Queue
-from pytube.worker.services import Services
+from pytube.worker.elections import ALL, Elections
+from pytube.worker.metrics import Tracing
+from pytube.worker.queues import Queue
+from pytube.worker.services import Process, Services
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
 
@@ -64,18 +64,17 @@ class Scene:
         self.kind = kind
         self.made: list[FakeElection] = []
         self.claims: list[str] = []
-        self.services = Services()
         monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
-        database = cast("Database", None)
+        database = Database(config.postgres, [], receive_deadline=1.0, emit=lambda _: None)
+        process = Process(lambda _: None, Tracing(), Room(None), TokenBucket(2.0), [])
+        self.services = process.services
         self.elections = Elections(
             config,
             queues,
             database,
-            uuid4(),
-            self.services,
+            process,
             lambda claim: self.claims.append(claim.tube),
-            ClaimLimits(Room(None), TokenBucket(2.0)),
             set(),
         )
 

@@ -16,7 +16,7 @@ from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import limits, retry_queue
 from pytube.pipeline.limits import CongestionControl
 from pytube.testing.memory import MemorySink
-from pytube.worker.queue import Limits
+from pytube.worker.queues import Limits
 from pytube.worker.shared_sink import SinkGate
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import gate_of

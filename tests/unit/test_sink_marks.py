@@ -17,7 +17,7 @@ from pytube.sources import queries
 from pytube.worker import copies
 from pytube.worker.copies import SinkMarks
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from tests.helpers.waiting import wait_until_async
 
 TUBES = [f"t{number}" for number in range(50)]

@@ -17,7 +17,7 @@ from pytube.logs import Logger
 from pytube.sources import queries
 from pytube.worker import upkeep
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async

@@ -24,8 +24,8 @@ from pytube.worker.elections import ALL
 from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.host import Host
 from pytube.worker.leadership import Leadership
+from pytube.worker.queues import Tube
 from pytube.worker.shedding import SINK_NOT_OPEN
-from pytube.worker.tube import Tube
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -157,7 +157,7 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
 
 
 def led(host: Host) -> list[Claim]:
-    return [leadership.claim for leadership in host._leading.values()]
+    return list(host._leading.values())
 
 
 async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
@@ -223,13 +223,13 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
     events: list[Event] = []
     (host,) = Worker(config, on_event=events.append)._hosts
     future: asyncio.Future[None] = asyncio.Future()
-    leading = cast("dict[asyncio.Future[None], Leadership]", host._leading)
-    leading[future] = Leadership(host.queues["t"], host.database, FakeClaim("t", 0))
+    leading = cast("dict[asyncio.Future[None], Claim]", host._leading)
+    leading[future] = FakeClaim("t", 0)
     async with service(host._follow_partitions()):
         await wait_until_async(lambda: events, what="it is told of the other tube")
         del leading[future]
         await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
-        leading[future] = Leadership(host.queues["u"], host.database, FakeClaim("u", 1))
+        leading[future] = FakeClaim("u", 1)
         host.database.terms["u", 1] = working()
         await wait_until_async(lambda: "u" not in host._standing_by, what="it leads again")
         del leading[future], host.database.terms["u", 1]
@@ -279,7 +279,10 @@ async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> No
     hosts[1].of_kind(Tube)["t"].metrics.sheds = 2
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()
+        for metric in WorkerCollector(
+            View(hosts, {"client_id": "w", "election": "lease"}, lambda: True)
+        ).collect()
+        if metric is not None
         for sample in metric.samples
     }
     assert samples["pytube_load_away", "one", "t"] == 0

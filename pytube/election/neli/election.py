@@ -12,14 +12,11 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import suppress
-from typing import Any
 
 from pytube import clock
-from pytube.config.names import checked_name, leader_name
 from pytube.election.base import STOPS, Claim, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
-from pytube.election.neli.member import Member
-from pytube.election.neli.topic import LeaderTopic, NeliSettings
+from pytube.election.neli.member import LeaderTopic, Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
@@ -44,60 +41,34 @@ class NeliElection:
         self,
         name: str,
         tubes: Callable[[], Mapping[str, int]],
+        settings: NeliSettings,
         *,
-        installation: str,
-        client_id: str,
-        bootstrap_servers: str,
         slots: int | None = None,
         able: Callable[[], bool] = lambda: True,
         away: Set[str] = frozenset(),
-        options: Mapping[str, Any] | None = None,
-        receive_deadline: float = 5.0,
-        session_timeout: float = 15.0,
-        drain_limit: float = 30.0,
-        topic: str | None = None,
-        group: str | None = None,
         start_timeout: float = 10.0,
         host: str | None = None,
     ) -> None:
-        """Nothing is begun before `start`. All times are seconds.
+        """Nothing is begun before `start`.
 
         Args:
             name: of the tube, or of the host with all tubes.
             tubes: how many partitions each tube has, 0 if it does not exist; called in the event loop
                 several times a second, so it must return at once.
-            installation: names, with `name`, the leader topic and the group (`leader_name`).
-            client_id: a label for people, at the broker.
-            bootstrap_servers: as librdkafka takes them.
+            settings: of the member of the group.
             slots: how many partitions the topic has that the tubes share; None: the only tube's topic has as
                 many as the tube.
             able: whether this process could lead at all; called as often. While it can't, it is not a
                 member, so that others get its partitions.
             away: tubes that this process leaves to others; looked at as often. One of them is enough to leave
                 the group, which has no way to refuse a single partition.
-            options: more settings for librdkafka; they may be secrets.
-            receive_deadline: how long an answer of the broker is waited for.
-            session_timeout: after so long without a sign of life others get this process's partitions.
-            drain_limit: how long a partition that is to be given back may be drained.
-            topic: another name for the leader topic.
-            group: another name for the consumer group.
-            start_timeout: how long `start` waits for a broker.
+            start_timeout: seconds for which `start` waits for a broker.
             host: the name of the Postgres host, where there are several.
 
         Raises:
             ConfigError: a name or an option can't be used.
         """
-        default = leader_name(installation, name)
-        self.settings = NeliSettings(
-            bootstrap_servers=bootstrap_servers,
-            topic=default if topic is None else checked_name(topic, "leader topic"),
-            group=default if group is None else checked_name(group, "consumer group"),
-            client_id=client_id,
-            receive_deadline=receive_deadline,
-            session_timeout=session_timeout,
-            drain_limit=drain_limit,
-            options=dict(options or {}),
-        )
+        self.settings = settings
         self._count = tubes
         self._slots = slots
         self._able = able
