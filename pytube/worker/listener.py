@@ -252,7 +252,8 @@ class _Scrapes:
         parts: list[bytes] = []
         spent, begun = 0.0, time.monotonic()
         for family in self._collector.collect():
-            parts.append(generate_latest(_One(family)))
+            if family is not None:
+                parts.append(generate_latest(_One(family)))
             spent += time.monotonic() - begun
             await asyncio.sleep(0)  # with hundreds of tubes, all at once would keep deliveries waiting
             begun = time.monotonic()
