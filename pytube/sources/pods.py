@@ -46,10 +46,8 @@ class Floor:
     def advance(self, last: int | None, settled: int, provisional: int) -> None:
         """Raise the floor after a mark.
 
-        Args:
-            last: the last seq that the mark returned; None: it returned less than it could.
-            settled: a seq known to be settled *before* the mark began; 0 when none is.
-            provisional: the provisional seq before it began.
+        `last`: the last seq that it returned; None: it returned less than it could. `settled`, `provisional`:
+        as they were known *before* it began.
         """
         # A scan that began above the settled floor says nothing about the rows in between.
         if self.settled == self.value:
@@ -84,14 +82,10 @@ class Floors:
     def advance(
         self, pods: Sequence[Pod], limit: int, settled: int, *, with_backfill: bool, provisional: int = 0
     ) -> None:
-        """Raise the floors after a mark.
+        """Raise the floors after a mark that has returned `pods`, incremental first.
 
-        Args:
-            pods: what the mark returned, incremental first.
-            limit: how many it could return, of both classes together.
-            settled: a seq known to be settled *before* the mark began; 0 when none is.
-            with_backfill: whether it looked for backfill pods at all.
-            provisional: the provisional seq before it began, of the version given to `expire_provisional`.
+        `limit`: how many it could return, of both classes together; `with_backfill`: whether it looked for
+        backfill pods at all; `settled`, `provisional`: as they were known *before* it began.
         """
         provisional = max(settled, provisional)
         split = next((i for i, pod in enumerate(pods) if pod.op == "B"), len(pods))
@@ -270,14 +264,8 @@ class TubeSource:
         self._note(items)
 
     async def park(self, items: Iterable[ParkItem], most: int | None = None) -> int:
-        """Set keys aside with their error.
-
-        Args:
-            items: the keys.
-            most: how many of the tube may be parked.
-
-        Raises:
-            ParkLimitReached: more would be parked; none is.
+        """Set keys aside with their error; raises `ParkLimitReached`, and parks none, if more than `most`
+        would be parked of the tube.
         """
         items = list(items)
         arguments = self._arguments | {"items": Jsonb([item.as_json() for item in items]), "most": most}

@@ -58,13 +58,9 @@ class ActiveTerm:
     def __init__(
         self, term: Term, claim: Claim, *, deadline: float, sent_at: float, emit: Callable[[Event], None]
     ) -> None:
-        """Args:
-        term: as the database has it.
-        claim: the right to it.
-        deadline: seconds for which a renewal holds. They count from when it was sent, so that the
-            deadline is right however long the answer took or the process was stopped.
-        sent_at: when the acquire of the term was sent, by `pytube.clock`: the first renewal.
-        emit: receives an event when trust lapses, and when it is back.
+        """`deadline`: seconds for which a renewal holds, from when it was sent; so the deadline is right
+        however long the answer took or the process was stopped. `sent_at`: when the acquire was sent: the
+        first renewal.
         """
         self.term = term
         self.claim = claim
@@ -270,16 +266,12 @@ class LockedTables:
         self,
         active_term: ActiveTerm,
         emit: Callable[[Event], None],
-        on_free: Callable[[], None] = lambda: None,
     ) -> None:
-        """Args:
-        active_term: the term, whose renewals report the locks.
-        emit: receives an event when a table is found locked, and when it is not any more.
-        on_free: is called then.
-        """
+        self._active_term = active_term
         self._term = active_term.term
         self._emit = emit
-        self._on_free = on_free
+        self.freed_at = float("-inf")
+        """When a table was found not to be locked any more, by `time.monotonic()`."""
         self._seen: dict[str, _Seen] = {}
         active_term.locked = self
         active_term.troubles.watch("locked", self._told)
@@ -305,9 +297,10 @@ class LockedTables:
         """It is not any more."""
         seen = self._seen.pop(table, None)
         if seen is not None:
-            seconds = round(time.monotonic() - seen.since, 3)
+            self.freed_at = time.monotonic()
+            seconds = round(self.freed_at - seen.since, 3)
             self._emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
-            self._on_free()
+            self._active_term.attention.set()
 
     def free_all(self) -> None:
         """None is."""

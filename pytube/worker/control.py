@@ -56,15 +56,9 @@ class Swept:
 
 
 async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq: int, backlog: int) -> Swept:
-    """Touch all of the shard that the sink says is older than `start_seq`, page by page.
+    """Touch all of the shard with a stamp below `start_seq` at the sink, page by page.
 
-    Args:
-        sink: is looked through.
-        source: of the shard's partition.
-        tube: its name.
-        shard: which one.
-        start_seq: documents with a stamp below it are touched.
-        backlog: nothing is touched while more backfill pods than this wait in the tube.
+    Nothing is touched while more than `backlog` backfill pods wait in the tube.
 
     Raises:
         SinkError: to be begun again later; keys touched twice do no harm.
@@ -137,17 +131,7 @@ class Control:
         faults: UserFaults,
         emit: Callable[[Event], None],
     ) -> None:
-        """Nothing is done yet.
-
-        Args:
-            active_term: needs attention when a sweep is over.
-            source: where control pods are taken, ended and parked.
-            sink: is swept.
-            machine: holds the pods.
-            backlog: a sweep touches nothing while more backfill pods than this wait in the tube.
-            faults: logs what user code in the sink raises.
-            emit: receives events.
-        """
+        """Nothing is done yet; `backlog`: as of `sweep`."""
         self._active_term = active_term
         self._source = source
         self._sink = sink

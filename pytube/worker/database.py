@@ -116,6 +116,17 @@ class Database:
         """Seconds since terms could last be renewed; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
+    # --- what is led ----------------------------------------------------------------------
+
+    def led(self) -> set[str]:
+        """The queues of which something is led here."""
+        return {queue for queue, _ in self.terms}
+
+    def works_on(self, queue: str, partition: int) -> bool:
+        """Whether a partition is worked on here: it is led, and neither rests nor waits for its sink."""
+        active_term = self.terms.get((queue, partition))
+        return active_term is not None and active_term.worker is not None
+
     # --- sessions -------------------------------------------------------------------------
 
     async def open_session(self, purpose: str, settings: Mapping[str, str] | None = None) -> Session:
@@ -251,10 +262,7 @@ class Database:
         return True
 
     async def compare_source(self, seq: int) -> bool:
-        """Have it noted and logged if the source is behind a note at a sink; whether that is known.
-
-        Args:
-            seq: how far the source was.
+        """Have it noted and logged if the source is behind `seq`, a note at a sink; whether that is known.
 
         Raises:
             DatabaseUnavailable: it can't be asked.

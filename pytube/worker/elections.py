@@ -10,7 +10,7 @@ from datetime import timedelta
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election import Claim, Election
-from pytube.election.base import Revoked, Sheds
+from pytube.election.base import Revoked
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
 from pytube.logs import is_news
@@ -29,7 +29,7 @@ ALL = ""
 class Elections:
     """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
 
-    They leave queues to the other processes, as `Sheds` has it; see `leaves_all`.
+    They leave queues to the other processes; see `leaves_all`.
     """
 
     def __init__(
@@ -41,15 +41,8 @@ class Elections:
         on_claim: Callable[[Claim], None],
         away: Set[str],
     ) -> None:
-        """Joins none.
-
-        Args:
-            config: of the host.
-            queues: by name; later additions and removals are followed.
-            database: that has them.
-            process: its limits apply.
-            on_claim: receives the claims, as they are granted and may begin.
-            away: queues that are left to other processes for a while.
+        """Joins none. `queues`: later additions and removals are followed; `on_claim`: receives claims when
+        they may begin; `away`: queues that are left to other processes for a while.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
@@ -263,20 +256,13 @@ class Elections:
 
     # --- leaving a single queue -----------------------------------------------------------
 
-    def serves(self, tube: str) -> bool:
-        """Whether the process takes part in an election of the queue, and can leave it."""
-        return self._election_of(tube) is not None
-
     def processes(self, tube: str) -> int | None:
-        """How many processes share the queue, this one included; None: that is not known."""
-        election = self._election_of(tube)
-        return None if election is None else election.processes(tube)
+        """How many processes share the queue, this one included; None: that is not known.
 
-    def _election_of(self, tube: str) -> Sheds | None:
+        A process that takes no part in the election of a queue can't leave it to others: 1.
+        """
         joined = self._joined.get(ALL if self.are_shared else tube)
-        if joined is None or not isinstance(election := joined[0], Sheds):
-            return None
-        return election if election.serves(tube) else None
+        return 1 if joined is None else joined[0].processes(tube)
 
 
 def _place(config: Config, name: str) -> tuple[str, str]:

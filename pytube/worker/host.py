@@ -34,8 +34,7 @@ from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queues import Outbox, Queue, Tube
 from pytube.worker.services import Process, end
 from pytube.worker.shared_sink import SharedSink
-from pytube.worker.shedding import SINK_NOT_OPEN, LoadShedder, Reading
-from pytube.worker.tube_worker import TubeWorker
+from pytube.worker.shedding import LoadShedder
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
 _REPLACED = Revoked("its configuration has changed")
@@ -57,14 +56,7 @@ class Host:
         sinks: Mapping[str, SharedSink],
         outboxes: Sequence[str],
     ) -> None:
-        """Opens nothing.
-
-        Args:
-            name: of the host; None for the only one.
-            config: of this host.
-            process: which serves it.
-            sinks: of the tubes that are served, by their names.
-            outboxes: names of the served ones.
+        """Opens nothing. `sinks`: by the names of the served tubes.
 
         Raises:
             ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
@@ -103,7 +95,20 @@ class Host:
         self._services = process.services
         self._rounds = object()
         """For whom the services run that go from tube to tube; others begin when there are other tubes."""
-        self._shedder = self._build_shedder(config)
+        self._shedder = (
+            None
+            if config.worker.shed_after is None
+            else LoadShedder(
+                self.database,
+                self.queues,
+                self._elections,
+                self.away,
+                process.instance_id,
+                shed_after=config.worker.shed_after,
+                shed_pause=config.worker.shed_pause,
+            )
+        )
+        """What leaves tubes of this host to other processes that serve them better."""
 
     def build(
         self,
@@ -189,11 +194,7 @@ class Host:
             self._serve(report_unreachable(self._process.clusters, self.database.pool, *told_by))
         await self._elections.begin()
         self._serve(self._follow_partitions())
-        self._serve(
-            follow_ddl(
-                self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
-            )
-        )
+        self._serve(follow_ddl(self.database))
         self._serve(watch_locks(self.database.pool, self.database.terms.values))
         self._begin_rounds()
         if self._shedder is not None:
@@ -204,9 +205,9 @@ class Host:
         tubes = self.of_kind(Tube)
         rounds = [
             BackfillRunner(self.database, tubes).run(),
-            SinkMarks(self.database, tubes, self._led, self.emit).run(),
+            SinkMarks(self.database, tubes).run(),
         ]
-        sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
+        sampler = Sampler(self._config, self.database, tubes)
         if sampler.tubes:
             rounds.append(sampler.run())
         for one in rounds:
@@ -254,8 +255,6 @@ class Host:
                 queue.metrics, queue.failing = old.metrics, old.failing
             self.queues[name] = queue
         self.database.follow(self.queues)
-        if self._shedder is not None:
-            self._shedder.follow({name: tube.metrics for name, tube in self.of_kind(Tube).items()})
         if not self.is_served:
             return
         await self._elections.take_up(config)
@@ -305,60 +304,6 @@ class Host:
             elif queue.partitions and not before[name] and self.is_served:
                 queue.log.info("tube_found", partitions=queue.partitions)
 
-    def _leads_first_partition(self) -> bool:
-        """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
-        return any(partition == 0 for _, partition in self.database.terms)
-
-    def _led(self) -> set[str]:
-        """The queues of which this process has a term."""
-        return {queue for queue, _ in self.database.terms}
-
-    def _delivers_first(self, tube: str) -> bool:
-        """Whether it is on this process to compare samples of a tube."""
-        return (tube, 0) in self.working()
-
-    # --- shedding -------------------------------------------------------------------------
-
-    def _build_shedder(self, config: Config) -> LoadShedder | None:
-        """What leaves tubes of this host to other processes that serve them better.
-
-        Outboxes are not judged. They are left only with all tubes, where one group has them all.
-        """
-        if config.worker.shed_after is None:
-            return None
-        return LoadShedder(
-            {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
-            self._elections,
-            self.away,
-            self.database.pool,
-            together=self._elections.leaves_all,
-            beside=self._count_records if self._elections.leaves_all else lambda: 0,
-            instance_id=self._process.instance_id,
-            shed_after=config.worker.shed_after,
-            shed_pause=config.worker.shed_pause,
-            readings=self._read_load,
-            emit=self.emit,
-        )
-
-    def _count_records(self) -> int:
-        """Records of outboxes that Kafka has acknowledged."""
-        return sum(
-            sum(counters.documents)
-            for outbox in self.of_kind(Outbox).values()
-            for counters in outbox.metrics.partitions.values()
-        )
-
-    def _read_load(self) -> dict[str, dict[int, Reading]]:
-        """How the partitions of tubes fare that are led here."""
-        readings: dict[str, dict[int, Reading]] = {}
-        for (name, partition), worker in self.working().items():
-            if isinstance(worker, TubeWorker):
-                readings.setdefault(name, {})[partition] = worker.read_load()
-        for name, partition in self.waiting():
-            refused_at = self.of_kind(Tube)[name].shared_sink.refused_at
-            readings.setdefault(name, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
-        return readings
-
     # --- its state --------------------------------------------------------------
 
     @property
@@ -373,7 +318,7 @@ class Host:
     def needs_sink(self, name: str) -> bool:
         """Whether the queue exists here, or a term of it has not ended yet."""
         queue = self.queues.get(name)
-        return (queue is not None and bool(queue.partitions)) or name in self._led()
+        return (queue is not None and bool(queue.partitions)) or name in self.database.led()
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""

@@ -57,12 +57,8 @@ class HttpResponder:
     """Listens at one address while it is open."""
 
     def __init__(self, address: str, paths: Mapping[str, Maker], log: Logger) -> None:
-        """Opens nothing.
-
-        Args:
-            address: `host:port`; port 0 takes any that is free.
-            paths: what makes the answer to a GET of each path.
-            log: receives the stack trace when that raises.
+        """Opens nothing. `address`: `host:port`; port 0 takes any that is free. `log`: for what `paths`
+        raise.
         """
         self._address = address
         self._paths = paths
@@ -187,15 +183,7 @@ def build_listener(
     remarks: Callable[[], Sequence[str]],
     log: Logger,
 ) -> HttpResponder:
-    """A listener that is not open yet.
-
-    Args:
-        address: as in the configuration.
-        view: what the metrics are made of.
-        why_broken: why `/healthz` fails; None while the worker is well.
-        why_unready: why `/readyz` fails; None while the worker serves or stands by.
-        remarks: what `/readyz` says of parts that can't be served while others are.
-        log: receives faults.
+    """A listener that is not open yet; `/readyz` shows `remarks` where it answers 200.
 
     Raises:
         ConfigError: the package that writes metrics is not installed.

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, Self
+from uuid import UUID
 
 from pytube.errors import ConfigError, how_to_install
 from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
@@ -145,6 +146,26 @@ class Meter:
         self._before, self._since = totals, now
         was_idle, self._idle = self._idle, not (event.pods or event.touches or held)
         return None if was_idle and self._idle else event
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a partition says of itself at the end of a cycle. Moments are Unix times."""
+
+    term: UUID
+    longest_waiting: float | None
+    """When the pod was inserted whose key has waited longest to be sent; None when none waits."""
+    documents: int
+    """Documents that the sink has acknowledged, of all terms."""
+    sink_is_up: bool
+    down_at: float = float("-inf")
+    """When the sink or the source was last down, as far as is known."""
+    refused_at: float = float("-inf")
+    """When the last request began that was refused, since the sink has been down."""
+
+
+SINK_NOT_OPEN = Reading(UUID(int=0), None, 0, sink_is_up=False)
+"""Of a partition whose sink this process could not open yet."""
 
 
 # --- traces --------------------------------------------------------------------------------------

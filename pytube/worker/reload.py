@@ -223,14 +223,8 @@ class Reloader:
         watched: Path | None = None,
         refused: Mapping[str, str] | None = None,
     ) -> None:
-        """Begins nothing.
-
-        Args:
-            worker: takes the file up.
-            load: called in a thread.
-            emit: receives events.
-            watched: the file, if it is taken up whenever it has changed; else that is done by `ask` alone.
-            refused: documents that were refused at the start, and why.
+        """Begins nothing. `watched`: the file, if it is taken up whenever it has changed; else `ask` alone
+        does that. `refused`: documents that were refused at the start, and why.
         """
         self._worker = worker
         self._load = load

@@ -146,11 +146,8 @@ class Service(Protocol):
 def run_until_signal(service: Service, on_hangup: Callable[[], None] | None = None) -> None:
     """Start the service in a new event loop; at the first signal stop it in order, and return.
 
-    A second signal ends the process at once, with exit code 128 and the signal's number.
-
-    Args:
-        service: is run.
-        on_hangup: called at each SIGHUP; None: that ends the process, as is the rule.
+    A second signal ends the process at once, with exit code 128 and the signal's number. `on_hangup`: called
+    at each SIGHUP; None: that ends the process, as is the rule.
 
     Raises:
         UsageError: this is not the main thread, or an event loop runs in it.

@@ -23,9 +23,9 @@ from pytube.sources.pods import FailedKey, ParkItem, TubeSource
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.metrics import Reading
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.shedding import Reading
 
 if TYPE_CHECKING:
     from pytube.worker.queues import Tube

@@ -24,7 +24,7 @@ from tests.unit.fakes import FakeClaim
 
 
 class FakeElection:
-    """Grants one claim."""
+    """Grants one claim; two processes share its queue."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,25 +43,15 @@ class FakeElection:
         self.stopped.set()
         await asyncio.sleep(0)
 
-
-class FakeGroup(FakeElection):
-    """One that a process can leave for a while."""
-
-    def serves(self, tube: str) -> bool:
-        return tube == self.name
-
     def processes(self, tube: str) -> int | None:
-        assert self.serves(tube)
+        assert tube == self.name
         return 2
 
 
 class Scene:
     """The elections of two queues."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, config: Config, kind: type[FakeElection] = FakeElection
-    ) -> None:
-        self.kind = kind
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
         self.made: list[FakeElection] = []
         self.claims: list[str] = []
         monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
@@ -79,7 +69,7 @@ class Scene:
         )
 
     def _make(self, name: str) -> FakeElection:
-        self.made.append(self.kind(name))
+        self.made.append(FakeElection(name))
         return self.made[-1]
 
 
@@ -151,14 +141,13 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
 async def test_who_shares_a_queue_is_known_while_its_election_is_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scene = Scene(monkeypatch, configured(KAFKA), FakeGroup)
-    assert not scene.elections.serves("t"), "the process takes no part yet"
+    scene = Scene(monkeypatch, configured(KAFKA))
+    assert scene.elections.processes("t") == 1, "the process takes no part yet"
     for name in ("t", "u"):
         await scene.elections.join(name)
-    assert scene.elections.serves("t")
     assert scene.elections.processes("t") == 2
     await scene.elections.leave("t")  # it was dropped
-    assert scene.elections.processes("t") is None
+    assert scene.elections.processes("t") == 1
     assert scene.elections.processes("u") == 2
     await scene.elections.stop()
     await scene.services.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,6 +80,10 @@ class Source:
         self.pool: Queries = Memory()
         self.seen_seq = seen_seq
         self.compared: list[int] = []
+        self.emit: Callable[[Event], None] | None = None
+
+    def led(self) -> set[str]:
+        return set(TUBES)
 
     async def compare_source(self, seq: int) -> bool:
         self.compared.append(seq)
@@ -123,7 +127,8 @@ def looking(
     }
     database = source or Source()
     database.pool = memory
-    marks = SinkMarks(cast("Database", database), tubes, lambda: list(tubes), events.append)
+    database.emit = events.append
+    marks = SinkMarks(cast("Database", database), tubes)
     return asyncio.create_task(marks.run())
 
 

@@ -24,8 +24,8 @@ from pytube.worker.elections import ALL
 from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.host import Host
 from pytube.worker.leadership import Leadership
+from pytube.worker.metrics import SINK_NOT_OPEN
 from pytube.worker.queues import Tube
-from pytube.worker.shedding import SINK_NOT_OPEN
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -270,7 +270,8 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     assert elections[0]._room is elections[1]._room
     assert set(elections[0]._wanted) == {"t", "o"}, "its partitions count"
     two.database.terms["t", 1] = idle()
-    assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
+    assert two._shedder is not None
+    assert (one._shedder.read(), two._shedder.read()) == ({}, {"t": {1: SINK_NOT_OPEN}})
 
 
 async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:

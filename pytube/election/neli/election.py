@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 
 from pytube import clock
-from pytube.election.base import STOPS, Claim, Revoked, wait_until_over
+from pytube.election.base import STOPS, Election, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
 from pytube.election.neli.member import LeaderTopic, Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
@@ -34,7 +34,7 @@ def slot_of(tube: str, partition: int, slots: int) -> int:
     return (zlib.crc32(tube.encode()) + partition) % slots
 
 
-class NeliElection:
+class NeliElection(Election):
     """The claims of one tube in this process, or of all, as Kafka gives them. See `pytube.election.base`."""
 
     def __init__(
@@ -64,10 +64,8 @@ class NeliElection:
                 the group, which has no way to refuse a single partition.
             start_timeout: seconds for which `start` waits for a broker.
             host: the name of the Postgres host, where there are several.
-
-        Raises:
-            ConfigError: a name or an option can't be used.
         """
+        super().__init__()
         self.settings = settings
         self._count = tubes
         self._slots = slots
@@ -75,7 +73,6 @@ class NeliElection:
         self._start_timeout = start_timeout
         self._log = Logger("pytube.election", **host_fields(host), tube=name)
         self._clients = self.settings.clients(self._log)
-        self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
         self._tubes: Mapping[str, int] = {}
         """As they were last counted."""
         self._places: Mapping[Place, int] = {}
@@ -107,7 +104,7 @@ class NeliElection:
             ) from error
 
         def offer(claim: NeliClaim) -> None:
-            loop.call_soon_threadsafe(self._queue.put_nowait, claim)
+            loop.call_soon_threadsafe(self._offered.put_nowait, claim)
 
         def make(tube: str, partition: int, slot: int) -> NeliClaim:
             return NeliClaim(tube, partition, slot, loop=loop, ask=self._ask)
@@ -118,15 +115,6 @@ class NeliElection:
         self._member.start()
         self._care = asyncio.create_task(self._take_care(self._board), name="pytube-neli-care")
 
-    async def claims(self) -> AsyncIterator[Claim]:
-        """Claims, as they are granted; ends after `stop`."""
-        while (claim := await self._queue.get()) is not None:
-            if claim.withdrawn is None:
-                yield claim
-            else:
-                claim.handed_over()  # no term has begun with it
-        self._queue.put_nowait(None)
-
     async def stop(self, why: Revoked = STOPS) -> None:
         """Withdraw all claims, wait until each is over (at most the drain limit), leave the group."""
         if self._care is not None:
@@ -136,19 +124,13 @@ class NeliElection:
         if self._board is not None:
             claims = self._board.close(why)
             await asyncio.sleep(0)  # for claims that the thread has offered
-            while not self._queue.empty():  # no terms have begun with these
-                if (claim := self._queue.get_nowait()) is not None:
-                    claim.handed_over()
+            self._end_claims()
             await wait_until_over(claims, self.settings.drain_limit)
         if self._member is not None:
             member, self._member = self._member, None
             if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
-        self._queue.put_nowait(None)
-
-    def serves(self, tube: str) -> bool:
-        """Whether it is one of the tubes."""
-        return tube in self._count()
+        self._end_claims()
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
         """Not known: a member of the group does not learn who the others are."""

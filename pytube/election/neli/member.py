@@ -161,15 +161,10 @@ class LeaderTopic:
         self._log = log
 
     def ensure(self, partitions: int, timeout: float) -> int:
-        """Make or widen the topic, so that it has at least `partitions`. Blocks.
+        """Make or widen the topic, so that it has at least `partitions`; how many it has. Blocks.
 
-        Args:
-            partitions: of the tube.
-            timeout: seconds for each of: finding the broker, changing the topic, seeing the change.
-
-        Returns:
-            How many partitions it has. Fewer than wanted when we may not change it: that has been
-            logged with what to do.
+        It has fewer when we may not change it: that has been logged with what to do. `timeout`: seconds for
+        each of finding the broker, changing the topic, seeing the change.
 
         Raises:
             BrokerUnavailable: no broker answered.
@@ -291,7 +286,7 @@ class Prover:
     """Commits for one consumer, and matches answers with questions."""
 
     def __init__(self, topic: str, limit: float) -> None:
-        """Args: topic: the leader topic; limit: seconds for which a passing refusal is tried again."""
+        """`limit`: seconds for which a passing refusal is tried again."""
         self._topic = topic
         self._limit = limit
         self._lock = threading.Lock()
@@ -314,31 +309,23 @@ class Prover:
 
     # --- the thread that polls --------------------------------------------------------------
 
-    def send(self, consumer: Consumer) -> None:
-        """Send waiting commits; the answers come to `on_commit` in a later poll."""
-        questions = self._take()
-        if not questions:
-            return
-        self._number += 1
-        self._sent[self._number] = questions
-        try:
-            consumer.commit(offsets=self._offsets(questions), asynchronous=True)
-        except KafkaException as error:
-            self._answered(self._number, {}, _cause(error))
+    def send(self, consumer: Consumer, *, waits: bool = False) -> None:
+        """Send waiting commits. The answers come to `on_commit` in a later poll.
 
-    def send_and_wait(self, consumer: Consumer) -> None:
-        """Send waiting commits, and wait for the answers: for use in a callback of the consumer."""
-        questions = self._take()
-        if not questions:
+        In a callback of the consumer nothing can be polled: it `waits` for the answers here.
+        """
+        if not (questions := self._take()):
             return
         self._number += 1
         self._sent[self._number] = questions
         try:
-            results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
+            if waits:
+                results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
+                self._answered(self._number, _errors(results), None)
+            else:
+                consumer.commit(offsets=self._offsets(questions), asynchronous=True)
         except KafkaException as error:
             self._answered(self._number, {}, _cause(error))
-        else:
-            self._answered(self._number, _errors(results), None)
 
     def on_commit(self, error: KafkaError | None, results: list[TopicPartition]) -> None:
         """Given to the consumer as `on_commit`."""
@@ -521,7 +508,7 @@ class Member:
             time.sleep(_PAUSE)
             waiting = [claim for claim in waiting if claim.over_at is None]
             if waiting and self._prover is not None:
-                self._prover.send_and_wait(consumer)
+                self._prover.send(consumer, waits=True)
         for claim in waiting:
             self._log.warning("handover_late", tube=claim.tube, partition=claim.partition)
             claim.lose()
