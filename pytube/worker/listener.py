@@ -14,17 +14,14 @@ import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 
 from pytube.config import split_address
 from pytube.errors import ConfigError, UsageError, how_to_install
 from pytube.logs import Logger
 from pytube.worker.exporter import View, WorkerCollector
-
-if TYPE_CHECKING:  # from the extra `metrics`
-    from prometheus_client import Metric
-
 
 TIME_LIMIT = 5.0
 """Seconds for a request and its answer together."""
@@ -241,19 +238,9 @@ class _Scrapes:
         spent, begun = 0.0, time.monotonic()
         for family in self._collector.collect():
             if family is not None:
-                parts.append(generate_latest(_One(family)))
+                parts.append(generate_latest(SimpleNamespace(collect=partial(iter, [family]))))
             spent += time.monotonic() - begun
             await asyncio.sleep(0)  # with hundreds of tubes, all at once would keep deliveries waiting
             begun = time.monotonic()
         self._body = b"".join(parts)
         self._fresh_until = time.monotonic() + min(_OLDEST, spent / _MOST_TIME)
-
-
-@dataclass(frozen=True, slots=True)
-class _One:
-    """A collector of one metric."""
-
-    family: Metric
-
-    def collect(self) -> list[Metric]:
-        return [self.family]

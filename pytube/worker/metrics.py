@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
@@ -62,6 +62,44 @@ class Counters:
     terms: int = 0
     fences: int = 0
     trust_lapses: int = 0
+    _read: tuple[int, ...] = ()
+    """The totals of the last reading."""
+    _read_at: float = 0.0
+    _was_idle: bool = False
+
+    def begin_reading(self) -> None:
+        """A term begins: the next reading counts from now."""
+        self._read, self._read_at, self._was_idle = self._totals(), time.monotonic(), False
+
+    def _totals(self) -> tuple[int, ...]:
+        return self.pods, *map(sum, (self.touches, self.documents, self.skipped, self.parked))
+
+    def read(self, where: tuple[str, int], held: int, flying: int, oldest: float | None) -> MeterRead | None:
+        """The counts since the last reading, with the keys or records held, and the number of them in flight.
+
+        None when the partition is idle and was at the last reading: with many tubes, an event for each of
+        them every few seconds would be noise. Pods carry the database's time, so the lag includes the clocks'
+        offset.
+        """
+        now, totals = time.monotonic(), self._totals()
+        counts = (total - before for total, before in zip(totals, self._read, strict=True))
+        pods, touches, documents, skipped, parked = counts
+        event = MeterRead(
+            tube=where[0],
+            partition=where[1],
+            interval=now - self._read_at,
+            pods=pods,
+            touches=touches,
+            documents=documents,
+            skipped=skipped,
+            parked=parked,
+            waiting=held - flying,
+            in_flight=flying,
+            lag=age(oldest),
+        )
+        self._read, self._read_at = totals, now
+        was_idle, self._was_idle = self._was_idle, not (pods or touches or held)
+        return None if was_idle and self._was_idle else event
 
 
 class TubeMetrics:
@@ -95,57 +133,6 @@ class TubeMetrics:
 def age(since: float | None) -> float:
     """Seconds since then, by this machine's clock; 0 when nothing waits."""
     return 0.0 if since is None or not isfinite(since) else max(0.0, time.time() - since)
-
-
-@dataclass(slots=True)
-class Meter:
-    """Reads the counters of one partition during one term, as differences between two readings.
-
-    Pods carry the database's time, so the lag includes the clocks' offset.
-    """
-
-    tube: str
-    partition: int
-    counters: Counters
-    oldest: Callable[[], float | None]
-    """When the first pod or record that is held was inserted; None when none is."""
-    _before: tuple[int, ...] = ()
-    _since: float = field(default_factory=time.monotonic)
-    _idle: bool = False
-
-    def __post_init__(self) -> None:
-        self._before = self._totals()
-
-    def _totals(self) -> tuple[int, ...]:
-        one = self.counters
-        return one.pods, *map(sum, (one.touches, one.documents, one.skipped, one.parked))
-
-    def read(self, held: int, flying: int) -> MeterRead | None:
-        """The counts since the last reading, with the keys or records held, and the number of them in flight.
-
-        None when the partition is idle and was at the last reading: with many tubes, an event for each of
-        them every few seconds would be noise.
-        """
-        now, totals = time.monotonic(), self._totals()
-        pods, touches, documents, skipped, parked = (
-            total - before for total, before in zip(totals, self._before, strict=True)
-        )
-        event = MeterRead(
-            tube=self.tube,
-            partition=self.partition,
-            interval=now - self._since,
-            pods=pods,
-            touches=touches,
-            documents=documents,
-            skipped=skipped,
-            parked=parked,
-            waiting=held - flying,
-            in_flight=flying,
-            lag=age(self.oldest()),
-        )
-        self._before, self._since = totals, now
-        was_idle, self._idle = self._idle, not (event.pods or event.touches or held)
-        return None if was_idle and self._idle else event
 
 
 @dataclass(frozen=True, slots=True)

@@ -510,7 +510,8 @@ class OutboxWorker(PartitionWorker[Record]):
 
     def read_metrics(self) -> MeterRead | None:
         """The counts since the last reading; None if both are zero and nothing waits."""
-        return self.meter.read(self.machine.held, self.machine.flying)
+        machine = self.machine
+        return self.counters.read(self._where, machine.held, machine.flying, machine.oldest)
 
     @property
     def sink_is_up(self) -> bool:

@@ -22,7 +22,7 @@ from pytube.events import MeterRead
 from pytube.faults import Point, fault
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.metrics import Meter, TubeMetrics
+from pytube.worker.metrics import TubeMetrics
 from pytube.worker.pace import Poller, RoundPacer
 
 Item = TypeVar("Item")
@@ -88,7 +88,7 @@ class PartitionWorker(ABC, Generic[Item]):
         """Starts nothing."""
         term = active_term.term
         self.counters = metrics.partition(term.partition)
-        self.meter = Meter(term.tube, term.partition, self.counters, lambda: self.machine.oldest)
+        self.counters.begin_reading()
         self._where = term.tube, term.partition
         self._active_term = active_term
         self._database = database

@@ -32,7 +32,7 @@ from pytube.errors import RECOVERABLE
 from pytube.events import LoadResumed, LoadShed
 from pytube.sources import queries
 from pytube.worker.database import Database
-from pytube.worker.elections import Elections
+from pytube.worker.elections import ALL, Elections
 from pytube.worker.metrics import SINK_NOT_OPEN, Reading
 from pytube.worker.queues import Queue, Tube
 from pytube.worker.tube_worker import TubeWorker
@@ -255,14 +255,6 @@ Readings = Mapping[str, Mapping[int, Reading]]
 """By tube and partition, of the partitions that are led."""
 
 
-@dataclass(slots=True)
-class _Group:
-    """Tubes that can only be left together; as a rule, one."""
-
-    absences: Absences
-    tubes: dict[str, TubeHealth]
-
-
 class LoadShedder:
     """Watches the tubes of one host, and leaves one; or all, where their election lets no single one be left.
 
@@ -294,27 +286,29 @@ class LoadShedder:
         self._instance_id = instance_id
         self._cycle, self._pause = shed_after / CYCLES, shed_pause
         self._delivered_beside = self._count_records()
-        self._together = _Group(Absences(shed_pause), {}) if elections.leaves_all else None
-        self._groups = [] if self._together is None else [self._together]
+        self._health: dict[str, TubeHealth] = {}
+        self._absences: dict[str, Absences] = {}
+        """By what can be left: a tube, or all."""
         self._follow()
 
+    def _groups(self) -> dict[str, list[str]]:
+        """The tubes that can only be left together, by what they are called in `_absences`."""
+        if self._elections.leaves_all:
+            return {ALL: list(self._health)}
+        return {tube: [tube] for tube in self._health}
+
     def _follow(self) -> None:
-        """These are the tubes now; the state of tubes that stay is kept."""
-        tubes = [name for name, queue in self._queues.items() if queue.kind == "tube"]
-        for group in self._groups:
-            for tube in group.tubes.keys() - set(tubes):
-                del group.tubes[tube]
-                self._away.discard(tube)
-        self._groups = [group for group in self._groups if group.tubes or group is self._together]
-        known = {tube for group in self._groups for tube in group.tubes}
-        for tube in tubes:
-            if tube not in known:
-                group = self._together or _Group(Absences(self._pause), {})
-                if group is not self._together:
-                    self._groups.append(group)
-                group.tubes[tube] = TubeHealth(self._instance_id)
-                if group.absences.until is not None:
-                    self._away.add(tube)
+        """The tubes may be others now; the state of tubes that stay is kept."""
+        tubes = {name for name, queue in self._queues.items() if queue.kind == "tube"}
+        for tube in self._health.keys() - tubes:
+            del self._health[tube]
+            self._away.discard(tube)
+        for tube in tubes - self._health.keys():
+            self._health[tube] = TubeHealth(self._instance_id)
+        for group, members in self._groups().items():
+            absences = self._absences.setdefault(group, Absences(self._pause))
+            if absences.until is not None:
+                self._away.update(members)
 
     def _count_records(self) -> int:
         """Records that Kafka has acknowledged of outboxes that are left together with the tubes."""
@@ -349,12 +343,12 @@ class LoadShedder:
         readings, now = self.read(), time.time()
         due: dict[str, Complaint] = {}
         before, self._delivered_beside = self._delivered_beside, self._count_records()
-        for group in self._groups:
-            self._end_absence(group)
+        for group, tubes in self._groups().items():
+            self._end_absence(group, tubes)
             complaints = {
                 tube: complaint
-                for tube, health in group.tubes.items()
-                if (complaint := health.observe(readings.get(tube, {}), now)) is not None
+                for tube in tubes
+                if (complaint := self._health[tube].observe(readings.get(tube, {}), now)) is not None
                 and self._elections.processes(tube) != 1  # where it is not known, the look shows them
             }
             if any(complaint.cycles % LOOK_EVERY == 0 for complaint in complaints.values()):
@@ -363,10 +357,10 @@ class LoadShedder:
             return
         places = await self._look(list(due))
         now = time.time()
-        for group in self._groups:
-            reasons = self._reasons(group, due, places, now)
-            if reasons and group.absences.until is None:
-                self._shed(group, readings, reasons)
+        for group, tubes in self._groups().items():
+            reasons = self._reasons(tubes, due, places, now)
+            if reasons and self._absences[group].until is None:
+                self._shed(group, tubes, readings, reasons)
 
     async def _look(self, tubes: list[str]) -> dict[str, list[Place]]:
         places: dict[str, list[Place]] = {tube: [] for tube in tubes}
@@ -375,30 +369,31 @@ class LoadShedder:
         return places
 
     def _reasons(
-        self, group: _Group, due: Mapping[str, Complaint], places: Mapping[str, list[Place]], now: float
+        self, tubes: list[str], due: Mapping[str, Complaint], places: Mapping[str, list[Place]], now: float
     ) -> dict[str, str]:
-        """Why the group is left, by tube; nothing when it is not."""
+        """Why tubes that are left together are left, by tube; nothing when they are not."""
         reasons: dict[str, str] = {}
-        for tube, health in group.tubes.items():
+        for tube in tubes:
             if tube in due:
+                health = self._health[tube]
                 health.look(places[tube], now)
                 reason = health.why_shed(due[tube], places[tube], self._elections.processes(tube))
                 if reason is not None:
                     reasons[tube] = reason
-        others = group.tubes.keys() - reasons.keys()
-        return {} if any(group.tubes[tube].delivers for tube in others) else reasons
+        return {} if any(self._health[tube].delivers for tube in set(tubes) - reasons.keys()) else reasons
 
-    def _shed(self, group: _Group, readings: Readings, reasons: Mapping[str, str]) -> None:
-        seconds = group.absences.begin(time.monotonic())
+    def _shed(self, group: str, tubes: list[str], readings: Readings, reasons: Mapping[str, str]) -> None:
+        seconds = self._absences[group].begin(time.monotonic())
         cause, why = next(iter(reasons.items()))
-        for tube in group.tubes:
-            self._queues[tube].metrics.sheds += 1
+        for tube in tubes:
+            if (queue := self._queues.get(tube)) is not None:  # it may be gone since the look
+                queue.metrics.sheds += 1
             self._away.add(tube)
             reason = reasons.get(tube, f"all tubes share one consumer group, and of tube {cause!r} {why}")
             self._database.emit(LoadShed(tube, tuple(sorted(readings.get(tube, {}))), reason, seconds))
 
-    def _end_absence(self, group: _Group) -> None:
-        if group.absences.end_if_due(time.monotonic()):
-            for tube in group.tubes:
+    def _end_absence(self, group: str, tubes: list[str]) -> None:
+        if self._absences[group].end_if_due(time.monotonic()):
+            for tube in tubes:
                 self._away.discard(tube)
                 self._database.emit(LoadResumed(tube))

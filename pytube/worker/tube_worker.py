@@ -482,7 +482,8 @@ class TubeWorker(PartitionWorker[Pod]):
 
     def read_metrics(self) -> MeterRead | None:
         """The counts since the last reading; None if both are zero and nothing waits."""
-        return self.meter.read(self.machine.keys, self.machine.flying)
+        machine = self.machine
+        return self.counters.read(self._where, machine.keys, machine.flying, machine.oldest)
 
     def read_load(self) -> Reading:
         """How the partition fares, for the decision whether others should have it."""
