@@ -299,12 +299,13 @@ class LoadShedder:
 
     def _follow(self) -> None:
         """The tubes may be others now; the state of tubes that stay is kept."""
-        tubes = {name for name, queue in self._queues.items() if queue.kind == "tube"}
-        for tube in self._health.keys() - tubes:
+        tubes = [name for name, queue in self._queues.items() if queue.kind == "tube"]
+        for tube in self._health.keys() - set(tubes):
             del self._health[tube]
             self._away.discard(tube)
-        for tube in tubes - self._health.keys():
-            self._health[tube] = TubeHealth(self._instance_id)
+        for tube in tubes:
+            if tube not in self._health:
+                self._health[tube] = TubeHealth(self._instance_id)
         for group, members in self._groups().items():
             absences = self._absences.setdefault(group, Absences(self._pause))
             if absences.until is not None:

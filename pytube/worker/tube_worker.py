@@ -163,14 +163,7 @@ class TubeWorker(PartitionWorker[Pod]):
 
     async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
         settled = self._database.settled
-        return await self._source.mark(
-            limit,
-            settled.seq if settled is not None else 0,
-            with_backfill=not self._left_out,
-            provisional=settled.provisional if settled is not None else 0,
-            provisional_version=settled.provisional_version if settled is not None else 0,
-            done=done,
-        )
+        return await self._source.mark(limit, settled, with_backfill=not self._left_out, done=done)
 
     async def _purge_and_mark(self, done: Sequence[int], limit: int) -> list[Pod]:
         return await self._traces.exchange(super()._purge_and_mark(done, limit), done)

@@ -61,7 +61,7 @@ class Line:
 
     async def mark(self) -> None:
         """Take pods."""
-        self.control += self.held.add(await self.source.mark(_MOST, 0))
+        self.control += self.held.add(await self.source.mark(_MOST, None))
 
     async def read(self) -> None:
         """Draw a token, and read the documents of all keys that wait."""
