@@ -347,7 +347,7 @@ class Database:
                     self.settled = settled = Settled(self.pool)
                     version = settled.provisional_version
                     await settled.advance()
-                elif now >= due or settled.has_long_writers or is_awake:
+                elif now >= due or settled.long_writers or is_awake:
                     await settled.advance()
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST

@@ -72,11 +72,6 @@ class HttpResponder:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._connections)
-
     async def open(self) -> None:
         """Listen.
 

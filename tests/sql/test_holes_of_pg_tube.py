@@ -41,7 +41,7 @@ def keys_of_a_worker(conn: Conn) -> list[Key]:
     flight = machine.take(PodClass.INCREMENTAL, 1000)
     assert flight is not None
     keys = [(shard, key) for shard, ids in flight.by_shard().items() for key in ids]
-    machine.land(flight)
+    machine.land_keys(flight, flight.by_shard())
     assert sorted(machine.finished()) == sorted(pod.seq for pod in marked)
     return sorted(keys)
 
