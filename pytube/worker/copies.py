@@ -34,6 +34,7 @@ from pytube.errors import (
 )
 from pytube.events import CopyDiffers, SinkEmptied, SinkRefilled
 from pytube.logs import is_news
+from pytube.sinks import Noting
 from pytube.sources import queries
 from pytube.verify.report import Report
 from pytube.verify.run import Sample, verify
@@ -161,40 +162,41 @@ class SinkMarks:
 
     async def _note(self, tube: Tube) -> None:
         """Compare the source with the note once, and then leave a new one now and then."""
-        if not (self._source and tube.shared_sink.has_note):
+        notes = tube.shared_sink.notes
+        if not self._source or notes is None:
             return
         noted = self._noted.get(tube.name)
         if noted is None:
-            held = _seq_of(await tube.shared_sink.read_note(self._source))
+            held = _seq_of(await notes.read_note(self._source))
             if held and not await self._database.compare_source(held):
                 return
             self._noted[tube.name] = _Noted(held, float("-inf"))
         elif time.monotonic() >= noted.at + NOTE_INTERVAL:
-            await self._leave_note(tube, noted, is_last=False)
+            await self._leave_note(notes, noted, is_last=False)
 
-    async def _leave_note(self, tube: Tube, noted: _Noted, *, is_last: bool) -> None:
+    async def _leave_note(self, notes: Noting, noted: _Noted, *, is_last: bool) -> None:
         """Leave one, unless another process does so, or has left a later one."""
         noted.at = time.monotonic()
         source, before = self._source, noted.seq
-        noted.seq = _seq_of(await tube.shared_sink.read_note(source))
+        noted.seq = _seq_of(await notes.read_note(source))
         seq = self._database.seen_seq
         if seq > noted.seq and (is_last or noted.seq <= before):
-            await tube.shared_sink.write_note(source, f"seq {seq}")
+            await notes.write_note(source, f"seq {seq}")
             noted.seq = seq
 
     async def _leave_last_notes(self) -> None:
         leaving = [
-            self._look_once_more(self._tubes[name], noted)
+            self._look_once_more(notes, noted)
             for name, noted in self._noted.items()
-            if self._tubes[name].shared_sink.has_note
+            if (notes := self._tubes[name].shared_sink.notes) is not None
         ]
         with suppress(TimeoutError):
             async with asyncio.timeout(_NOTE_PATIENCE):
                 await asyncio.gather(*leaving)
 
-    async def _look_once_more(self, tube: Tube, noted: _Noted) -> None:
+    async def _look_once_more(self, notes: Noting, noted: _Noted) -> None:
         with suppress(Exception):  # the note before is still there
-            await self._leave_note(tube, noted, is_last=True)
+            await self._leave_note(notes, noted, is_last=True)
 
 
 @dataclass(slots=True)

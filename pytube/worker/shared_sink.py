@@ -364,19 +364,10 @@ class SharedSink:
         return await self.sink.read_mark(self._tube)
 
     @property
-    def has_note(self) -> bool:
-        """Whether a note can be read and left now."""
-        return why_no_note(self.sink) is None and self.why_closed is None
-
-    async def read_note(self, key: str) -> str | None:
-        """See `Noting.read_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        return await self.sink.read_note(key)
-
-    async def write_note(self, key: str, text: str) -> None:
-        """See `Noting.write_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        await self.sink.write_note(key, text)
+    def notes(self) -> Noting | None:
+        """The sink, if a note can be read and left there now."""
+        is_noting = why_no_note(self.sink) is None and self.why_closed is None
+        return self.sink if is_noting and isinstance(self.sink, Noting) else None
 
     # --- how it opens ---------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class Sinks:
     """The sinks of all tubes, whose marks are read here."""
 
     has_mark = True
-    has_note = False
+    notes: Noted | None = None
 
     def __init__(self) -> None:
         self.reads = 0
@@ -93,11 +93,10 @@ class Source:
 class Noted(Sinks):
     """One at which something is noted."""
 
-    has_note = True
-
     def __init__(self, note: str | None = None, *, of: str = OURS) -> None:
         super().__init__()
-        self.notes = {} if note is None else {of: note}
+        self.held = {} if note is None else {of: note}
+        self.notes = self
         self.looks = 0
         self.written: list[str] = []
         self.refused: list[Exception] = []
@@ -105,17 +104,17 @@ class Noted(Sinks):
 
     @property
     def note(self) -> str | None:
-        return self.notes.get(OURS)
+        return self.held.get(OURS)
 
     async def read_note(self, key: str) -> str | None:
         self.looks += 1
-        return self.notes.get(key)
+        return self.held.get(key)
 
     async def write_note(self, key: str, text: str) -> None:
         if self.refused:
             raise self.refused.pop()
         self.written.append(text)
-        self.notes[key] = text
+        self.held[key] = text
 
 
 def looking(
@@ -197,7 +196,7 @@ async def test_notes_of_another_database_say_nothing_and_stay() -> None:
     sink, source = Noted("seq 4711", of=OTHERS), Source(seen_seq=12)
     await after_looks(sink, source)
     assert source.compared == []
-    assert sink.notes == {OURS: "seq 12", OTHERS: "seq 4711"}
+    assert sink.held == {OURS: "seq 12", OTHERS: "seq 4711"}
 
 
 async def test_the_last_one_is_left_at_the_end() -> None:
@@ -243,6 +242,6 @@ async def test_no_note_falls_behind_that_of_another_process() -> None:
     source = Source(seen_seq=12)
     task = looking(Memory(), {"t0": sink}, [], source)
     await wait_until_async(lambda: sink.note is not None)
-    sink.notes[OURS], source.seen_seq = "seq 20", 15
+    sink.held[OURS], source.seen_seq = "seq 20", 15
     await end(task)
     assert sink.note == "seq 20"
