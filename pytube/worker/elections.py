@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Set
+from collections.abc import Collection, Coroutine, Mapping, Set
 from datetime import timedelta
 
 from pytube.config import Config, WorkerConfig
@@ -38,11 +38,10 @@ class Elections:
         queues: Mapping[str, Queue],
         database: Database,
         process: Process,
-        on_claim: Callable[[Claim], None],
         away: Set[str],
     ) -> None:
-        """Joins none. `queues`: later additions and removals are followed; `on_claim`: receives claims when
-        they may begin; `away`: queues that are left to other processes for a while.
+        """Joins none. `queues`: later additions and removals are followed; `away`: queues that are left to
+        other processes for a while.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
@@ -51,7 +50,8 @@ class Elections:
         self._queues = queues
         self._database = database
         self._process = process
-        self._on_claim = on_claim
+        self.claims: asyncio.Queue[Claim] = asyncio.Queue()
+        """Claims that were granted, and may begin."""
         self._away = away
         leases = config.election_kind == "lease"
         self.leaves_all = (
@@ -240,7 +240,7 @@ class Elections:
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
             await self._wait_for_turn(claim)
-            self._on_claim(claim)
+            self.claims.put_nowait(claim)
 
     async def _wait_for_turn(self, claim: Claim) -> None:
         """Wait until one more partition may begin, or the claim is over: a take-over should not be a herd.

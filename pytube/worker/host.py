@@ -91,7 +91,7 @@ class Host:
         )
         self._log = self.database.log
         self.queues = self.build(config, sinks, outboxes, process.clusters)
-        self._elections = Elections(config, self.queues, self.database, process, self._on_claim, self.away)
+        self._elections = Elections(config, self.queues, self.database, process, self.away)
         self._services = process.services
         self._rounds = object()
         """For whom the services run that go from tube to tube; others begin when there are other tubes."""
@@ -190,6 +190,7 @@ class Host:
         if not self._is_renewing:
             self._is_renewing = True
             self._serve(self.database.run())
+            self._serve(self._take_claims())
             told_by = self._process.instance_id, self._config.worker.client_id
             self._serve(report_unreachable(self._process.clusters, self.database.pool, *told_by))
         await self._elections.begin()
@@ -263,13 +264,15 @@ class Host:
 
     # --- leadership -----------------------------------------------------------------------
 
-    def _on_claim(self, claim: Claim) -> None:
-        if (queue := self.queues.get(claim.tube)) is None or claim.tube in self._held:
-            claim.handed_over()  # the election offers it again, if it is served then
-            return
-        task = asyncio.create_task(self._lead(queue, claim))
-        self._leading[task] = claim
-        task.add_done_callback(self._leading.pop)
+    async def _take_claims(self) -> None:
+        while True:
+            claim = await self._elections.claims.get()
+            if (queue := self.queues.get(claim.tube)) is None or claim.tube in self._held:
+                claim.handed_over()  # the election offers it again, if it is served then
+                continue
+            task = asyncio.create_task(self._lead(queue, claim))
+            self._leading[task] = claim
+            task.add_done_callback(self._leading.pop)
 
     async def _lead(self, queue: Queue, claim: Claim) -> None:
         try:

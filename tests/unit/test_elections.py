@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
         self.made: list[FakeElection] = []
-        self.claims: list[str] = []
+        self._claims: list[str] = []
         monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
         database = Database(config.postgres, [], receive_deadline=1.0, emit=lambda _: None)
@@ -64,9 +64,15 @@ class Scene:
             queues,
             database,
             process,
-            lambda claim: self.claims.append(claim.tube),
             set(),
         )
+
+    @property
+    def claims(self) -> list[str]:
+        """The queues of the claims that may begin, so far."""
+        while not self.elections.claims.empty():
+            self._claims.append(self.elections.claims.get_nowait().tube)
+        return self._claims
 
     def _make(self, name: str) -> FakeElection:
         self.made.append(FakeElection(name))

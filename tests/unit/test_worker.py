@@ -173,8 +173,11 @@ async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
     monkeypatch.setattr(Leadership, "run", run)
     with capture_logs() as logs:
         for claim in claims:
-            host._on_claim(claim)
-        await wait_until_async(lambda: led(host) == claims[1:], what="one has ended")
+            host._elections.claims.put_nowait(claim)
+        async with service(host._take_claims()):
+            await wait_until_async(
+                lambda: host._elections.claims.empty() and led(host) == claims[1:], what="one has ended"
+            )
     assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
     claims[1].revoke()
     await wait_until_async(lambda: not host._leading, what="the other has ended in order")
