@@ -41,10 +41,6 @@ class Held(Protocol):
     def unfinished(self) -> Sequence[int]:
         """The items held, to be given back at the end."""
 
-    @property
-    def oldest(self) -> float | None:
-        """When the first that is held was written; None when nothing is."""
-
 
 class Source(Protocol):
     """The statements by which a partition is purged and given back."""
