@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,7 +82,7 @@ class ActiveTerm:
         self._ended: Broken | None = None
         self._deadline = deadline
         self._renewed_at = sent_at
-        self._emit = emit
+        self.emit = emit
         self.locked: LockedTables | None = None
         """Tables that its work waits for; None before it has begun."""
         self.worker: PartitionWorker[Any] | None = None
@@ -174,7 +174,7 @@ class ActiveTerm:
         now = time.monotonic()
         if (outage := self._outages.get(what)) is None:
             self._outages[what] = _Outage(now, event.reason, now)
-            self._emit(event)
+            self.emit(event)
         elif event.reason != outage.reason and now >= outage.told_at + _REASON_PAUSE:
             outage.reason, outage.told_at = event.reason, now
             log = Logger("pytube.worker", **host_fields(self.term.host))
@@ -190,7 +190,7 @@ class ActiveTerm:
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
         """Emit the event for the end of an open outage, made from its length in seconds."""
         if (outage := self._outages.pop(what, None)) is not None:
-            self._emit(event(time.monotonic() - outage.since))
+            self.emit(event(time.monotonic() - outage.since))
 
     def is_told_down(self, what: str) -> bool:
         """Whether an outage was reported and has not ended."""
@@ -228,7 +228,7 @@ class ActiveTerm:
         if trusted == self._lapsed and not isinstance(self.stop, Broken):
             self._lapsed = not trusted
             change = LeaderRefreshed if trusted else TrustLapsed
-            self._emit(change(self.term.tube, self.term.partition, self.term.leader_id))
+            self.emit(change(self.term.tube, self.term.partition, self.term.leader_id))
         return trusted
 
     def next_token(self) -> Token:
@@ -265,11 +265,9 @@ class LockedTables:
     def __init__(
         self,
         active_term: ActiveTerm,
-        emit: Callable[[Event], None],
     ) -> None:
         self._active_term = active_term
         self._term = active_term.term
-        self._emit = emit
         self.freed_at = float("-inf")
         """When a table was found not to be locked any more, by `time.monotonic()`."""
         self._seen: dict[str, _Seen] = {}
@@ -289,7 +287,7 @@ class LockedTables:
             return
         self._seen[lock.table] = _Seen(lock, now - lock.seconds, now)
         term = self._term
-        self._emit(
+        self._active_term.emit(
             TableLocked(term.tube, term.partition, lock.table, round(lock.seconds, 3), lock.pid, lock.reason)
         )
 
@@ -299,7 +297,7 @@ class LockedTables:
         if seen is not None:
             self.freed_at = time.monotonic()
             seconds = round(self.freed_at - seen.since, 3)
-            self._emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
+            self._active_term.emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
             self._active_term.attention.set()
 
     def free_all(self) -> None:
@@ -333,14 +331,14 @@ class LockedTables:
         return "; ".join(seen.lock.reason for seen in oldest), oldest[0].since
 
 
-async def watch_locks(queries: Queries, terms: Callable[[], Iterable[ActiveTerm]]) -> None:
+async def watch_locks(queries: Queries, terms: Mapping[tuple[str, int], ActiveTerm]) -> None:
     """Check whether reported locks are still held, so that no operator ends a session without need.
 
     Whoever waits for a lock sees its end; a read that was cut off, and is tried again later, does not.
     """
     while True:
         await asyncio.sleep(_LOOK_INTERVAL)
-        told = [(locked, lock) for term in terms() if (locked := term.locked) for lock in locked.seen]
+        told = [(locked, lock) for term in terms.values() if (locked := term.locked) for lock in locked.seen]
         try:
             found = {
                 lock: await still_held(queries, lock)

@@ -160,7 +160,7 @@ class Deliverer:
         """Whether keys wait that may be read once another delivery has read."""
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
-        self.locked = LockedTables(active_term, tube.emit)
+        self.locked = LockedTables(active_term)
         """Tables that reads wait for."""
         active_term.troubles.watch("slow", tube.gate.why_slow)
         self._active_term = active_term

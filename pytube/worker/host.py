@@ -196,7 +196,7 @@ class Host:
         await self._elections.begin()
         self._serve(self._follow_partitions())
         self._serve(follow_ddl(self.database))
-        self._serve(watch_locks(self.database.pool, self.database.terms.values))
+        self._serve(watch_locks(self.database.pool, self.database.terms))
         self._begin_rounds()
         if self._shedder is not None:
             self._serve(self._shedder.run())

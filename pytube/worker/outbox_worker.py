@@ -103,7 +103,7 @@ class OutboxWorker(PartitionWorker[Record]):
         order, where rounds that find nothing would be half of them."""
         self._outages = 0
         """How many of the cluster the machine knows of."""
-        self._tables = LockedTables(active_term, outbox.emit)
+        self._tables = LockedTables(active_term)
         self._held_up_since: float | None = None
         """Since when locks of others have been met without a break."""
         self._holders_at = 0.0

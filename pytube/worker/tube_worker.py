@@ -58,15 +58,7 @@ class TubeWorker(PartitionWorker[Pod]):
         self._source = TubeSource(tube.database.pool, active_term.term)
         self._traces = tube.tracing.partition(active_term.term)
         self._deliverer = Deliverer(active_term, tube, self._traces)
-        self._control = Control(
-            active_term,
-            self._source,
-            tube.sink,
-            self.machine,
-            tube.limits.sweep_backlog,
-            tube.faults,
-            tube.emit,
-        )
+        self._control = Control(active_term, self._source, self.machine, tube)
         self._share = BackfillShare(tube.limits.backfill_share)
         self._retries = RetryQueue(tube.limits.attempts)
         self._has_attended = False
