@@ -183,6 +183,17 @@ async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
     await wait_until_async(lambda: not host._leading, what="the other has ended in order")
 
 
+async def test_no_term_begins_of_a_tube_that_is_being_replaced_or_is_not_served(config: Config) -> None:
+    """The election offers its claim again."""
+    (host,), claims = Worker(config)._hosts, [FakeClaim("t", 1), FakeClaim("none", 0)]
+    host._held.add("t")
+    for claim in claims:
+        host._elections.claims.put_nowait(claim)
+    async with service(host._take_claims()):
+        await wait_until_async(lambda: all(one.is_handed_over for one in claims), what="they are handed over")
+    assert not led(host)
+
+
 async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, config: Config
 ) -> None:
