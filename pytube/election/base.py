@@ -138,8 +138,8 @@ STOPS: Final = Shutdown("the worker stops")
 class Election(ABC):
     """The claims of one or more tubes in this process.
 
-    A tube is left to others while it is among those that the election has to stay away from: the claims are
-    revoked, so its partitions end in order. Who leaves one group for all tubes leaves all of them.
+    A tube is left to others while the election has to stay away from it: the claims are revoked, so its
+    partitions end in order. Who leaves one group for all tubes leaves all of them.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Election(ABC):
         self._offered.put_nowait(None)
 
     def _end_claims(self) -> None:
-        """End `claims`; no terms begin with those that are on their way."""
+        """End `claims`; no terms begin with claims that are on their way."""
         while not self._offered.empty():
             if (claim := self._offered.get_nowait()) is not None:
                 claim.handed_over()

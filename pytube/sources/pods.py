@@ -206,8 +206,8 @@ class TubeSource:
     async def mark(
         self, limit: int, settled: Settled | None, *, with_backfill: bool = True, done: Sequence[int] = ()
     ) -> list[Pod]:
-        """Mark up to `limit` pods, incremental first; those of `done` are purged in the same transaction."""
-        # Before the question: what it settles later says nothing about the answer.
+        """Mark up to `limit` pods, incremental first; the same transaction purges the pods of `done`."""
+        # Before the question: a seq that is settled later says nothing about the answer.
         seq, provisional, version = 0, 0, 0
         if settled is not None:
             seq, provisional, version = settled.seq, settled.provisional, settled.provisional_version

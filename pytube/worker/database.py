@@ -116,7 +116,7 @@ class Database:
         """Seconds since terms could last be renewed; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
-    # --- what is led ----------------------------------------------------------------------
+    # --- leadership ----------------------------------------------------------------------
 
     def led(self) -> set[str]:
         """The queues of which something is led here."""

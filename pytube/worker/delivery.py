@@ -196,7 +196,7 @@ class Deliverer:
         """Deliver keys of a flight, given as ids by shard.
 
         A delivery that is cancelled after the sink has acknowledged a part of it returns as well. While the
-        sink or the source is down, only one that `probes` reads and sends.
+        sink or the source is down, only a delivery that `probes` reads and sends.
 
         Raises:
             FencedBySink: the sink holds a write of a later term.

@@ -223,7 +223,7 @@ class View:
 
 
 class WorkerCollector:
-    """Makes the metrics. Those of a host have the label `host` with its name, where there are several."""
+    """Makes the metrics. Where there are several hosts, metrics of a host have the label `host`."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -288,11 +288,11 @@ class LoadShedder:
         self._delivered_beside = self._count_records()
         self._health: dict[str, TubeHealth] = {}
         self._absences: dict[str, Absences] = {}
-        """By what can be left: a tube, or all."""
+        """By the name of the group: a tube, or all."""
         self._follow()
 
     def _groups(self) -> dict[str, list[str]]:
-        """The tubes that can only be left together, by what they are called in `_absences`."""
+        """The tubes that can only be left together, by the name of their group."""
         if self._elections.leaves_all:
             return {ALL: list(self._health)}
         return {tube: [tube] for tube in self._health}

@@ -41,7 +41,7 @@ _MOST_AT_ONCE = 4
 async def follow_ddl(database: Database, interval: float = SYNC_INTERVAL) -> None:
     """Call `tube_sync`, then `tube_index_fit`, after DDL and every `interval` seconds.
 
-    Of many workers one is enough: the one that leads the first partition of some queue.
+    Of many workers one is enough: whichever leads the first partition of some queue.
     """
     told: dict[object, str] = {}
     while True:
