@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from pytube import clock
 from pytube.errors import ClaimLost, PytubeError
@@ -39,10 +39,6 @@ class Shutdown(Revoked):
     """This process ends. As `Revoked`, but no worker waits, so there is more time to drain."""
 
 
-class Replaced(Revoked):
-    """The queue begins again by another configuration: as `Revoked`, and the process keeps its claim."""
-
-
 @dataclass(frozen=True, slots=True)
 class Broken(Stop):
     """The work can't continue in order: write nothing more."""
@@ -61,7 +57,8 @@ class Ended(Broken):
 class Claim(ABC):
     """The right to begin terms over one partition of one tube, until it is withdrawn.
 
-    It outlives terms. Its election withdraws it, the worker hands it over; each says so once.
+    It outlives terms. Its election withdraws it, or the worker where its queue is served otherwise from then
+    on; the worker hands it over.
     """
 
     def __init__(self, tube: str, partition: int) -> None:
@@ -138,29 +135,41 @@ SHARED: Final = Revoked("others share the tube")
 STOPS: Final = Shutdown("the worker stops")
 
 
-class Election(Protocol):
-    """The claims of one or more tubes in this process."""
+class Election(ABC):
+    """The claims of one or more tubes in this process.
 
+    A tube is left to others while the election has to stay away from it: the claims are revoked, so its
+    partitions end in order. Who leaves one group for all tubes leaves all of them.
+    """
+
+    def __init__(self) -> None:
+        self._offered: asyncio.Queue[Claim | None] = asyncio.Queue()
+        """Claims on their way to the worker; None after `stop`."""
+
+    @abstractmethod
     async def start(self) -> None:
         """Take part. Raises `BrokerUnavailable` or `DatabaseUnavailable` when it can't be begun."""
 
-    def claims(self) -> AsyncIterator[Claim]:
+    async def claims(self) -> AsyncIterator[Claim]:
         """Claims, as they are granted; ends after `stop`."""
+        while (claim := await self._offered.get()) is not None:
+            if claim.withdrawn is None:
+                yield claim
+            else:
+                claim.handed_over()  # no term has begun with it
+        self._offered.put_nowait(None)
 
+    def _end_claims(self) -> None:
+        """End `claims`; no terms begin with claims that are on their way."""
+        while not self._offered.empty():
+            if (claim := self._offered.get_nowait()) is not None:
+                claim.handed_over()
+        self._offered.put_nowait(None)
+
+    @abstractmethod
     async def stop(self, why: Revoked = STOPS) -> None:
         """Take part no more: withdraw all claims, wait until each was handed over or lost, leave."""
 
-
-@runtime_checkable
-class Sheds(Protocol):
-    """What an election offers in addition to `Election` if a process can leave a tube to the others.
-
-    It is left while it is among the tubes that the election has to stay away from: the claims are revoked, so
-    its partitions end in order. Who leaves one group for all tubes leaves all of them, whichever is named.
-    """
-
-    def serves(self, tube: str) -> bool:
-        """Whether the claims of this tube come from here."""
-
+    @abstractmethod
     def processes(self, tube: str) -> int | None:
         """How many processes share the tube, this one included, as last heard; None: that is not known."""

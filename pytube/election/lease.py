@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from pytube.election.base import SHARED, STOPS, Claim, Revoked, wait_until_over
+from pytube.election.base import SHARED, STOPS, Claim, Election, Revoked, wait_until_over
 from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.logs import Logger, host_fields
 from pytube.pipeline.retry_queue import doubled
@@ -76,13 +76,9 @@ def decide(
 ) -> Steps:
     """Steps toward the fair share.
 
-    Args:
-        tick: what the database says.
-        held: partitions claimed and not being given back.
-        leaving: partitions that are being given back.
-        passed_over: partitions not to be claimed now (just tried, and refused).
-        choice: picks among free partitions, so that processes seldom want the same.
-        most: so many more partitions this process may lead; None: any number.
+    `held` are claimed and not `leaving`; those `passed_over` are not claimed now, as they were just tried,
+    and refused. `most`: so many more this process may lead; None: any number. Chance picks among free
+    partitions, so that processes seldom want the same.
 
     Returns:
         Free partitions to claim, as far as the share goes; claims to give back: those whose
@@ -143,7 +139,7 @@ class Room:
         return None if self._most is None else max(0, self._most - len(self._claims))
 
 
-class LeaseElection:
+class LeaseElection(Election):
     """The claims of all tubes of this process, by leases. See `pytube.election.base.Election`."""
 
     def __init__(
@@ -161,17 +157,11 @@ class LeaseElection:
     ) -> None:
         """Nothing is begun before `start`. All times are seconds.
 
-        Args:
-            tubes: whose claims are wanted; looked at before each tick.
-            tick: calls `tube_lease_ticks`; a tube that is not in its answer stays as it is.
-            leave: calls `tube_lease_leave`; None: for all tubes.
-            room: for partitions that this process leads, shared with its other elections; None: without end.
-            away: tubes that this process leaves to others; looked at before each tick.
-            interval: pause between ticks; each differs from it by up to a fifth.
-            drain_limit: how long `stop` waits for claims to be handed over.
-            choice: the source of chance.
-            host: the name of the Postgres host, where there are several.
+        `tubes` and `away`, those left to others, are looked at before each tick. `tick` calls
+        `tube_lease_ticks`; a tube that is not in its answer stays as it is. `leave` calls `tube_lease_leave`;
+        None: for all tubes. `room` is shared with other elections; None: without end.
         """
+        super().__init__()
         self._wanted = tubes
         self._tick = tick
         self._leave = leave
@@ -187,7 +177,6 @@ class LeaseElection:
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
         self._log = Logger("pytube.election", **host_fields(host))
         self._claims: dict[str, dict[int, LeaseClaim]] = {}
-        self._queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -196,19 +185,10 @@ class LeaseElection:
         self._apply(await self._tick(frozenset(self._wanted)))
         self._task = asyncio.create_task(self._run(), name="pytube-lease")
 
-    async def claims(self) -> AsyncIterator[Claim]:
-        """Claims of partitions that were free a moment ago; ends after `stop`."""
-        while (claim := await self._queue.get()) is not None:
-            if claim.withdrawn is None:
-                yield claim
-            else:
-                claim.handed_over()  # no term has begun with it
-        self._queue.put_nowait(None)
-
     async def stop(self, why: Revoked = STOPS) -> None:
         """Withdraw all claims, wait until each is over (at most the drain limit), leave."""
         if self._task is None:
-            self._queue.put_nowait(None)
+            self._end_claims()
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -216,10 +196,7 @@ class LeaseElection:
         claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
         for one in claims:
             one.withdraw(why)
-        while not self._queue.empty():  # no terms have begun with these
-            if (claim := self._queue.get_nowait()) is not None:
-                claim.handed_over()
-        self._queue.put_nowait(None)
+        self._end_claims()
         await wait_until_over(claims, self._drain_limit)
         try:
             await self._leave(None)
@@ -265,10 +242,6 @@ class LeaseElection:
                 for known in (self._claims, self._settled, self._processes):
                     known.pop(tube, None)
         return gone & self._claims.keys()
-
-    def serves(self, tube: str) -> bool:
-        """Whether it is one of the tubes."""
-        return tube in self._wanted
 
     def processes(self, tube: str) -> int | None:
         """As the last tick said; None before the first one."""
@@ -317,4 +290,4 @@ class LeaseElection:
         for partition in steps.claim:
             claims[partition] = claim = LeaseClaim(tube, partition)
             self._room.add(claim)
-            self._queue.put_nowait(claim)
+            self._offered.put_nowait(claim)

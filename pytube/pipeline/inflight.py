@@ -301,13 +301,6 @@ class InFlight:
         self._enqueue(shard, which)
         return group
 
-    def land(self, flight: Flight) -> None:
-        """All keys still in `flight` are done."""
-        for number in list(flight.groups):
-            group = flight.groups.pop(number)
-            self._end_group(number, group)
-            self._settle(number, group)
-
     def land_keys(self, flight: Flight, keys: Mapping[int, Iterable[Id]]) -> None:
         """The ids of `keys` (by shard) are done; the rest of `flight` flies on.
 

@@ -87,11 +87,9 @@ class CongestionControl:
     """
 
     def __init__(self, *, documents: int, requests: int | None, first: int, timeout: float) -> None:
-        """Args:
-        documents: of one batch at most.
-        requests: under way at most; None: no limit, so that only requests that wait make the limit grow.
-        first: requests at a slow start.
-        timeout: seconds after which a request is given up.
+        """`documents`: of one batch at most; `requests`: under way at most; None: no limit, so that only
+        requests that wait make the limit grow; `first`: requests at a slow start; `timeout`: seconds of a
+        request.
         """
         self._most_documents = documents
         self._most_requests = sys.maxsize if requests is None else requests

@@ -27,6 +27,7 @@ from pytube.db.arrays import Int8Array, array_of
 from pytube.db.session import Queries
 from pytube.model import Id, Key, KeyType, Pod, PodClass
 from pytube.sources import queries
+from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 
 
@@ -46,10 +47,8 @@ class Floor:
     def advance(self, last: int | None, settled: int, provisional: int) -> None:
         """Raise the floor after a mark.
 
-        Args:
-            last: the last seq that the mark returned; None: it returned less than it could.
-            settled: a seq known to be settled *before* the mark began; 0 when none is.
-            provisional: the provisional seq before it began.
+        `last`: the last seq that it returned; None: it returned less than it could. `settled`, `provisional`:
+        as they were known *before* it began.
         """
         # A scan that began above the settled floor says nothing about the rows in between.
         if self.settled == self.value:
@@ -84,14 +83,10 @@ class Floors:
     def advance(
         self, pods: Sequence[Pod], limit: int, settled: int, *, with_backfill: bool, provisional: int = 0
     ) -> None:
-        """Raise the floors after a mark.
+        """Raise the floors after a mark that has returned `pods`, incremental first.
 
-        Args:
-            pods: what the mark returned, incremental first.
-            limit: how many it could return, of both classes together.
-            settled: a seq known to be settled *before* the mark began; 0 when none is.
-            with_backfill: whether it looked for backfill pods at all.
-            provisional: the provisional seq before it began, of the version given to `expire_provisional`.
+        `limit`: how many it could return, of both classes together; `with_backfill`: whether it looked for
+        backfill pods at all; `settled`, `provisional`: as they were known *before* it began.
         """
         provisional = max(settled, provisional)
         split = next((i for i, pod in enumerate(pods) if pod.op == "B"), len(pods))
@@ -205,21 +200,18 @@ class TubeSource:
         """The keys that are parked, or failed and are to be sent again; an operator may have dropped some of
         them since. None when there are too many to be remembered."""
 
-    async def mark(
-        self,
-        limit: int,
-        settled: int,
-        *,
-        with_backfill: bool = True,
-        provisional: int = 0,
-        provisional_version: int = 0,
-        done: Sequence[int] = (),
-    ) -> list[Pod]:
-        """Mark up to `limit` pods, incremental first; `settled` and `provisional` were known before the call.
+    async def _value(self, statement: str, **arguments: object) -> Any:
+        return await self._session.value(statement, self._arguments | arguments)
 
-        The pods of `done` are purged in the same transaction.
-        """
-        self.floors.expire_provisional(provisional_version)
+    async def mark(
+        self, limit: int, settled: Settled | None, *, with_backfill: bool = True, done: Sequence[int] = ()
+    ) -> list[Pod]:
+        """Mark up to `limit` pods, incremental first; the same transaction purges the pods of `done`."""
+        # Before the question: a seq that is settled later says nothing about the answer.
+        seq, provisional, version = 0, 0, 0
+        if settled is not None:
+            seq, provisional, version = settled.seq, settled.provisional, settled.provisional_version
+        self.floors.expire_provisional(version)
         rows = await self._session.held_rows(
             self._mark,
             self._arguments
@@ -233,16 +225,16 @@ class TubeSource:
             before=(queries.PURGE,) if done else (),
         )
         pods = list(map(tuple.__new__, repeat(Pod), rows))  # as Pod._make, in a third of the time
-        self.floors.advance(pods, limit, settled, with_backfill=with_backfill, provisional=provisional)
+        self.floors.advance(pods, limit, seq, with_backfill=with_backfill, provisional=provisional)
         return pods
 
     async def purge(self, seqs: Sequence[int]) -> int:
         """Delete pods that are done; how many there were."""
-        return int(await self._session.value(queries.PURGE, self._arguments | {"seqs": Int8Array(seqs)}))
+        return int(await self._value(queries.PURGE, seqs=Int8Array(seqs)))
 
     async def reset(self, seqs: Sequence[int]) -> int:
         """Give back pods that are not done; how many there were. Its cost is theirs, not the backlog's."""
-        count = int(await self._session.value(queries.RESET, self._arguments | {"seqs": list(seqs)}))
+        count = int(await self._value(queries.RESET, seqs=list(seqs)))
         self.floors.lower(seqs)
         return count
 
@@ -265,57 +257,40 @@ class TubeSource:
 
     async def fail(self, items: Sequence[FailedKey]) -> None:
         """Keep the failures of keys that are to be sent again."""
-        arguments = self._arguments | {"items": Jsonb([item.as_json() for item in items])}
-        await self._session.value(queries.FAIL, arguments)
+        await self._value(queries.FAIL, items=_json(items))
         self._note(items)
 
     async def park(self, items: Iterable[ParkItem], most: int | None = None) -> int:
-        """Set keys aside with their error.
-
-        Args:
-            items: the keys.
-            most: how many of the tube may be parked.
-
-        Raises:
-            ParkLimitReached: more would be parked; none is.
+        """Set keys aside with their error; raises `ParkLimitReached`, and parks none, if more than `most`
+        would be parked of the tube.
         """
         items = list(items)
-        arguments = self._arguments | {"items": Jsonb([item.as_json() for item in items]), "most": most}
-        count = int(await self._session.value(queries.PARK, arguments))
+        count = int(await self._value(queries.PARK, items=_json(items), most=most))
         self._note(items)
         return count
 
     async def stop(self, why: str, reason: str, items: Sequence[FailedKey]) -> bool:
         """Stop the whole tube, and keep the failures of these keys; whether it was not stopped yet."""
-        arguments = self._arguments | {
-            "why": why,
-            "reason": storable(reason),
-            "items": Jsonb([item.as_json() for item in items]),
-        }
-        return bool(await self._session.value(queries.STOP, arguments))
+        return bool(await self._value(queries.STOP, why=why, reason=storable(reason), items=_json(items)))
 
     async def unpark(self, groups: Mapping[int, Iterable[Id]]) -> None:
         """Forget the failures of keys, given as ids by shard, that were delivered after all."""
-        if self._failed is not None and not self._failed:
-            return  # as nearly always
         if keys := self._known(groups):
-            shards, ids = zip(*keys, strict=True)
-            arguments = self._arguments | {"shards": list(shards), "ids": list(map(str, ids))}
-            await self._session.value(queries.UNPARK, arguments)
+            await self._value(queries.UNPARK, **_arrays(keys))
             if self._failed is not None:
                 self._failed -= keys
 
     async def still_parked(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
         """The keys, of these ids by shard, that are parked and were not retried since."""
-        if (self._failed is not None and not self._failed) or not (keys := self._known(groups)):
+        if not (keys := self._known(groups)):
             return set()
-        shards, ids = zip(*keys, strict=True)
-        arguments = self._arguments | {"shards": list(shards), "ids": list(map(str, ids))}
-        rows = await self._session.rows(queries.STILL_PARKED, arguments)
+        rows = await self._session.rows(queries.STILL_PARKED, self._arguments | _arrays(keys))
         return {(shard, self._id(key)) for shard, key in rows}
 
     def _known(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
         """The keys that may have failed."""
+        if self._failed is not None and not self._failed:
+            return set()  # as nearly always
         keys = {(shard, key) for shard, ids in groups.items() for key in ids}
         return keys if self._failed is None else keys & self._failed
 
@@ -341,8 +316,8 @@ class TubeSource:
 
     async def end_step(self, step: Step, outcome: str, error: str | None) -> None:
         """Say what became of it; a key that is done leaves its pod."""
-        told = {"step": step.number, "outcome": outcome, "error": None if error is None else storable(error)}
-        await self._session.value(queries.STEP_END, self._arguments | told)
+        error = None if error is None else storable(error)
+        await self._value(queries.STEP_END, step=step.number, outcome=outcome, error=error)
 
     # --- control pods ---------------------------------------------------------------------
 
@@ -353,28 +328,33 @@ class TubeSource:
             BackfillBusy: the table is being backfilled.
             UsageError: the pod names no attached table, or no column of it.
         """
-        number = await self._session.value(queries.BACKFILL_TAKE, self._of(pod))
+        number = await self._value(queries.BACKFILL_TAKE, shard=pod.shard, seq=pod.seq)
         return None if number is None else int(number)
 
     async def may_sweep(self, pod: Pod) -> bool:
         """Whether all earlier backfill pods of the shard are done."""
-        return bool(await self._session.value(queries.SWEEP_READY, self._of(pod)))
+        return bool(await self._value(queries.SWEEP_READY, shard=pod.shard, seq=pod.seq))
 
     async def count_backfill(self, most: int) -> int:
         """How many backfill pods wait in the tube; no need to count on beyond `most`."""
-        return int(await self._session.value(queries.SWEEP_BACKLOG, self._arguments | {"most": most}))
+        return int(await self._value(queries.SWEEP_BACKLOG, most=most))
 
     async def touch(self, shard: int, ids: Sequence[Id]) -> int:
         """Touch what a scan of the sink has found; the number of pods."""
-        arguments = self._arguments | {"shard": shard, "ids": array_of(self.keys, ids)}
-        return int(await self._session.value(queries.SWEEP_TOUCH, arguments))
+        return int(await self._value(queries.SWEEP_TOUCH, shard=shard, ids=array_of(self.keys, ids)))
 
     async def end_sweep(self, pod: Pod) -> bool:
         """Delete the control pod of a sweep that is done; whether it was there."""
-        return bool(await self._session.value(queries.SWEEP_END, self._of(pod)))
+        return bool(await self._value(queries.SWEEP_END, shard=pod.shard, seq=pod.seq))
 
-    def _of(self, pod: Pod) -> dict[str, object]:
-        return self._arguments | {"shard": pod.shard, "seq": pod.seq}
+
+def _json(items: Iterable[ParkItem | FailedKey]) -> Jsonb:
+    return Jsonb([item.as_json() for item in items])
+
+
+def _arrays(keys: Iterable[Key]) -> dict[str, object]:
+    shards, ids = zip(*keys, strict=True)
+    return {"shards": list(shards), "ids": list(map(str, ids))}
 
 
 # --- control pods --------------------------------------------------------------------------------

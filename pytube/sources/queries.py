@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+_TERM: Final = "%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s"
+"""The first arguments of all that is fenced; see `pytube.sources.terms.Term.arguments`."""
+
 # --- terms (pytube.sources.terms) ---------------------------------------------------------------
 
 # Changes when the server was restarted, has recovered from a crash, or is another one: then the last
@@ -37,17 +40,15 @@ LAST_EPOCH: Final = "SELECT last_epoch FROM tube_registry WHERE tube = %(tube)s"
 
 LEADER_EPOCH: Final = "SELECT tube_leader_epoch(%(tube)s, %(partitions)s, %(partition)s)"
 
-LEADER_ACQUIRE: Final = """
+LEADER_ACQUIRE: Final = f"""
     SELECT tube_leader_acquire(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(instance_id)s, %(client_id)s,
+        {_TERM}, %(instance_id)s, %(client_id)s,
         %(expected_epoch)s, %(election)s, %(hold)s, %(lease)s),
         (SELECT key_type::text FROM tube_registry WHERE tube = %(tube)s),
         tube_pause_reason(%(tube)s, %(partitions)s, %(partition)s)
-"""
+"""  # noqa: S608 # of a constant
 
-LEADER_RENEW: Final = """
-    SELECT tube_leader_renew(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
-"""
+LEADER_RENEW: Final = f"SELECT tube_leader_renew({_TERM})"
 
 # Of hundreds of terms nearly all are renewed, with nothing more to say: they have no row. FULL, so that the
 # function is called even without terms: its failure shows a worker that this server has become read-only.
@@ -57,19 +58,13 @@ LEADERS_RENEW: Final = """
     FULL JOIN tube_leaders_renew(NULL, %(leader_ids)s::uuid[], %(troubles)s) AS r USING (leader_id)
     WHERE (r.renewed AND r.paused IS NULL AND r.step IS NULL) IS NOT TRUE
 """
-
-LEADER_RELEASE: Final = """
-    SELECT tube_leader_release(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)
-"""
+LEADER_RELEASE: Final = f"SELECT tube_leader_release({_TERM})"
 
 FAILING_NOTE: Final = """
     SELECT tube_failing_note(%(tube)s, %(partition)s, %(reason)s, %(terms)s, %(seconds)s)
 """
 
-LEADER_WAIT: Final = """
-    SELECT extract(epoch FROM
-        tube_leader_wait(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s))::float8
-"""
+LEADER_WAIT: Final = f"SELECT extract(epoch FROM tube_leader_wait({_TERM}))::float8"  # noqa: S608 # of a constant
 
 LEASE_TICKS: Final = """
     SELECT tube, partitions, instances, free, mine, rank
@@ -97,50 +92,32 @@ PLACES: Final = """
 # first row is sent. A worker that is stopped while it reads them holds nothing that a new leader
 # would wait for. (date_part gives a double at once; extract makes a numeric first.)
 MARK_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
-MARK_DECLARE: Final = """
+MARK_DECLARE: Final = f"""
     DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, ids, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
+        {_TERM}, %(limit)s,
         %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
-"""
+"""  # noqa: S608 # of a constant
 # For tubes with keys of another type than bigint.
-MARK_KEYS_DECLARE: Final = """
+MARK_KEYS_DECLARE: Final = f"""
     DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, keys, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s,
+        {_TERM}, %(limit)s,
         %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
-"""
+"""  # noqa: S608 # of a constant
 MARK_COMMIT: Final = "COMMIT"
 MARK_FETCH: Final = "FETCH ALL FROM marked_pods"
 MARK_CLOSE: Final = "CLOSE marked_pods"
 
-PURGE: Final = """
-    SELECT tube_pods_purge(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(seqs)s)
-"""
+PURGE: Final = f"SELECT tube_pods_purge({_TERM}, %(seqs)s)"
+RESET: Final = f"SELECT tube_pods_reset({_TERM}, %(seqs)s)"
+PARK: Final = f"SELECT tube_pods_park({_TERM}, %(items)s, %(most)s)"
+FAIL: Final = f"SELECT tube_pods_fail({_TERM}, %(items)s)"
 
-RESET: Final = """
-    SELECT tube_pods_reset(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(seqs)s)
-"""
-
-PARK: Final = """
-    SELECT tube_pods_park(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s, %(most)s)
-"""
-
-FAIL: Final = """
-    SELECT tube_pods_fail(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(items)s)
-"""
-
-STOP: Final = """
-    SELECT tube_pods_stop(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(why)s, %(reason)s, %(items)s)
-"""
-
-UNPARK: Final = """
-    SELECT tube_pods_unpark(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shards)s, %(ids)s)
-"""
+STOP: Final = f"SELECT tube_pods_stop({_TERM}, %(why)s, %(reason)s, %(items)s)"
+UNPARK: Final = f"SELECT tube_pods_unpark({_TERM}, %(shards)s, %(ids)s)"
 
 # The keys that have failed: the ones to send again with their attempts and the seconds until the next one,
 # and the parked ones.
@@ -166,39 +143,18 @@ STILL_PARKED: Final = """
 
 # --- steps --------------------------------------------------------------------------------------
 
-STEP_TAKE: Final = """
+STEP_TAKE: Final = f"""
     SELECT seq, extract(epoch FROM ts)::float8, shard, key
-    FROM tube_step_take(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(step)s)
-"""
-
-STEP_END: Final = """
-    SELECT tube_step_end(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(step)s, %(outcome)s, %(error)s)
-"""
+    FROM tube_step_take({_TERM}, %(step)s)
+"""  # noqa: S608 # of a constant
+STEP_END: Final = f"SELECT tube_step_end({_TERM}, %(step)s, %(outcome)s, %(error)s)"
 
 # --- control pods -------------------------------------------------------------------------------
-
-BACKFILL_TAKE: Final = """
-    SELECT tube_backfill_take(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
-"""
-
-SWEEP_READY: Final = """
-    SELECT tube_sweep_ready(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
-"""
-
+BACKFILL_TAKE: Final = f"SELECT tube_backfill_take({_TERM}, %(shard)s, %(seq)s)"
+SWEEP_READY: Final = f"SELECT tube_sweep_ready({_TERM}, %(shard)s, %(seq)s)"
 SWEEP_BACKLOG: Final = "SELECT waiting FROM tube_backfill_pressure(%(tube)s, %(most)s)"
-
-SWEEP_TOUCH: Final = """
-    SELECT tube_sweep_touch(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(ids)s)
-"""
-
-SWEEP_END: Final = """
-    SELECT tube_sweep_end(
-        %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(shard)s, %(seq)s)
-"""
+SWEEP_TOUCH: Final = f"SELECT tube_sweep_touch({_TERM}, %(shard)s, %(ids)s)"
+SWEEP_END: Final = f"SELECT tube_sweep_end({_TERM}, %(shard)s, %(seq)s)"
 
 # --- the settled seq (pytube.sources.settled) ---------------------------------------------------
 
@@ -212,7 +168,7 @@ SETTLE_WRITERS: Final = "SELECT tube_settle_writers(NULL)::text[]"
 CHANNELS: Final = "SELECT tube_channel(tube), tube FROM unnest(%(tubes)s::text[]) AS tube"
 NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), pg_notification_queue_usage() < 0.5"
 """As writers do, and whether they would: see tube_private_may_notify in sql/capture/put.sql."""
-SLEEP: Final = "SELECT tube_sleep(%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s)"
+SLEEP: Final = f"SELECT tube_sleep({_TERM})"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 
 # --- samples (pytube.worker.copies) -----------------------------------------------------------

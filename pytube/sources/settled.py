@@ -60,13 +60,8 @@ class Settled:
         """Changes after a long writer has ended. Read it together with `provisional`."""
 
     @property
-    def has_long_writers(self) -> bool:
-        """Whether there are long writers. When one ends, scans restart from the settled floors."""
-        return bool(self._long_writers)
-
-    @property
     def long_writers(self) -> int:
-        """How many long writers there are."""
+        """How many long writers there are. When one ends, scans restart from the settled floors."""
         return len(self._long_writers)
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytube import clock
 from pytube.db.locks import TableLock, still_held
 from pytube.db.session import Queries
-from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Replaced, Revoked, Stop
+from pytube.election.base import Broken, Claim, Ended, Lost, Paused, Revoked, Stop
 from pytube.errors import RECOVERABLE, ClaimLost, NotLeader, PytubeError
 from pytube.events import (
     Event,
@@ -58,13 +58,9 @@ class ActiveTerm:
     def __init__(
         self, term: Term, claim: Claim, *, deadline: float, sent_at: float, emit: Callable[[Event], None]
     ) -> None:
-        """Args:
-        term: as the database has it.
-        claim: the right to it.
-        deadline: seconds for which a renewal holds. They count from when it was sent, so that the
-            deadline is right however long the answer took or the process was stopped.
-        sent_at: when the acquire of the term was sent, by `pytube.clock`: the first renewal.
-        emit: receives an event when trust lapses, and when it is back.
+        """`deadline`: seconds for which a renewal holds, from when it was sent; so the deadline is right
+        however long the answer took or the process was stopped. `sent_at`: when the acquire was sent: the
+        first renewal.
         """
         self.term = term
         self.claim = claim
@@ -80,15 +76,13 @@ class ActiveTerm:
         """Troubles that keep it from delivering; its renewals report them."""
         self._paused = None if term.paused is None else Paused(term.paused)
         """A pause ends the work, and not the term."""
-        self._replaced: Replaced | None = None
-        """Its end ends the term, and not the claim."""
         self.step: int | None = None
         """A step that an operator asks for."""
         self._pause_noted_at = sent_at
         self._ended: Broken | None = None
         self._deadline = deadline
         self._renewed_at = sent_at
-        self._emit = emit
+        self.emit = emit
         self.locked: LockedTables | None = None
         """Tables that its work waits for; None before it has begun."""
         self.worker: PartitionWorker[Any] | None = None
@@ -112,11 +106,6 @@ class ActiveTerm:
             self._ended = kind(str(error), error)
         self.attention.set()
 
-    def give_way(self, why: Replaced) -> None:
-        """End in order; another term begins under the same claim."""
-        self._replaced = why
-        self.attention.set()
-
     def note_pause(self, reason: str | None, step: int | None, sent_at: float) -> None:
         """The database says whether the partition is paused, to a question that was sent then."""
         if sent_at < self._pause_noted_at:
@@ -133,14 +122,13 @@ class ActiveTerm:
     def stop(self) -> Stop | None:
         """Why the work on the partition stops; None while it continues.
 
-        An event of the term counts more than the election's wish, that more than another configuration,
-        and that more than a pause. The claim is separate because it outlives terms: a shutdown also ends the
-        terms that would begin later.
+        An event of the term counts more than the election's wish, and that more than a pause. The claim is
+        separate because it outlives terms: a shutdown also ends the terms that would begin later.
         """
         withdrawn = self.claim.withdrawn
         if self._ended is None and isinstance(withdrawn, Ended):
             return withdrawn
-        return self._ended or withdrawn or self._replaced or self._paused
+        return self._ended or withdrawn or self._paused
 
     def goes_on(self) -> bool:
         """Whether the partition's worker has another round; raises what broke the term."""
@@ -186,7 +174,7 @@ class ActiveTerm:
         now = time.monotonic()
         if (outage := self._outages.get(what)) is None:
             self._outages[what] = _Outage(now, event.reason, now)
-            self._emit(event)
+            self.emit(event)
         elif event.reason != outage.reason and now >= outage.told_at + _REASON_PAUSE:
             outage.reason, outage.told_at = event.reason, now
             log = Logger("pytube.worker", **host_fields(self.term.host))
@@ -202,7 +190,7 @@ class ActiveTerm:
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
         """Emit the event for the end of an open outage, made from its length in seconds."""
         if (outage := self._outages.pop(what, None)) is not None:
-            self._emit(event(time.monotonic() - outage.since))
+            self.emit(event(time.monotonic() - outage.since))
 
     def is_told_down(self, what: str) -> bool:
         """Whether an outage was reported and has not ended."""
@@ -240,7 +228,7 @@ class ActiveTerm:
         if trusted == self._lapsed and not isinstance(self.stop, Broken):
             self._lapsed = not trusted
             change = LeaderRefreshed if trusted else TrustLapsed
-            self._emit(change(self.term.tube, self.term.partition, self.term.leader_id))
+            self.emit(change(self.term.tube, self.term.partition, self.term.leader_id))
         return trusted
 
     def next_token(self) -> Token:
@@ -277,17 +265,11 @@ class LockedTables:
     def __init__(
         self,
         active_term: ActiveTerm,
-        emit: Callable[[Event], None],
-        on_free: Callable[[], None] = lambda: None,
     ) -> None:
-        """Args:
-        active_term: the term, whose renewals report the locks.
-        emit: receives an event when a table is found locked, and when it is not any more.
-        on_free: is called then.
-        """
+        self._active_term = active_term
         self._term = active_term.term
-        self._emit = emit
-        self._on_free = on_free
+        self.freed_at = float("-inf")
+        """When a table was found not to be locked any more, by `time.monotonic()`."""
         self._seen: dict[str, _Seen] = {}
         active_term.locked = self
         active_term.troubles.watch("locked", self._told)
@@ -305,7 +287,7 @@ class LockedTables:
             return
         self._seen[lock.table] = _Seen(lock, now - lock.seconds, now)
         term = self._term
-        self._emit(
+        self._active_term.emit(
             TableLocked(term.tube, term.partition, lock.table, round(lock.seconds, 3), lock.pid, lock.reason)
         )
 
@@ -313,9 +295,10 @@ class LockedTables:
         """It is not any more."""
         seen = self._seen.pop(table, None)
         if seen is not None:
-            seconds = round(time.monotonic() - seen.since, 3)
-            self._emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
-            self._on_free()
+            self.freed_at = time.monotonic()
+            seconds = round(self.freed_at - seen.since, 3)
+            self._active_term.emit(TableUnlocked(self._term.tube, self._term.partition, table, seconds))
+            self._active_term.attention.set()
 
     def free_all(self) -> None:
         """None is."""
@@ -348,14 +331,14 @@ class LockedTables:
         return "; ".join(seen.lock.reason for seen in oldest), oldest[0].since
 
 
-async def watch_locks(queries: Queries, terms: Callable[[], Iterable[ActiveTerm]]) -> None:
+async def watch_locks(queries: Queries, terms: Mapping[tuple[str, int], ActiveTerm]) -> None:
     """Check whether reported locks are still held, so that no operator ends a session without need.
 
     Whoever waits for a lock sees its end; a read that was cut off, and is tried again later, does not.
     """
     while True:
         await asyncio.sleep(_LOOK_INTERVAL)
-        told = [(locked, lock) for term in terms() if (locked := term.locked) for lock in locked.seen]
+        told = [(locked, lock) for term in terms.values() if (locked := term.locked) for lock in locked.seen]
         try:
             found = {
                 lock: await still_held(queries, lock)

@@ -15,28 +15,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytube.errors import BackfillBusy, SinkError, SinkTimeout, StatementFailed, UsageError
 from pytube.events import (
     BackfillFinished,
     BackfillStarted,
     BackfillTaken,
-    Event,
     Parked,
     SweepFailed,
     SweepFinished,
 )
 from pytube.faults import Point, fault
-from pytube.logs import UserFaults
 from pytube.model import Id, Pod
 from pytube.pipeline.inflight import InFlight
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sinks.base import Scanning, Sink, why_no_scan
 from pytube.sources.pods import ParkItem, TubeSource, asks_for_sweep, is_end, start_seq_of, type_of
 from pytube.worker.active_term import ActiveTerm
+
+if TYPE_CHECKING:
+    from pytube.worker.queues import Tube
 
 _SILENCE = 300.0
 """Seconds that a scan may take for one page."""
@@ -56,15 +58,9 @@ class Swept:
 
 
 async def sweep(sink: Sink, source: TubeSource, tube: str, shard: int, start_seq: int, backlog: int) -> Swept:
-    """Touch all of the shard that the sink says is older than `start_seq`, page by page.
+    """Touch all of the shard with a stamp below `start_seq` at the sink, page by page.
 
-    Args:
-        sink: is looked through.
-        source: of the shard's partition.
-        tube: its name.
-        shard: which one.
-        start_seq: documents with a stamp below it are touched.
-        backlog: nothing is touched while more backfill pods than this wait in the tube.
+    Nothing is touched while more than `backlog` backfill pods wait in the tube.
 
     Raises:
         SinkError: to be begun again later; keys touched twice do no harm.
@@ -127,34 +123,14 @@ _RELATED = "only the backfill of a root table sweeps"
 class Control:
     """One partition's control pods, under one term."""
 
-    def __init__(
-        self,
-        active_term: ActiveTerm,
-        source: TubeSource,
-        sink: Sink,
-        machine: InFlight,
-        backlog: int,
-        faults: UserFaults,
-        emit: Callable[[Event], None],
-    ) -> None:
-        """Nothing is done yet.
-
-        Args:
-            active_term: needs attention when a sweep is over.
-            source: where control pods are taken, ended and parked.
-            sink: is swept.
-            machine: holds the pods.
-            backlog: a sweep touches nothing while more backfill pods than this wait in the tube.
-            faults: logs what user code in the sink raises.
-            emit: receives events.
-        """
+    def __init__(self, active_term: ActiveTerm, source: TubeSource, machine: InFlight, tube: Tube) -> None:
         self._active_term = active_term
         self._source = source
-        self._sink = sink
         self._machine = machine
-        self._backlog = backlog
-        self._faults = faults
-        self._emit = emit
+        self._sink = tube.sink
+        self._backlog = tube.limits.sweep_backlog
+        self._faults = tube.faults
+        self._emit = tube.emit
         self._where = active_term.term.tube, active_term.term.partition
         self._scheduled: list[Pod] = []
         self._scheduled_at = 0.0

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -32,14 +32,15 @@ from pytube.errors import (
     SinkUnavailable,
     UnknownTube,
 )
-from pytube.events import CopyDiffers, Event, SinkEmptied, SinkRefilled
+from pytube.events import CopyDiffers, SinkEmptied, SinkRefilled
 from pytube.logs import is_news
+from pytube.sinks import Noting
 from pytube.sources import queries
 from pytube.verify.report import Report
 from pytube.verify.run import Sample, verify
 from pytube.worker.database import Database
+from pytube.worker.queues import Tube
 from pytube.worker.services import end
-from pytube.worker.tube import Tube
 
 # --- emptied sinks -------------------------------------------------------------------------------
 
@@ -70,20 +71,10 @@ class SinkMarks:
         self,
         database: Database,
         tubes: Mapping[str, Tube],
-        led: Callable[[], Iterable[str]],
-        emit: Callable[[Event], None],
     ) -> None:
-        """Args:
-        database: of the host.
-        tubes: of the host, by name.
-        led: the names of queues of which something is led here.
-        emit: receives an event when a sink was emptied, and when it is filled again.
-        """
         self._database = database
         self._pool: Queries = database.pool
         self._tubes = tubes
-        self._led = led
-        self._emit = emit
         self._told: dict[object, str] = {}
         self._source = ""
         """Which database it is, once that is known: others may leave notes at the same sink."""
@@ -101,7 +92,7 @@ class SinkMarks:
         looking: dict[str, tuple[float, asyncio.Task[None]]] = {}
         try:
             while True:
-                led = set(self._led()) & self._tubes.keys()
+                led = self._database.led() & self._tubes.keys()
                 now = time.monotonic()
                 # A look is over when another one is due, or something of the tube is led again.
                 looking = {
@@ -158,9 +149,9 @@ class SinkMarks:
             assert row is not None
             wanted, _, is_new, is_over = row
             if is_new:
-                self._emit(SinkEmptied(tube.name, _reason(held)))
+                self._database.emit(SinkEmptied(tube.name, _reason(held)))
             if is_over:
-                self._emit(SinkRefilled(tube.name))
+                self._database.emit(SinkRefilled(tube.name))
             if wanted is None:
                 return
             held = await sink.leave_mark(wanted)
@@ -171,40 +162,41 @@ class SinkMarks:
 
     async def _note(self, tube: Tube) -> None:
         """Compare the source with the note once, and then leave a new one now and then."""
-        if not (self._source and tube.shared_sink.has_note):
+        notes = tube.shared_sink.notes
+        if not self._source or notes is None:
             return
         noted = self._noted.get(tube.name)
         if noted is None:
-            held = _seq_of(await tube.shared_sink.read_note(self._source))
+            held = _seq_of(await notes.read_note(self._source))
             if held and not await self._database.compare_source(held):
                 return
             self._noted[tube.name] = _Noted(held, float("-inf"))
         elif time.monotonic() >= noted.at + NOTE_INTERVAL:
-            await self._leave_note(tube, noted, is_last=False)
+            await self._leave_note(notes, noted, is_last=False)
 
-    async def _leave_note(self, tube: Tube, noted: _Noted, *, is_last: bool) -> None:
+    async def _leave_note(self, notes: Noting, noted: _Noted, *, is_last: bool) -> None:
         """Leave one, unless another process does so, or has left a later one."""
         noted.at = time.monotonic()
         source, before = self._source, noted.seq
-        noted.seq = _seq_of(await tube.shared_sink.read_note(source))
+        noted.seq = _seq_of(await notes.read_note(source))
         seq = self._database.seen_seq
         if seq > noted.seq and (is_last or noted.seq <= before):
-            await tube.shared_sink.write_note(source, f"seq {seq}")
+            await notes.write_note(source, f"seq {seq}")
             noted.seq = seq
 
     async def _leave_last_notes(self) -> None:
         leaving = [
-            self._look_once_more(self._tubes[name], noted)
+            self._look_once_more(notes, noted)
             for name, noted in self._noted.items()
-            if self._tubes[name].shared_sink.has_note
+            if (notes := self._tubes[name].shared_sink.notes) is not None
         ]
         with suppress(TimeoutError):
             async with asyncio.timeout(_NOTE_PATIENCE):
                 await asyncio.gather(*leaving)
 
-    async def _look_once_more(self, tube: Tube, noted: _Noted) -> None:
+    async def _look_once_more(self, notes: Noting, noted: _Noted) -> None:
         with suppress(Exception):  # the note before is still there
-            await self._leave_note(tube, noted, is_last=True)
+            await self._leave_note(notes, noted, is_last=True)
 
 
 @dataclass(slots=True)
@@ -257,22 +249,11 @@ class Sampler:
         config: Config,
         database: Database,
         tubes: Mapping[str, Tube],
-        works_on: Callable[[str], bool],
-        emit: Callable[[Event], None],
     ) -> None:
-        """Args:
-        config: of the host.
-        database: of the host.
-        tubes: the served ones.
-        works_on: whether this process delivers the first partition of a tube now.
-        emit: receives an event when a sample has found keys that differ.
-        """
         self._config = config
         self._database = database
         self.tubes = {name: tube for name, tube in tubes.items() if config.tube(name).verify is not None}
         """The tubes whose copies are sampled."""
-        self._works_on = works_on
-        self._emit = emit
         self._due: dict[str, float] = {}
         """When the next sample of each tube that is led here begins."""
         self._told: dict[object, str] = {}
@@ -291,7 +272,7 @@ class Sampler:
 
     async def _follow_leadership(self) -> None:
         """Know when samples are due of the tubes that are led here, and of no other."""
-        led = {name for name in self.tubes if self._works_on(name)}
+        led = {name for name in self.tubes if self._database.works_on(name, 0)}
         self._due = {name: due for name, due in self._due.items() if name in led}
         if not (new := led - self._due.keys()):
             return
@@ -352,14 +333,14 @@ class Sampler:
             },
         )
         if differing:
-            self._emit(CopyDiffers(name, report.compared, differing, detail))
+            self._database.emit(CopyDiffers(name, report.compared, differing, detail))
 
     async def _give_way(self, name: str, seconds: float) -> None:
         """Take no more of the time than backfills may of the sends, and none while the tube is behind."""
         share = self._config.tube(name).backfill_share
         await asyncio.sleep(seconds * (1 / share - 1))
         ends_at = time.monotonic() + _LONGEST_HOLD
-        while self._works_on(name):
+        while self._database.works_on(name, 0):
             lag = await self._database.pool.value(queries.TUBE_LAG, {"tube": name})
             if (lag or 0.0) < _BEHIND:
                 return

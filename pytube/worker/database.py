@@ -77,10 +77,12 @@ class Database:
             postgres: where it is, and how many sessions the pool may have.
             tubes: whose notifications are received.
             receive_deadline: seconds for which a renewal holds; a later answer is worth nothing.
-            emit: receives an event when terms can't be renewed, and when they can again.
+            emit: receives the events of this host.
             host: its name, where there are several.
             label: what the names of the kept sessions end in: it identifies this process to others.
         """
+        self.host = host
+        self.emit = emit
         self.pool = SessionPool(self._open_pooled, postgres.pool_size)
         """For all statements that need no dedicated session."""
         self.terms: dict[tuple[str, int], ActiveTerm] = {}
@@ -96,7 +98,6 @@ class Database:
         self._tubes = tuple(tubes)
         self._tubes_changed = asyncio.Event()
         self._receive_deadline = receive_deadline
-        self._emit = emit
         self.renews = False
         """Whether the last attempt to renew terms succeeded."""
         self._label = label
@@ -114,6 +115,17 @@ class Database:
     def down_for(self) -> float:
         """Seconds since terms could last be renewed; 0 while all is well."""
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
+
+    # --- leadership ----------------------------------------------------------------------
+
+    def led(self) -> set[str]:
+        """The queues of which something is led here."""
+        return {queue for queue, _ in self.terms}
+
+    def works_on(self, queue: str, partition: int) -> bool:
+        """Whether a partition is worked on here: it is led, and neither rests nor waits for its sink."""
+        active_term = self.terms.get((queue, partition))
+        return active_term is not None and active_term.worker is not None
 
     # --- sessions -------------------------------------------------------------------------
 
@@ -218,7 +230,7 @@ class Database:
         self.renews = False
         if self._down_since is None:
             self._down_since = time.monotonic()
-            self._emit(DatabaseDown(reason))
+            self.emit(DatabaseDown(reason))
 
     async def _renew(self, session: Session) -> None:
         is_checked = False
@@ -227,7 +239,7 @@ class Database:
             self.renews = True
             self._rouse_lapsed()
             if self._down_since is not None:
-                self._emit(DatabaseUp(self.down_for))
+                self.emit(DatabaseUp(self.down_for))
                 self._down_since = None
             is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
@@ -246,14 +258,11 @@ class Database:
         self._told.pop("source_unchecked", None)
         if change is not None:
             self.seen_seq = 0
-            self._emit(SourceChanged(change))
+            self.emit(SourceChanged(change))
         return True
 
     async def compare_source(self, seq: int) -> bool:
-        """Have it noted and logged if the source is behind a note at a sink; whether that is known.
-
-        Args:
-            seq: how far the source was.
+        """Have it noted and logged if the source is behind `seq`, a note at a sink; whether that is known.
 
         Raises:
             DatabaseUnavailable: it can't be asked.
@@ -338,7 +347,7 @@ class Database:
                     self.settled = settled = Settled(self.pool)
                     version = settled.provisional_version
                     await settled.advance()
-                elif now >= due or settled.has_long_writers or is_awake:
+                elif now >= due or settled.long_writers or is_awake:
                     await settled.advance()
                 if now >= due:
                     due = now + _SETTLE_AT_LEAST

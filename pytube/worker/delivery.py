@@ -34,10 +34,10 @@ from pytube.pipeline.limits import Sent
 from pytube.pipeline.retry_queue import backoff
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm, LockedTables
-from pytube.worker.tracing import UNTRACED, BatchTrace, PartitionTraces
+from pytube.worker.metrics import UNTRACED, BatchTrace, PartitionTraces
 
 if TYPE_CHECKING:
-    from pytube.worker.tube import Tube
+    from pytube.worker.queues import Tube
 
 _JITTER = 0.25
 
@@ -61,6 +61,8 @@ class CircuitBreaker:
         """While it is open: when the next request may begin."""
         self.succeeded_at = float("-inf")
         """When the last request succeeded."""
+        self.failed_at = float("-inf")
+        """When the last one failed."""
         self.closed_at = float("-inf")
         """When the last outage ended."""
         self.refused_at = float("-inf")
@@ -73,7 +75,7 @@ class CircuitBreaker:
 
     def fail(self, reason: str, begun: float = float("-inf")) -> None:
         """A request that began then failed: open the circuit; the back-off grows with each failed probe."""
-        now = time.monotonic()
+        self.failed_at = now = time.monotonic()
         if self.is_closed:
             self._opened_at = self.next_probe = now  # the back-off of an earlier outage does not count
             self.refused_at = float("-inf")
@@ -84,12 +86,6 @@ class CircuitBreaker:
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
             self.next_probe = now + backoff(self._failures) * jitter
         self._active_term.note_down(self._what, reason)
-
-    def try_now(self) -> None:
-        """What kept requests from passing may be over: the next one may begin, if it is open."""
-        if not self.is_closed:
-            self.next_probe = time.monotonic()
-            self._active_term.attention.set()
 
     def succeed(self) -> float | None:
         """A request succeeded: close the circuit. The length in seconds of the outage that this ends."""
@@ -151,13 +147,7 @@ class Deliverer:
     """Delivers the flights of one partition under one term."""
 
     def __init__(self, active_term: ActiveTerm, tube: Tube, traces: PartitionTraces) -> None:
-        """Starts nothing.
-
-        Args:
-            active_term: the term, its trust and its tokens.
-            tube: what its partitions share: enricher, transforms, sink, gate and limits.
-            traces: shows where the time of each delivery goes.
-        """
+        """Starts nothing."""
         limits = tube.limits
         self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
         self.sink_breaker = CircuitBreaker(active_term, "sink")
@@ -170,7 +160,7 @@ class Deliverer:
         """Whether keys wait that may be read once another delivery has read."""
         self.sending: set[asyncio.Task[object]] = set()
         """The tasks that wait for an answer of the sink, and should not be cancelled."""
-        self.locked = LockedTables(active_term, tube.emit, self.source_breaker.try_now)
+        self.locked = LockedTables(active_term)
         """Tables that reads wait for."""
         active_term.troubles.watch("slow", tube.gate.why_slow)
         self._active_term = active_term
@@ -194,20 +184,19 @@ class Deliverer:
     @property
     def next_probe(self) -> float:
         """While they do not: when the next delivery may begin, by `time.monotonic()`."""
-        breakers = self.sink_breaker, self.source_breaker
-        return max(breaker.next_probe for breaker in breakers if not breaker.is_closed)
+        sink, source = self.sink_breaker, self.source_breaker
+        moments = [float("-inf") if sink.is_closed else sink.next_probe]
+        if not source.is_closed and self.locked.freed_at < source.failed_at:  # else it may be read now
+            moments.append(source.next_probe)
+        return max(moments)
 
     async def deliver(
         self, flight: Flight, groups: Mapping[int, Sequence[Id]], *, probes: bool = True
     ) -> Outcome:
         """Deliver keys of a flight, given as ids by shard.
 
-        A delivery that is cancelled after the sink has acknowledged a part of it returns as well.
-
-        Args:
-            flight: whose keys they are.
-            groups: the keys.
-            probes: whether it asks a sink or a source that is down; others read and send nothing then.
+        A delivery that is cancelled after the sink has acknowledged a part of it returns as well. While the
+        sink or the source is down, only a delivery that `probes` reads and sends.
 
         Raises:
             FencedBySink: the sink holds a write of a later term.

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Coroutine, Mapping, Set
 from datetime import timedelta
-from typing import Self
-from uuid import UUID
 
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
-from pytube.db.session import Queries
 from pytube.election import Claim, Election
-from pytube.election.base import Revoked, Sheds
-from pytube.election.lease import LeaseElection, LeaseTick, Room
+from pytube.election.base import Revoked
+from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
-from pytube.logs import Logger, host_fields, is_news
-from pytube.pipeline.limits import TokenBucket
+from pytube.logs import is_news
 from pytube.sources import queries
 from pytube.worker.database import Database
-from pytube.worker.queue import Queue
-from pytube.worker.services import Services, end
+from pytube.worker.queues import Queue
+from pytube.worker.services import Process, end
 
 _LEAVES = Revoked("the tube is served no more")
 _STATEMENTS = 2.0
@@ -31,25 +26,10 @@ ALL = ""
 """The name of an election that all queues share; no queue has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimLimits:
-    """How much this process takes on, of all hosts together."""
-
-    room: Room
-    """Partitions that it may lead."""
-    rate: TokenBucket
-    """New ones a second."""
-
-    @classmethod
-    def of(cls, worker: WorkerConfig) -> Self:
-        """As configured."""
-        return cls(Room(worker.partitions), TokenBucket(worker.claims))
-
-
 class Elections:
     """The elections of one host's queues: one for all of them, or one for each, under the queue's name.
 
-    They leave queues to the other processes, as `Sheds` has it; see `leaves_all`.
+    They leave queues to the other processes; see `leaves_all`.
     """
 
     def __init__(
@@ -57,28 +37,11 @@ class Elections:
         config: Config,
         queues: Mapping[str, Queue],
         database: Database,
-        instance_id: UUID,
-        services: Services,
-        on_claim: Callable[[Claim], None],
-        limits: ClaimLimits,
+        process: Process,
         away: Set[str],
-        host: str | None = None,
-        *,
-        takes_up: bool = False,
     ) -> None:
-        """Joins none.
-
-        Args:
-            config: of the host.
-            queues: by name; later additions and removals are followed.
-            database: that has them.
-            instance_id: of this process.
-            services: runs what follows the claims.
-            on_claim: receives the claims, as they are granted and may begin.
-            limits: of the process.
-            away: queues that are left to other processes for a while.
-            host: its name, where there are several.
-            takes_up: whether the election of a queue that does not exist is left.
+        """Joins none. `queues`: later additions and removals are followed; `away`: queues that are left to
+        other processes for a while.
 
         Raises:
             ConfigError: there is no broker, or no Kafka client.
@@ -86,11 +49,9 @@ class Elections:
         self._config = config
         self._queues = queues
         self._database = database
-        self._instance_id = instance_id
-        self._services = services
-        self._on_claim = on_claim
-        self._limits = limits
-        self._host = host
+        self._process = process
+        self.claims: asyncio.Queue[Claim] = asyncio.Queue()
+        """Claims that were granted, and may begin."""
         self._away = away
         leases = config.election_kind == "lease"
         self.leaves_all = (
@@ -103,8 +64,7 @@ class Elections:
         self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
         self._moving: dict[str, asyncio.Task[None]] = {}
         """Elections that are being joined or left."""
-        self._takes_up = takes_up
-        self._log = Logger("pytube.worker", **host_fields(host))
+        self._log = database.log
         self._told: dict[object, str] = {}
 
     def _make(self, name: str) -> Election:
@@ -115,11 +75,9 @@ class Elections:
         """
         config, queues, database = self._config, self._queues, self._database
         if config.election_kind == "lease":
-            return _lease(
-                config, queues, database.pool, self._instance_id, self._limits.room, self._away, self._host
-            )
+            return self._make_lease()
         try:
-            from pytube.election.neli import NeliElection
+            from pytube.election.neli import NeliElection, NeliSettings
         except ImportError as error:
             raise ConfigError(
                 f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
@@ -138,19 +96,45 @@ class Elections:
         return NeliElection(
             name,
             lambda: {one.name: one.partitions for one in queues.values() if queue in (None, one.name)},
-            installation=worker.installation,
-            client_id=worker.client_id,
-            bootstrap_servers=kafka.bootstrap_servers,
+            NeliSettings(
+                bootstrap_servers=kafka.bootstrap_servers,
+                topic=topic,
+                group=group,
+                client_id=worker.client_id,
+                receive_deadline=worker.receive_deadline,
+                session_timeout=worker.session_timeout,
+                drain_limit=drain_limit(worker),
+                options=kafka.options,
+            ),
             slots=slots,
             away=self._away,
             able=lambda: database.down_for < worker.session_timeout,
-            options=kafka.options,
-            receive_deadline=worker.receive_deadline,
-            session_timeout=worker.session_timeout,
+            host=database.host,
+        )
+
+    def _make_lease(self) -> Election:
+        worker, pool, instance_id = self._config.worker, self._database.pool, self._process.instance_id
+        ttl = timedelta(seconds=worker.session_timeout)
+        arguments = {"instance_id": instance_id, "client_id": worker.client_id, "ttl": ttl}
+
+        async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
+            rows = await pool.rows(queries.LEASE_TICKS, arguments | {"tubes": list(names)})
+            return {
+                tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)
+                for tube, partitions, instances, free, mine, rank in rows
+            }
+
+        async def leave(name: str | None) -> None:
+            await pool.execute(queries.LEASE_LEAVE, {"tube": name, "instance_id": instance_id})
+
+        return LeaseElection(
+            tubes=self._queues.keys(),
+            tick=tick,
+            leave=leave,
+            room=self._process.room,
+            away=self._away,
             drain_limit=drain_limit(worker),
-            topic=topic,
-            group=group,
-            host=self._host,
+            host=self._database.host,
         )
 
     # --- taking part ----------------------------------------------------------------------
@@ -198,7 +182,9 @@ class Elections:
     def _wanted(self) -> set[str]:
         if self.are_shared:
             return {ALL}
-        return {name for name, queue in self._queues.items() if queue.partitions or not self._takes_up}
+        return {
+            name for name, queue in self._queues.items() if queue.partitions or not self._process.takes_up
+        }
 
     async def _join_or_tell(self, name: str) -> None:
         try:
@@ -227,12 +213,12 @@ class Elections:
         except BaseException:
             self._unjoined[name] = election
             raise
-        self._joined[name] = election, self._services.add(self, self._follow_claims(election))
+        self._joined[name] = election, self._process.services.add(self, self._follow_claims(election))
 
     async def leave(self, name: str) -> None:
         """Give all claims back, and take part no more."""
         election, following = self._joined.pop(name)
-        self._services.release(following)
+        self._process.services.release(following)
         try:
             await election.stop(_LEAVES)
         except BaseException:
@@ -244,7 +230,7 @@ class Elections:
         """Leave all, at the same time."""
         await end(self._moving.values())
         for _, following in self._joined.values():
-            self._services.release(following)
+            self._process.services.release(following)
         joined = [election for election, _ in self._joined.values()]
         try:
             await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
@@ -254,72 +240,29 @@ class Elections:
     async def _follow_claims(self, election: Election) -> None:
         async for claim in election.claims():
             await self._wait_for_turn(claim)
-            self._on_claim(claim)
+            self.claims.put_nowait(claim)
 
     async def _wait_for_turn(self, claim: Claim) -> None:
         """Wait until one more partition may begin, or the claim is over: a take-over should not be a herd.
 
         Meanwhile, under leases, another process may be faster; its acquire decides.
         """
-        while (pause := self._limits.rate.wait(1, time.monotonic())) > 0:
+        rate = self._process.claims
+        while (pause := rate.wait(1, time.monotonic())) > 0:
             if claim.withdrawn is not None:
                 return
             await asyncio.sleep(pause)
-        self._limits.rate.take(1, time.monotonic())
+        rate.take(1, time.monotonic())
 
     # --- leaving a single queue -----------------------------------------------------------
 
-    def serves(self, tube: str) -> bool:
-        """Whether the process takes part in an election of the queue, and can leave it."""
-        return self._election_of(tube) is not None
-
     def processes(self, tube: str) -> int | None:
-        """How many processes share the queue, this one included; None: that is not known."""
-        election = self._election_of(tube)
-        return None if election is None else election.processes(tube)
+        """How many processes share the queue, this one included; None: that is not known.
 
-    def _election_of(self, tube: str) -> Sheds | None:
+        A process that takes no part in the election of a queue can't leave it to others: 1.
+        """
         joined = self._joined.get(ALL if self.are_shared else tube)
-        if joined is None or not isinstance(election := joined[0], Sheds):
-            return None
-        return election if election.serves(tube) else None
-
-
-def _lease(
-    config: Config,
-    queues: Mapping[str, Queue],
-    pool: Queries,
-    instance_id: UUID,
-    room: Room,
-    away: Set[str],
-    host: str | None,
-) -> Election:
-    ttl = timedelta(seconds=config.worker.session_timeout)
-    arguments = {
-        "instance_id": instance_id,
-        "client_id": config.worker.client_id,
-        "ttl": ttl,
-    }
-
-    async def tick(names: Collection[str]) -> dict[str, LeaseTick]:
-        rows = await pool.rows(queries.LEASE_TICKS, arguments | {"tubes": list(names)})
-        return {
-            tube: LeaseTick(partitions, instances, frozenset(free), frozenset(mine), rank)
-            for tube, partitions, instances, free, mine, rank in rows
-        }
-
-    async def leave(name: str | None) -> None:
-        await pool.execute(queries.LEASE_LEAVE, {"tube": name, "instance_id": instance_id})
-
-    return LeaseElection(
-        tubes=queues.keys(),
-        tick=tick,
-        leave=leave,
-        room=room,
-        away=away,
-        drain_limit=drain_limit(config.worker),
-        host=host,
-    )
+        return 1 if joined is None else joined[0].processes(tube)
 
 
 def _place(config: Config, name: str) -> tuple[str, str]:

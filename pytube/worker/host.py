@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pytube
 from pytube.config import Config
@@ -20,7 +19,7 @@ from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.documents.declared import trouble_of
-from pytube.election import Claim
+from pytube.election.base import Claim, Revoked, wait_until_over
 from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
@@ -28,20 +27,17 @@ from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.active_term import watch_locks
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
-from pytube.worker.elections import ClaimLimits, Elections, drain_limit
+from pytube.worker.elections import Elections, drain_limit
 from pytube.worker.kafka import KafkaCluster, cluster_of, report_unreachable
 from pytube.worker.leadership import Leadership
-from pytube.worker.outbox import Outbox
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.queue import Queue
-from pytube.worker.services import Services, end
+from pytube.worker.queues import Outbox, Queue, Tube
+from pytube.worker.services import Process, end
 from pytube.worker.shared_sink import SharedSink
-from pytube.worker.shedding import SINK_NOT_OPEN, LoadShedder, Reading
-from pytube.worker.tracing import Tracing
-from pytube.worker.tube import Tube
-from pytube.worker.tube_worker import TubeWorker
+from pytube.worker.shedding import LoadShedder
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
+_REPLACED = Revoked("its configuration has changed")
 _PARTITIONS_INTERVAL = 1.0
 _STANDBY = 5.0
 """Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
@@ -56,31 +52,11 @@ class Host:
         self,
         name: str | None,
         config: Config,
+        process: Process,
         sinks: Mapping[str, SharedSink],
         outboxes: Sequence[str],
-        instance_id: UUID,
-        emit: Callable[[Event], None],
-        tracing: Tracing,
-        claim_limits: ClaimLimits,
-        clusters: Sequence[KafkaCluster],
-        services: Services,
-        *,
-        takes_up: bool = False,
     ) -> None:
-        """Opens nothing.
-
-        Args:
-            name: of the host; None for the only one.
-            config: of this host.
-            sinks: of the tubes that are served, by their names.
-            outboxes: names of the served ones.
-            instance_id: of this process.
-            emit: receives events.
-            tracing: of the process.
-            claim_limits: of the process.
-            clusters: of Kafka, which the process needs.
-            services: of the process.
-            takes_up: whether queues need not exist, and are left as they go.
+        """Opens nothing. `sinks`: by the names of the served tubes.
 
         Raises:
             ConfigError: a transform is missing, librdkafka refuses options, or there is no broker.
@@ -95,12 +71,11 @@ class Host:
         self.away: set[str] = set()
         """Tubes that are left to other processes for a while."""
         self._config = config
-        self._emit_of_process = emit
-        self._takes_up = takes_up
+        self._process = process
         self._is_renewing = False
-        self._leading: dict[asyncio.Task[None], Leadership] = {}
+        self._leading: dict[asyncio.Task[None], Claim] = {}
         self._held: set[str] = set()
-        """Queues of which no term may begin, as they are being replaced."""
+        """Queues of which no term may begin, as they are being replaced: claims are handed over at once."""
         self._idle_since: dict[str, float] = {}
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
@@ -112,29 +87,28 @@ class Host:
             emit=self.emit,
             host=name,
             # `pytube.health.fleet` reads it. A name has 63 bytes, too few for the whole id.
-            label=f"{instance_id.hex[:12]} {pytube.__version__}",
+            label=f"{process.instance_id.hex[:12]} {pytube.__version__}",
         )
         self._log = self.database.log
-        self._tracing = tracing
-        self._instance_id = instance_id
-        self.queues = self.build(config, sinks, outboxes, clusters)
-        self._elections = Elections(
-            config,
-            self.queues,
-            self.database,
-            instance_id,
-            services,
-            self._on_claim,
-            claim_limits,
-            self.away,
-            name,
-            takes_up=takes_up,
-        )
-        self._clusters = clusters
-        self._services = services
+        self.queues = self.build(config, sinks, outboxes, process.clusters)
+        self._elections = Elections(config, self.queues, self.database, process, self.away)
+        self._services = process.services
         self._rounds = object()
         """For whom the services run that go from tube to tube; others begin when there are other tubes."""
-        self._shedder = self._build_shedder(config, instance_id)
+        self._shedder = (
+            None
+            if config.worker.shed_after is None
+            else LoadShedder(
+                self.database,
+                self.queues,
+                self._elections,
+                self.away,
+                process.instance_id,
+                shed_after=config.worker.shed_after,
+                shed_pause=config.worker.shed_pause,
+            )
+        )
+        """What leaves tubes of this host to other processes that serve them better."""
 
     def build(
         self,
@@ -144,17 +118,15 @@ class Host:
         clusters: Sequence[KafkaCluster],
     ) -> dict[str, Queue]:
         """Queues of this host, by another configuration; raises as the class does. Nothing is served yet."""
-        pool, instance_id = self.database.pool, self._instance_id
+        database, process = self.database, self._process
         queues: dict[str, Queue] = {
-            tube: Tube(config, tube, sink, instance_id, pool, self.emit, self._tracing, self.name)
+            tube: Tube(config, tube, sink, database, process.instance_id, process.tracing)
             for tube, sink in sinks.items()
         }
-        return queues | {
-            outbox: Outbox(
-                config, outbox, instance_id, pool, self.emit, self.name, cluster_of(clusters, config, outbox)
-            )
-            for outbox in outboxes
-        }
+        for name in outboxes:
+            cluster = cluster_of(clusters, config, name)
+            queues[name] = Outbox(config, name, database, process.instance_id, cluster)
+        return queues
 
     # --- life -----------------------------------------------------------------------------
 
@@ -188,7 +160,7 @@ class Host:
             await session.close()
         for name, queue in queues.items():
             queue.partitions = partitions.get(name, 0)
-            if not self._takes_up:
+            if not self._process.takes_up:
                 queue.check_exists()
         await self._check_sources(queues.values())
         return shards
@@ -218,19 +190,13 @@ class Host:
         if not self._is_renewing:
             self._is_renewing = True
             self._serve(self.database.run())
-            self._serve(
-                report_unreachable(
-                    self._clusters, self.database.pool, self._instance_id, self._config.worker.client_id
-                )
-            )
+            self._serve(self._take_claims())
+            told_by = self._process.instance_id, self._config.worker.client_id
+            self._serve(report_unreachable(self._process.clusters, self.database.pool, *told_by))
         await self._elections.begin()
         self._serve(self._follow_partitions())
-        self._serve(
-            follow_ddl(
-                self.database.open_session, self._leads_first_partition, self.database.ddl, host=self.name
-            )
-        )
-        self._serve(watch_locks(self.database.pool, self.database.terms.values))
+        self._serve(follow_ddl(self.database))
+        self._serve(watch_locks(self.database.pool, self.database.terms))
         self._begin_rounds()
         if self._shedder is not None:
             self._serve(self._shedder.run())
@@ -240,9 +206,9 @@ class Host:
         tubes = self.of_kind(Tube)
         rounds = [
             BackfillRunner(self.database, tubes).run(),
-            SinkMarks(self.database, tubes, self._led, self.emit).run(),
+            SinkMarks(self.database, tubes).run(),
         ]
-        sampler = Sampler(self._config, self.database, tubes, self._delivers_first, self.emit)
+        sampler = Sampler(self._config, self.database, tubes)
         if sampler.tubes:
             rounds.append(sampler.run())
         for one in rounds:
@@ -268,16 +234,17 @@ class Host:
             return
         await self._services.end_those_of(self._rounds)
         self._held |= set(names)
-        held = self._leaderships(names)
-        for leadership in held:
-            leadership.hold()
-        limit = drain_limit(self._config.worker)
-        await asyncio.gather(*(leadership.wait_until_idle(limit) for leadership in held))
+        held = {task: claim for task, claim in self._leading.items() if claim.tube in names}
+        for claim in held.values():
+            claim.withdraw(_REPLACED)
+        if held:
+            await wait_until_over(held.values(), drain_limit(self._config.worker))
+            await asyncio.wait(held)
 
     async def replace(self, config: Config, queues: Mapping[str, Queue], gone: Collection[str]) -> None:
         """Serve these queues in place of the held ones with their names, and `gone` no more.
 
-        Counters continue. Terms of the new queues begin under the claims of the old ones.
+        Counters continue. The elections offer claims on the new queues.
         """
         self._config = config
         for name in gone:
@@ -285,42 +252,32 @@ class Host:
             self._idle_since.pop(name, None)
             self._standing_by.discard(name)
         for name, queue in queues.items():
-            old = self.queues.get(name)
-            if isinstance(queue, Tube | Outbox) and type(old) is type(queue):
-                queue.metrics = old.metrics
+            if (old := self.queues.get(name)) is not None and old.kind == queue.kind:
+                queue.metrics, queue.failing = old.metrics, old.failing
             self.queues[name] = queue
         self.database.follow(self.queues)
-        if self._shedder is not None:
-            self._shedder.follow({name: tube.metrics for name, tube in self.of_kind(Tube).items()})
         if not self.is_served:
             return
         await self._elections.take_up(config)
         self._held.clear()
-        for leadership in self._leaderships(queues):
-            leadership.go_on(self.queues[leadership.claim.tube])
         self._begin_rounds()
-
-    def _leaderships(self, names: Collection[str]) -> list[Leadership]:
-        return [leadership for leadership in self._leading.values() if leadership.claim.tube in names]
 
     # --- leadership -----------------------------------------------------------------------
 
-    def _on_claim(self, claim: Claim) -> None:
-        if (queue := self.queues.get(claim.tube)) is None:
-            claim.handed_over()  # it is served no more, which the election is about to see
-            return
-        leadership = Leadership(queue, self.database, claim)
-        if claim.tube in self._held:
-            leadership.hold()
-        task = asyncio.create_task(self._lead(leadership))
-        self._leading[task] = leadership
-        task.add_done_callback(self._leading.pop)
+    async def _take_claims(self) -> None:
+        while True:
+            claim = await self._elections.claims.get()
+            if (queue := self.queues.get(claim.tube)) is None or claim.tube in self._held:
+                claim.handed_over()  # the election offers it again, if it is served then
+                continue
+            task = asyncio.create_task(self._lead(queue, claim))
+            self._leading[task] = claim
+            task.add_done_callback(self._leading.pop)
 
-    async def _lead(self, leadership: Leadership) -> None:
+    async def _lead(self, queue: Queue, claim: Claim) -> None:
         try:
-            await leadership.run()
+            await Leadership(queue, claim).run()
         except Exception as error:  # noqa: BLE001 # a bug of pytube in one partition must not end the others
-            claim = leadership.claim
             self._log.error("leading_failed", tube=claim.tube, partition=claim.partition, exc_info=error)
 
     async def _follow_partitions(self) -> None:
@@ -350,60 +307,6 @@ class Host:
             elif queue.partitions and not before[name] and self.is_served:
                 queue.log.info("tube_found", partitions=queue.partitions)
 
-    def _leads_first_partition(self) -> bool:
-        """Whether it is on this process to follow DDL: it leads the first partition of some queue."""
-        return any(partition == 0 for _, partition in self.database.terms)
-
-    def _led(self) -> set[str]:
-        """The queues of which this process has a term."""
-        return {queue for queue, _ in self.database.terms}
-
-    def _delivers_first(self, tube: str) -> bool:
-        """Whether it is on this process to compare samples of a tube."""
-        return (tube, 0) in self.working()
-
-    # --- shedding -------------------------------------------------------------------------
-
-    def _build_shedder(self, config: Config, instance_id: UUID) -> LoadShedder | None:
-        """What leaves tubes of this host to other processes that serve them better.
-
-        Outboxes are not judged. They are left only with all tubes, where one group has them all.
-        """
-        if config.worker.shed_after is None:
-            return None
-        return LoadShedder(
-            {name: tube.metrics for name, tube in self.of_kind(Tube).items()},
-            self._elections,
-            self.away,
-            self.database.pool,
-            together=self._elections.leaves_all,
-            beside=self._count_records if self._elections.leaves_all else lambda: 0,
-            instance_id=instance_id,
-            shed_after=config.worker.shed_after,
-            shed_pause=config.worker.shed_pause,
-            readings=self._read_load,
-            emit=self.emit,
-        )
-
-    def _count_records(self) -> int:
-        """Records of outboxes that Kafka has acknowledged."""
-        return sum(
-            sum(counters.documents)
-            for outbox in self.of_kind(Outbox).values()
-            for counters in outbox.metrics.partitions.values()
-        )
-
-    def _read_load(self) -> dict[str, dict[int, Reading]]:
-        """How the partitions of tubes fare that are led here."""
-        readings: dict[str, dict[int, Reading]] = {}
-        for (name, partition), worker in self.working().items():
-            if isinstance(worker, TubeWorker):
-                readings.setdefault(name, {})[partition] = worker.read_load()
-        for name, partition in self.waiting():
-            refused_at = self.of_kind(Tube)[name].sink_refused_at
-            readings.setdefault(name, {})[partition] = replace(SINK_NOT_OPEN, refused_at=refused_at)
-        return readings
-
     # --- its state --------------------------------------------------------------
 
     @property
@@ -418,7 +321,7 @@ class Host:
     def needs_sink(self, name: str) -> bool:
         """Whether the queue exists here, or a term of it has not ended yet."""
         queue = self.queues.get(name)
-        return (queue is not None and bool(queue.partitions)) or name in self._led()
+        return (queue is not None and bool(queue.partitions)) or name in self.database.led()
 
     def of_kind(self, kind: type[Q]) -> dict[str, Q]:
         """The queues of one kind."""
@@ -462,8 +365,8 @@ class Host:
     def emit(self, event: Event) -> None:
         """Count an event, and pass it on with the name of the host."""
         if isinstance(event, PartitionEvent) and event.tube in self.queues:
-            self.queues[event.tube].count(event)
-        self._emit_of_process(event if self.name is None else replace(event, host=self.name))
+            self.queues[event.tube].metrics.count(event)
+        self._process.emit(event if self.name is None else replace(event, host=self.name))
 
     def read_metrics(self) -> None:
         """Emit the partitions' counts since the last call."""
@@ -474,7 +377,7 @@ class Host:
     def _tell_standby(self) -> None:
         """Log once each queue of which this process has led nothing for a while."""
         now = time.monotonic()
-        led = {leadership.claim.tube for leadership in self._leading.values()}
+        led = {claim.tube for claim in self._leading.values()}
         working = {queue for queue, _ in self.working()}
         for name, queue in self.queues.items():
             if name in led or not queue.partitions:

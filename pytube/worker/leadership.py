@@ -3,7 +3,6 @@
 The order of a term's beginning makes it safe: read the epoch, prove the right to lead, acquire against
 that epoch, wait until no earlier term can write any more, and only then mark. Its end, in order: stop, let
 sends finish, purge, reset, release, hand over. A pause is the same without the last two: the term continues.
-Another configuration is the same without the last one: the claim stays, and another term begins.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import time
 from contextlib import suppress
 
 from pytube import clock
-from pytube.election.base import Claim, Replaced, Revoked, Shutdown
+from pytube.election.base import Claim, Shutdown
 from pytube.errors import (
     RECOVERABLE,
     BrokerUnavailable,
@@ -41,11 +40,9 @@ from pytube.pipeline.retry_queue import backoff
 from pytube.sources import terms
 from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.database import Database
-from pytube.worker.queue import FailingTerms, Queue
+from pytube.worker.queues import FailingTerms, Queue
 
 _RETRIED = (BrokerUnavailable, *RECOVERABLE)
-_REPLACED = Replaced("its configuration has changed")
 _RETRY_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _STEADY = 10.0
@@ -69,69 +66,23 @@ _MENDED = 60.0
 class Leadership:
     """One claim on one partition in this process, and the terms that it leads."""
 
-    def __init__(self, queue: Queue, database: Database, claim: Claim) -> None:
+    def __init__(self, queue: Queue, claim: Claim) -> None:
         self._queue = queue
-        self._database = database
+        self._database = queue.database
         self._claim = claim
         self._told = ""
         """The error that was logged last, as long as terms fail."""
         self._tries = 0
         self._ahead_since: float | None = None
         """Since when one term after the other finds the sink ahead."""
-        self._active_term: ActiveTerm | None = None
-        self._is_held = False
-        """Whether no term may begin."""
-        self._idle = asyncio.Event()
-        """Set while it is held and no term is left, and when it is over."""
 
     async def run(self) -> None:
         """Lead until the claim is revoked, lost or useless; then hand it over."""
         try:
-            while await self._may_begin() and await self._lead_and_rest():
+            while self._claim.withdrawn is None and await self._lead_and_rest():
                 pass
         finally:
-            self._idle.set()
             self._claim.handed_over()
-
-    # --- another configuration ------------------------------------------------------------
-
-    @property
-    def claim(self) -> Claim:
-        """The claim."""
-        return self._claim
-
-    def hold(self) -> None:
-        """End the term in order, and begin none until `go_on`; see `wait_until_idle`."""
-        self._is_held = True
-        if self._active_term is not None:
-            self._active_term.give_way(_REPLACED)
-        self._claim.news.set()
-
-    async def wait_until_idle(self, limit: float) -> None:
-        """Return when the queue is not used any more; a term that takes longer than that is broken off."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                await self._idle.wait()
-        if not self._idle.is_set():
-            self._claim.lose()
-            await self._idle.wait()
-
-    def go_on(self, queue: Queue) -> None:
-        """Begin terms again, of the queue as it is now."""
-        self._queue, self._is_held = queue, False
-        self._told, self._tries = "", 0
-        self._claim.news.set()
-
-    async def _may_begin(self) -> bool:
-        """Whether another term may begin; while it is held, that is not known."""
-        while self._is_held and self._claim.withdrawn is None:
-            self._idle.set()
-            self._claim.news.clear()
-            await self._claim.news.wait()
-        if self._claim.withdrawn is not None:
-            return False
-        self._idle.clear()
-        return True
 
     # --- term after term ------------------------------------------------------------------
 
@@ -226,12 +177,8 @@ class Leadership:
             self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep for about `seconds`, or until the claim is over or held."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds * random.uniform(0.75, 1.25)):  # noqa: S311 # spreads load
-                while self._claim.withdrawn is None and not self._is_held:
-                    self._claim.news.clear()
-                    await self._claim.news.wait()
+        """Sleep for about `seconds`, or until the claim is withdrawn."""
+        await self._claim.wait_until_withdrawn(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load
 
     # --- one term -------------------------------------------------------------------------
 
@@ -239,15 +186,13 @@ class Leadership:
         """One term that was acquired, to its release."""
         term = active_term.term
         where = term.tube, term.partition
-        self._database.terms[where] = self._active_term = active_term
-        if self._is_held:
-            active_term.give_way(_REPLACED)
+        self._database.terms[where] = active_term
         is_known = True
         mended = asyncio.create_task(self._note_mended_later())
         try:
             await self._wait_for_earlier_terms(active_term)
             await self._work(active_term)
-            self._emit_revoked(term, _why(active_term))
+            self._emit_revoked(term, "stopped" if active_term.stop is None else active_term.stop.reason)
         except NotLeader as error:
             active_term.end(error)
             self._queue.emit(LeaderFenced(term.tube, term.partition, term.leader_id, str(error)))
@@ -263,7 +208,6 @@ class Leadership:
             raise
         finally:
             mended.cancel()
-            self._active_term = None
             # A claim that was lost may be granted again meanwhile: then the entry is that of the new term.
             if self._database.terms.get(where) is active_term:
                 del self._database.terms[where]
@@ -321,7 +265,7 @@ class Leadership:
                 if has_met_closed_sink:
                     has_met_closed_sink = False
                     active_term.note_up("sink")
-                active_term.worker = worker = self._queue.consume(active_term, self._database)
+                active_term.worker = worker = self._queue.consume(active_term)
                 try:
                     await worker.run()
                     await worker.drain(self._drain_limit(active_term))
@@ -348,7 +292,7 @@ class Leadership:
                 active_term.attention.clear()
                 if (step := active_term.step) is not None:
                     active_term.step = None
-                    await self._queue.step(active_term, self._database, step)
+                    await self._queue.step(active_term, step)
                 else:
                     await active_term.attention.wait()
         finally:
@@ -426,15 +370,7 @@ class Leadership:
         pool = self._database.pool
         await terms.renew(pool, {active_term.term.leader_id: active_term.troubles})
         ends_at = time.monotonic() + _AHEAD_PAUSE
-        while not (self._claim.withdrawn or self._is_held) and (left := ends_at - time.monotonic()) > 0:
+        while self._claim.withdrawn is None and (left := ends_at - time.monotonic()) > 0:
             await self._pause(min(_AHEAD_LOOK, left))
             if await terms.last_epoch(pool, self._queue.name) >= epoch:
                 return
-
-
-def _why(active_term: ActiveTerm) -> str:
-    """Why a term has ended in order."""
-    stop = active_term.stop
-    if isinstance(stop, Replaced):
-        return stop.reason
-    return "the claim was given back" if isinstance(stop, Revoked) else "stopped"

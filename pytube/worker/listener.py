@@ -14,17 +14,14 @@ import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 
 from pytube.config import split_address
 from pytube.errors import ConfigError, UsageError, how_to_install
 from pytube.logs import Logger
 from pytube.worker.exporter import View, WorkerCollector
-
-if TYPE_CHECKING:  # from the extra `metrics`
-    from prometheus_client import Metric
-
 
 TIME_LIMIT = 5.0
 """Seconds for a request and its answer together."""
@@ -57,12 +54,8 @@ class HttpResponder:
     """Listens at one address while it is open."""
 
     def __init__(self, address: str, paths: Mapping[str, Maker], log: Logger) -> None:
-        """Opens nothing.
-
-        Args:
-            address: `host:port`; port 0 takes any that is free.
-            paths: what makes the answer to a GET of each path.
-            log: receives the stack trace when that raises.
+        """Opens nothing. `address`: `host:port`; port 0 takes any that is free. `log`: for what `paths`
+        raise.
         """
         self._address = address
         self._paths = paths
@@ -78,11 +71,6 @@ class HttpResponder:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
-
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._connections)
 
     async def open(self) -> None:
         """Listen.
@@ -187,15 +175,7 @@ def build_listener(
     remarks: Callable[[], Sequence[str]],
     log: Logger,
 ) -> HttpResponder:
-    """A listener that is not open yet.
-
-    Args:
-        address: as in the configuration.
-        view: what the metrics are made of.
-        why_broken: why `/healthz` fails; None while the worker is well.
-        why_unready: why `/readyz` fails; None while the worker serves or stands by.
-        remarks: what `/readyz` says of parts that can't be served while others are.
-        log: receives faults.
+    """A listener that is not open yet; `/readyz` shows `remarks` where it answers 200.
 
     Raises:
         ConfigError: the package that writes metrics is not installed.
@@ -252,19 +232,10 @@ class _Scrapes:
         parts: list[bytes] = []
         spent, begun = 0.0, time.monotonic()
         for family in self._collector.collect():
-            parts.append(generate_latest(_One(family)))
+            if family is not None:
+                parts.append(generate_latest(SimpleNamespace(collect=partial(iter, [family]))))
             spent += time.monotonic() - begun
             await asyncio.sleep(0)  # with hundreds of tubes, all at once would keep deliveries waiting
             begun = time.monotonic()
         self._body = b"".join(parts)
         self._fresh_until = time.monotonic() + min(_OLDEST, spent / _MOST_TIME)
-
-
-@dataclass(frozen=True, slots=True)
-class _One:
-    """A collector of one metric."""
-
-    family: Metric
-
-    def collect(self) -> list[Metric]:
-        return [self.family]

@@ -1,14 +1,27 @@
-"""What a worker counts: plain numbers, because the hot path counts. A scrape turns them into metrics."""
+"""What a worker counts, and the hooks for traces of batches.
+
+Counts are plain numbers, because the hot path counts; a scrape turns them into metrics.
+
+A batch is one delivery of keys. Its span has the children `mark`, `enrich`, `transform`, `send` and `purge`.
+The hooks do nothing; `otel` implements them. So a worker that does not trace imports no OpenTelemetry.
+"""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any, Literal, Self
+from uuid import UUID
 
+from pytube.errors import ConfigError, how_to_install
 from pytube.events import LeaderAcquired, LeaderFenced, MeterRead, PartitionEvent, TrustLapsed
+from pytube.model import Documents, Id, Pod
+from pytube.pipeline.inflight import Flight, InFlight
+from pytube.sources.terms import Term
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -49,6 +62,44 @@ class Counters:
     terms: int = 0
     fences: int = 0
     trust_lapses: int = 0
+    _read: tuple[int, ...] = ()
+    """The totals of the last reading."""
+    _read_at: float = 0.0
+    _was_idle: bool = False
+
+    def begin_reading(self) -> None:
+        """A term begins: the next reading counts from now."""
+        self._read, self._read_at, self._was_idle = self._totals(), time.monotonic(), False
+
+    def _totals(self) -> tuple[int, ...]:
+        return self.pods, *map(sum, (self.touches, self.documents, self.skipped, self.parked))
+
+    def read(self, where: tuple[str, int], held: int, flying: int, oldest: float | None) -> MeterRead | None:
+        """The counts since the last reading, with the keys or records held, and the number of them in flight.
+
+        None when the partition is idle and was at the last reading: with many tubes, an event for each of
+        them every few seconds would be noise. Pods carry the database's time, so the lag includes the clocks'
+        offset.
+        """
+        now, totals = time.monotonic(), self._totals()
+        counts = (total - before for total, before in zip(totals, self._read, strict=True))
+        pods, touches, documents, skipped, parked = counts
+        event = MeterRead(
+            tube=where[0],
+            partition=where[1],
+            interval=now - self._read_at,
+            pods=pods,
+            touches=touches,
+            documents=documents,
+            skipped=skipped,
+            parked=parked,
+            waiting=held - flying,
+            in_flight=flying,
+            lag=age(oldest),
+        )
+        self._read, self._read_at = totals, now
+        was_idle, self._was_idle = self._was_idle, not (pods or touches or held)
+        return None if was_idle and self._was_idle else event
 
 
 class TubeMetrics:
@@ -84,52 +135,108 @@ def age(since: float | None) -> float:
     return 0.0 if since is None or not isfinite(since) else max(0.0, time.time() - since)
 
 
-@dataclass(slots=True)
-class Meter:
-    """Reads the counters of one partition during one term, as differences between two readings.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a partition says of itself at the end of a cycle. Moments are Unix times."""
 
-    Pods carry the database's time, so the lag includes the clocks' offset.
-    """
+    term: UUID
+    longest_waiting: float | None
+    """When the pod was inserted whose key has waited longest to be sent; None when none waits."""
+    documents: int
+    """Documents that the sink has acknowledged, of all terms."""
+    sink_is_up: bool
+    down_at: float = float("-inf")
+    """When the sink or the source was last down, as far as is known."""
+    refused_at: float = float("-inf")
+    """When the last request began that was refused, since the sink has been down."""
 
-    tube: str
-    partition: int
-    counters: Counters
-    oldest: Callable[[], float | None]
-    """When the first pod or record that is held was inserted; None when none is."""
-    _before: tuple[int, ...] = ()
-    _since: float = field(default_factory=time.monotonic)
-    _idle: bool = False
 
-    def __post_init__(self) -> None:
-        self._before = self._totals()
+SINK_NOT_OPEN = Reading(UUID(int=0), None, 0, sink_is_up=False)
+"""Of a partition whose sink this process could not open yet."""
 
-    def _totals(self) -> tuple[int, ...]:
-        one = self.counters
-        return one.pods, *map(sum, (one.touches, one.documents, one.skipped, one.parked))
 
-    def read(self, held: int, flying: int) -> MeterRead | None:
-        """The counts since the last reading, with the keys or records held, and the number of them in flight.
+# --- traces --------------------------------------------------------------------------------------
 
-        None when the partition is idle and was at the last reading: with many tubes, an event for each of
-        them every few seconds would be noise.
+
+Step = Literal["enrich", "transform", "send"]
+
+
+class BatchTrace:
+    """The trace of one batch. Within it (`with trace:`), an error that is raised ends the span."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
+        """Nothing to end."""
+
+    def step(
+        self,
+        name: Step,  # noqa: ARG002
+        documents: Documents | None = None,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """A child span around a piece of work; `documents` are the ones to send."""
+        return nullcontext()
+
+    def delivered(self, counts: Mapping[str, int], machine: InFlight) -> None:
+        """The outcome was handled: `counts` has the numbers of its keys by result, the worst first.
+
+        The span ends now if no pod is done with this batch, else when a pod of it is purged.
         """
-        now, totals = time.monotonic(), self._totals()
-        pods, touches, documents, skipped, parked = (
-            total - before for total, before in zip(totals, self._before, strict=True)
-        )
-        event = MeterRead(
-            tube=self.tube,
-            partition=self.partition,
-            interval=now - self._since,
-            pods=pods,
-            touches=touches,
-            documents=documents,
-            skipped=skipped,
-            parked=parked,
-            waiting=held - flying,
-            in_flight=flying,
-            lag=age(self.oldest()),
-        )
-        self._before, self._since = totals, now
-        was_idle, self._idle = self._idle, not (event.pods or event.touches or held)
-        return None if was_idle and self._idle else event
+
+
+UNTRACED = BatchTrace()
+
+
+class PartitionTraces:
+    """The traces of one term."""
+
+    def exchange(
+        self,
+        exchange: Coroutine[Any, Any, list[Pod]],
+        done: Iterable[int],  # noqa: ARG002
+    ) -> Coroutine[Any, Any, list[Pod]]:
+        """An exchange that purges the pods `done` and returns the pods that it marks."""
+        return exchange
+
+    def batch(
+        self,
+        flight: Flight,  # noqa: ARG002
+        groups: Mapping[int, Sequence[Id]],  # noqa: ARG002
+    ) -> BatchTrace:
+        """Begin the trace of a batch of these keys of the flight."""
+        return UNTRACED
+
+    def close(self) -> None:
+        """The term is over: end the spans that are open."""
+
+
+_UNTRACED = PartitionTraces()
+
+
+class Tracing:
+    """The traces of a process."""
+
+    def partition(self, term: Term) -> PartitionTraces:  # noqa: ARG002
+        """The traces of one term."""
+        return _UNTRACED
+
+    async def close(self) -> None:
+        """Send the remaining spans."""
+
+
+def build_tracing(setting: bool | str, client_id: str) -> Tracing:
+    """The traces of a process as `worker.tracing` asks for.
+
+    Raises:
+        ConfigError: a package is missing, or a variable of OpenTelemetry asks for what there is not.
+    """
+    if setting is False:
+        return Tracing()
+    try:
+        from pytube.worker.otel import OpenTelemetry
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"key worker.tracing needs the package {error.name}: {how_to_install('tracing')}"
+        ) from error
+    return OpenTelemetry.build(setting, client_id)

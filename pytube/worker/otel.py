@@ -31,7 +31,7 @@ from pytube.model import Documents, Id, Pod
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.sinks.calls import ThreadCall
 from pytube.sources.terms import Term
-from pytube.worker.tracing import BatchTrace, PartitionTraces, Step, Tracing
+from pytube.worker.metrics import BatchTrace, PartitionTraces, Step, Tracing
 
 _CLOSE_TIMEOUT = 5.0
 """Seconds that a worker which stops gives its last spans; a collector that is down must not keep it."""

@@ -10,7 +10,6 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytube.db.locks import PATIENCE, holders_of_outbox
@@ -29,13 +28,11 @@ from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record, Sent
 from pytube.outbox.source import OutboxSource
 from pytube.pipeline.batches import high_average
 from pytube.worker.active_term import ActiveTerm, LockedTables
-from pytube.worker.database import Database
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import Fetched, PartitionWorker
-from pytube.worker.queue import TermLimits
 
 if TYPE_CHECKING:
-    from pytube.worker.outbox import Outbox
+    from pytube.worker.queues import Outbox
 
 _CHUNKS_AT_ONCE = 4
 """Chunks that are handed over before the event loop has its turn."""
@@ -73,17 +70,6 @@ _RECORDS = PodClass.INCREMENTAL
 """Records are counted as incremental pods are."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxLimits:
-    """What one partition keeps to; see `OutboxConfig`."""
-
-    in_flight: int
-    in_flight_bytes: int
-    mark_limit: int
-    drain: TermLimits
-    hold: bool
-
-
 class OutboxWorker(PartitionWorker[Record]):
     """Delivers the records of one partition under one term."""
 
@@ -94,28 +80,22 @@ class OutboxWorker(PartitionWorker[Record]):
     _is_put_off = False
     """Whether the next exchange marks, because the last one did not."""
 
-    def __init__(self, active_term: ActiveTerm, outbox: Outbox, database: Database) -> None:
-        """Starts nothing.
-
-        Args:
-            active_term: the term, and what happens to it.
-            outbox: rules, limits and clients.
-            database: where the records are.
-        """
+    def __init__(self, active_term: ActiveTerm, outbox: Outbox) -> None:
+        """Starts nothing."""
         marks_apart = outbox.rules.window == 1 and outbox.rules.repeats
         pacer = (
             RoundPacer(_MARK_PAUSE_APART, _MARK_SHARE_APART)
             if marks_apart
             else RoundPacer(float("inf"), _MARK_SHARE)
         )
-        super().__init__(active_term, database, outbox.metrics, pacer)
+        super().__init__(active_term, outbox.database, outbox.metrics, pacer)
         self._marks_apart = marks_apart
         """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
         self.machine = InFlight(outbox.rules)
         self._metrics = outbox.metrics
-        self._limits = outbox.outbox_limits
+        self._limits = outbox.limits
         self._emit = outbox.emit
-        self._source = OutboxSource(database.pool, active_term.term)
+        self._source = OutboxSource(outbox.database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
         self._cluster = outbox.cluster
         self._is_woken = outbox.rules.window == 1 and not self._outgoing.needs_poll
@@ -123,7 +103,7 @@ class OutboxWorker(PartitionWorker[Record]):
         order, where rounds that find nothing would be half of them."""
         self._outages = 0
         """How many of the cluster the machine knows of."""
-        self._tables = LockedTables(active_term, outbox.emit)
+        self._tables = LockedTables(active_term)
         self._held_up_since: float | None = None
         """Since when locks of others have been met without a break."""
         self._holders_at = 0.0
@@ -452,7 +432,7 @@ class OutboxWorker(PartitionWorker[Record]):
         total, full = 0, True
         while full and (ids := self.machine.waiting_of(topic)) is not None:
             parked = await self._source.park_topic(
-                topic, error, ids, hold=self._limits.hold, limit=_PARKED_AT_ONCE
+                topic, error, ids, hold=self._limits.holds_keys, limit=_PARKED_AT_ONCE
             )
             self.machine.forget(topic, parked)
             total += len(parked)
@@ -470,7 +450,7 @@ class OutboxWorker(PartitionWorker[Record]):
         if not letters:
             return False
         await fault(Point.BEFORE_PARK)
-        ids, locked = await self._source.park(letters, hold=self._limits.hold)
+        ids, locked = await self._source.park(letters, hold=self._limits.holds_keys)
         parked = set(ids)
         await fault(Point.AFTER_PARK)
         if locked:
@@ -514,7 +494,7 @@ class OutboxWorker(PartitionWorker[Record]):
     async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
         await self._settle_for(limit)
         self._outgoing.stop_sending()
-        await self._settle_for(self._limits.drain.request_timeout if waits else 0.0)
+        await self._settle_for(self._limits.request_timeout if waits else 0.0)
         if self._outgoing.is_busy:
             self._active_term.unanswered.add(self)
         self._outgoing.stop()
@@ -530,7 +510,8 @@ class OutboxWorker(PartitionWorker[Record]):
 
     def read_metrics(self) -> MeterRead | None:
         """The counts since the last reading; None if both are zero and nothing waits."""
-        return self.meter.read(self.machine.held, self.machine.flying)
+        machine = self.machine
+        return self.counters.read(self._where, machine.held, machine.flying, machine.oldest)
 
     @property
     def sink_is_up(self) -> bool:

@@ -49,11 +49,8 @@ class RoundPacer:
     """When the rounds of one partition may begin, by any monotonic clock in seconds."""
 
     def __init__(self, latency: float, multiple: float | None = None) -> None:
-        """No round was begun.
-
-        Args:
-            latency: seconds by which a round is put off at most; 0: it never is.
-            multiple: of what a round costs, by which it is put off; None: as for tubes.
+        """No round was begun. `latency`: seconds by which a round is put off at most; `multiple`: of its
+        cost.
         """
         self._latency = latency
         self._multiple = MULTIPLE if multiple is None else multiple
@@ -69,13 +66,7 @@ class RoundPacer:
         self._begun = now
 
     def end_exchange(self, seconds: float, found: int, *, full: bool) -> None:
-        """Its mark has answered.
-
-        Args:
-            seconds: how long it took.
-            found: pods that it took.
-            full: whether it took as many as it could.
-        """
+        """Its mark took so many seconds, and found so many pods; `full`: as many as it could take."""
         self._exchange = _smoothed(self._exchange, seconds)
         self.next_at = self._begun + self._gap if found and not full else float("-inf")
 
@@ -147,10 +138,6 @@ class Poller:
     """Decides when the worker of one partition polls next, and waits until then."""
 
     def __init__(self, session: Queries, active_term: ActiveTerm) -> None:
-        """Args:
-        session: writes the sleeper row; may lose its last commits in a crash, which ends the term.
-        active_term: owner of the sleeper row; says when pods may have arrived.
-        """
         self._session = session
         self._active_term = active_term
         self._asleep = False
@@ -172,12 +159,10 @@ class Poller:
         self._settled_at_poll = settled.seq if settled is not None else 0
 
     async def end_poll(self, pods: int, *, more: bool, left_out: bool = False) -> None:
-        """A poll is over.
+        """A poll has found so many pods.
 
-        Args:
-            pods: how many it found.
-            more: whether it reached its limit, so that more may be waiting.
-            left_out: whether it excluded backfill pods, as there was no room.
+        `more`: it reached its limit, so that more may be waiting; `left_out`: it excluded backfill pods, as
+        there was no room.
         """
         now = time.monotonic()
         self._empty_polls = 0 if pods else self._empty_polls + 1
@@ -203,13 +188,9 @@ class Poller:
     ) -> None:
         """Wait until the term needs attention, or until the next poll.
 
-        Args:
-            settled: says when a sleeping worker may sleep deeply; None while it is not known.
-            notified: whether notifications arrive at present.
-            idle: the worker holds no key, so it may sleep after a while.
-            may_poll: whether the worker would poll if it were time.
-            not_before: no poll begins before, by `time.monotonic()`.
-            until: when the worker has something else to do, by `time.monotonic()`.
+        `idle`: the worker holds no key, so it may sleep after a while; `may_poll`: it would poll if it were
+        time; `not_before`: no poll begins before; `until`: when there is something else to do, by
+        `time.monotonic()`.
         """
         next_poll = max(not_before, float("-inf") if self._active_term.woken else self._next_poll)
         deep = False

@@ -22,7 +22,7 @@ from pytube.events import MeterRead
 from pytube.faults import Point, fault
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.metrics import Meter, TubeMetrics
+from pytube.worker.metrics import TubeMetrics
 from pytube.worker.pace import Poller, RoundPacer
 
 Item = TypeVar("Item")
@@ -40,10 +40,6 @@ class Held(Protocol):
 
     def unfinished(self) -> Sequence[int]:
         """The items held, to be given back at the end."""
-
-    @property
-    def oldest(self) -> float | None:
-        """When the first that is held was written; None when nothing is."""
 
 
 class Source(Protocol):
@@ -85,17 +81,10 @@ class PartitionWorker(ABC, Generic[Item]):
     def __init__(
         self, active_term: ActiveTerm, database: Database, metrics: TubeMetrics, pacer: RoundPacer
     ) -> None:
-        """Starts nothing.
-
-        Args:
-            active_term: the term, and what happens to it.
-            database: where the queue is.
-            metrics: of the queue.
-            pacer: how often rounds pay.
-        """
+        """Starts nothing."""
         term = active_term.term
         self.counters = metrics.partition(term.partition)
-        self.meter = Meter(term.tube, term.partition, self.counters, lambda: self.machine.oldest)
+        self.counters.begin_reading()
         self._where = term.tube, term.partition
         self._active_term = active_term
         self._database = database
@@ -147,12 +136,9 @@ class PartitionWorker(ABC, Generic[Item]):
         return await self._attend() or busy
 
     async def drain(self, limit: float) -> None:
-        """After `run` has returned: let sends under way finish, purge finished items, reset the rest.
+        """After `run` has returned: let sends end for `limit` seconds, purge finished items, reset the rest.
 
         A write that is still unanswered stays in `ActiveTerm.unanswered`, so that the term is not released.
-
-        Args:
-            limit: seconds for the sends.
 
         Raises:
             NotLeader: a send found that the term is over. Then nothing is purged.
@@ -171,8 +157,7 @@ class PartitionWorker(ABC, Generic[Item]):
     async def abort(self, *, is_over: bool) -> None:
         """After the term or a session was lost: end all sends, write nothing more.
 
-        Args:
-            is_over: the term is over in the database, so that waiting for late writes gains nothing.
+        `is_over`: in the database, too, so that waiting for late writes gains nothing.
         """
         await self._end_sends(0.0, waits=not is_over)
 

@@ -1,4 +1,4 @@
-"""Tasks that run as long as something is served; a task that ends on its own is a bug.
+"""What the parts of a process share, and its tasks; a task that ends on its own is a bug.
 
 A dedicated process runs them until SIGINT or SIGTERM asks it to stop.
 """
@@ -11,10 +11,20 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
+from pytube.election.lease import Room
 from pytube.errors import UsageError
+from pytube.events import Event
 from pytube.logs import Logger
+from pytube.pipeline.limits import TokenBucket
+from pytube.worker.metrics import Tracing
+
+if TYPE_CHECKING:
+    from pytube.worker.kafka import KafkaCluster
+    from pytube.worker.worker import Worker
 
 
 class Services:
@@ -74,6 +84,24 @@ class Services:
             self._ended.set()
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the hosts of one process share."""
+
+    emit: Callable[[Event], None]
+    tracing: Tracing
+    room: Room
+    """Partitions that it may lead, of all hosts together."""
+    claims: TokenBucket
+    """New ones a second."""
+    clusters: list[KafkaCluster]
+    """Of Kafka, which it needs."""
+    takes_up: bool = False
+    """Whether queues need not exist, and are left as they go."""
+    services: Services = field(default_factory=Services)
+    instance_id: UUID = field(default_factory=uuid4)
+
+
 async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
     """Run them until one ends, then end the others; raises its error.
 
@@ -103,38 +131,22 @@ async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
 _log = Logger("pytube.worker")
 
 
-class Service(Protocol):
-    """The object to run: a worker."""
+def run_until_signal(worker: Worker, on_hangup: Callable[[], None] | None = None) -> None:
+    """Start the worker in a new event loop; at the first signal stop it in order, and return.
 
-    async def start(self) -> None:
-        """Begin."""
-
-    async def wait(self) -> None:
-        """Return when it is stopped; raises the fault that ended it."""
-
-    async def stop(self) -> None:
-        """End in order."""
-
-
-def run_until_signal(service: Service, on_hangup: Callable[[], None] | None = None) -> None:
-    """Start the service in a new event loop; at the first signal stop it in order, and return.
-
-    A second signal ends the process at once, with exit code 128 and the signal's number.
-
-    Args:
-        service: is run.
-        on_hangup: called at each SIGHUP; None: that ends the process, as is the rule.
+    A second signal ends the process at once, with exit code 128 and the signal's number. `on_hangup`: called
+    at each SIGHUP; None: that ends the process, as is the rule.
 
     Raises:
         UsageError: this is not the main thread, or an event loop runs in it.
-        Others: what the service raises when it starts, or fails.
+        Others: what the worker raises when it starts, or fails.
     """
     if threading.current_thread() is not threading.main_thread() or _loop_runs():
         raise UsageError(
             "run_until_signal needs the main thread, without a running event loop; "
             "elsewhere call `await worker.start()`, `wait` and `stop`"
         )
-    asyncio.run(_serve(service, on_hangup))
+    asyncio.run(_serve(worker, on_hangup))
 
 
 def _loop_runs() -> bool:
@@ -145,19 +157,19 @@ def _loop_runs() -> bool:
     return True
 
 
-async def _serve(service: Service, on_hangup: Callable[[], None] | None) -> None:
+async def _serve(worker: Worker, on_hangup: Callable[[], None] | None) -> None:
     stop = _stop_on_signals()
     if on_hangup is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
     stopping = asyncio.create_task(stop.wait())
     try:
-        starting = asyncio.create_task(service.start())
+        starting = asyncio.create_task(worker.start())
         if await _first(starting, stopping):
-            waiting = asyncio.create_task(service.wait())
+            waiting = asyncio.create_task(worker.wait())
             await _first(waiting, stopping)
     finally:
         stopping.cancel()
-        await service.stop()
+        await worker.stop()
 
 
 async def _first(work: asyncio.Task[None], stopping: asyncio.Task[bool]) -> bool:

@@ -15,7 +15,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -37,12 +37,22 @@ from pytube.sinks import (
     why_no_mark,
     why_no_note,
 )
-from pytube.worker.queue import batch_documents
 from pytube.worker.services import end
+
+
+def batch_documents(sink: SinkConfig) -> int:
+    """Of one batch: with a limit on the rate, no more than pass in a second, so that they pass evenly.
+
+    A document that is split counts as all its parts, since the limits are limits of the sink.
+    """
+    most = sink.batch_documents if sink.rate is None else min(sink.batch_documents, int(sink.rate))
+    return max(1, most // sink.writes)
+
 
 # --- the gate ------------------------------------------------------------------------------------
 
 
+_LOG = Logger("pytube.worker")
 _RECENT = 60.0
 """Seconds after its last slow answer in which a sink is still called slow."""
 
@@ -66,18 +76,13 @@ class SinkGate:
         *,
         rate: float | None,
         backfill_share: float,
-        on_change: Callable[[], None] = lambda: None,
+        log: Logger = _LOG,
     ) -> None:
-        """Args:
-        control: how large requests may be, and how many may be under way.
-        rate: documents a second; None: without a limit.
-        backfill_share: of the documents that backfill gets while both classes wait.
-        on_change: is called when the sink has become slow, and when it is not slow any more.
-        """
+        """`rate`: documents a second; `backfill_share`: of them while both classes wait."""
         self.control = control
         self._bucket = None if rate is None else TokenBucket(rate)
         self._share = BackfillShare(backfill_share)
-        self._on_change = on_change
+        self._log = log
         self._waiting: tuple[deque[_Waiting], deque[_Waiting]] = (deque(), deque())
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -88,9 +93,7 @@ class SinkGate:
         """Seconds that requests have waited here, all together."""
 
     @classmethod
-    def of(
-        cls, sink: SinkConfig, backfill_share: float, on_change: Callable[[], None] = lambda: None
-    ) -> Self:
+    def of(cls, sink: SinkConfig, backfill_share: float, log: Logger = _LOG) -> Self:
         """The gate of a configured sink; a document that is split counts as all its parts."""
         control = CongestionControl(
             documents=batch_documents(sink),
@@ -99,7 +102,7 @@ class SinkGate:
             timeout=sink.request_timeout,
         )
         rate = None if sink.rate is None else sink.rate / sink.writes
-        return cls(control, rate=rate, backfill_share=backfill_share, on_change=on_change)
+        return cls(control, rate=rate, backfill_share=backfill_share, log=log)
 
     @property
     def waiting(self) -> int:
@@ -183,9 +186,27 @@ class SinkGate:
         return f"{control.why_slow}; {sent}; {remedy}", self._slow_since
 
     def _tell_change(self, was_slow: bool) -> None:
-        if (self.control.slow is not None) != was_slow:
-            self._slow_since = time.monotonic()
-            self._on_change()
+        """Log once that the sink has become slow, and once that it is not any more."""
+        control = self.control
+        if (control.slow is not None) == was_slow:
+            return
+        self._slow_since = time.monotonic()
+        if control.slow is None:
+            self._log.info("sink_not_slow", batch_documents=control.documents, requests=control.requests)
+            return
+        remark = (
+            "the worker sends less at a time, see pytube_sink_batch_limit and pytube_sink_requests_limit; "
+            f"set {control.setting} of the sink to the value it settles at"
+            + ("" if control.slow == "pushback" else ", or raise request_timeout")
+        )
+        self._log.warning(
+            "sink_slow",
+            reason=control.why_slow,
+            batch_documents=control.documents,
+            requests=control.requests,
+            setting=control.setting,
+            remark=remark,
+        )
 
     # --- who passes -----------------------------------------------------------------------
 
@@ -241,13 +262,7 @@ class SharedSink:
     def __init__(
         self, tube: str, settings: SinkConfig, backfill_share: float, given: Sink | None = None
     ) -> None:
-        """Opens nothing.
-
-        Args:
-            tube: its name.
-            settings: of the sink.
-            backfill_share: of what the sink is given, while its limits keep live changes waiting, too.
-            given: an instance, to use instead of building one.
+        """Opens nothing. `given`: an instance, to use instead of building one.
 
         Raises:
             ConfigError: the sink refuses its options.
@@ -257,7 +272,7 @@ class SharedSink:
         self._backfill_share = backfill_share
         self.log = Logger("pytube.worker", tube=tube)
         self.faults = UserFaults(self.log)
-        self.gate = SinkGate.of(settings, backfill_share, self._tell_pace)
+        self.gate = SinkGate.of(settings, backfill_share, self.log)
         """What each request passes. It is here because its limits are the sink's, for all that send to it."""
         self.why_closed: str | None = "the sink has not been opened yet"
         """Why nothing can be sent; None once the sink has been opened."""
@@ -349,19 +364,10 @@ class SharedSink:
         return await self.sink.read_mark(self._tube)
 
     @property
-    def has_note(self) -> bool:
-        """Whether a note can be read and left now."""
-        return why_no_note(self.sink) is None and self.why_closed is None
-
-    async def read_note(self, key: str) -> str | None:
-        """See `Noting.read_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        return await self.sink.read_note(key)
-
-    async def write_note(self, key: str, text: str) -> None:
-        """See `Noting.write_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        await self.sink.write_note(key, text)
+    def notes(self) -> Noting | None:
+        """The sink, if a note can be read and left there now."""
+        is_noting = why_no_note(self.sink) is None and self.why_closed is None
+        return self.sink if is_noting and isinstance(self.sink, Noting) else None
 
     # --- how it opens ---------------------------------------------------------------------
 
@@ -438,23 +444,6 @@ class SharedSink:
         """What the attempt has left open is closed before the next one, as the contract of sinks has it."""
         with suppress(Exception):  # logged; the next attempt to open shows whether it matters
             await self._close()
-
-    def _tell_pace(self) -> None:
-        """Once when the sink has become slow, and once when it is not any more."""
-        control = self.gate.control
-        if control.slow is None:
-            self.log.info("sink_not_slow", batch_documents=control.documents, requests=control.requests)
-            return
-        self.log.warning(
-            "sink_slow",
-            reason=control.why_slow,
-            batch_documents=control.documents,
-            requests=control.requests,
-            setting=control.setting,
-            remark="the worker sends less at a time, see pytube_sink_batch_limit and "
-            f"pytube_sink_requests_limit; set {control.setting} of the sink to the value it settles at"
-            + ("" if control.slow == "pushback" else ", or raise request_timeout"),
-        )
 
     def _note_closed(self, reason: str) -> None:
         self.why_closed = reason

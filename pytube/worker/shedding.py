@@ -23,17 +23,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from uuid import UUID
 
-from pytube.db.session import Queries
-from pytube.election.base import Sheds
 from pytube.errors import RECOVERABLE
-from pytube.events import Event, LoadResumed, LoadShed
+from pytube.events import LoadResumed, LoadShed
 from pytube.sources import queries
-from pytube.worker.metrics import TubeMetrics
+from pytube.worker.database import Database
+from pytube.worker.elections import ALL, Elections
+from pytube.worker.metrics import SINK_NOT_OPEN, Reading
+from pytube.worker.queues import Queue, Tube
+from pytube.worker.tube_worker import TubeWorker
 
 # --- decisions -----------------------------------------------------------------------------
 
@@ -49,26 +51,6 @@ _CLEARLY_LESS = 0.5
 _MOST_DOUBLINGS = 5
 
 Verdict = Literal["well", "behind", "stuck"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a partition says of itself at the end of a cycle. Moments are Unix times."""
-
-    term: UUID
-    longest_waiting: float | None
-    """When the pod was inserted whose key has waited longest to be sent; None when none waits."""
-    documents: int
-    """Documents that the sink has acknowledged, of all terms."""
-    sink_is_up: bool
-    down_at: float = float("-inf")
-    """When the sink or the source was last down, as far as is known."""
-    refused_at: float = float("-inf")
-    """When the last request began that was refused, since the sink has been down."""
-
-
-SINK_NOT_OPEN = Reading(UUID(int=0), None, 0, sink_is_up=False)
-"""Of a partition whose sink this process could not open yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +169,9 @@ class TubeHealth:
         Some peer must be well: sink and source of all partitions of the tube that it leads are up, and
 
         - of a partition that is behind: none of its partitions lags half as much as this one. A peer that
-          leads nothing would do, too, where the election knows of such.
+          leads nothing would do, too, where the election knows of such (`processes`).
         - of a stuck one: it has delivered pods meanwhile, and the sink has refused this worker since: it is
           not down for all, and the outage is not just over.
-
-        Args:
-            complaint: as `observe` gave it.
-            places: all partitions of the tube, as `look` has just seen them.
-            processes: how many share the tube, this one included; None: the election does not know.
         """
         if complaint.cycles < CYCLES:
             return None
@@ -278,83 +255,80 @@ Readings = Mapping[str, Mapping[int, Reading]]
 """By tube and partition, of the partitions that are led."""
 
 
-@dataclass(slots=True)
-class _Group:
-    """Tubes that can only be left together; as a rule, one."""
-
-    absences: Absences
-    tubes: dict[str, TubeHealth]
-
-
 class LoadShedder:
     """Watches the tubes of one host, and leaves one; or all, where their election lets no single one be left.
 
     All are left if one should be, and none of the others delivers, nor does an outbox that is left with
     them: a tube that delivers would be moved for nothing. So a process that is slow as a whole leaves, and a
-    process that does not reach one of its sinks stays.
+    process that does not reach one of its sinks stays. Outboxes are not judged.
     """
 
     def __init__(
         self,
-        metrics: Mapping[str, TubeMetrics],
-        elections: Sheds,
+        database: Database,
+        queues: Mapping[str, Queue],
+        elections: Elections,
         away: set[str],
-        pool: Queries,
-        *,
-        together: bool,
-        beside: Callable[[], int] = lambda: 0,
         instance_id: UUID,
+        *,
         shed_after: float,
         shed_pause: float,
-        readings: Callable[[], Readings],
-        emit: Callable[[Event], None],
     ) -> None:
-        """Begins nothing. Times are seconds.
+        """Begins nothing. `queues`: later additions and removals are followed; `away`: receives the tubes
+        that are left.
 
-        Args:
-            metrics: the counts of each tube.
-            elections: of the host; tubes that they don't serve, now or at all, are not given up.
-            away: receives the tubes that are left, until the process comes back.
-            pool: asks the host what the others do.
-            together: whether who leaves one tube leaves all.
-            beside: how many records were delivered of outboxes that are left together with the tubes.
-            instance_id: of this process.
-            shed_after: for how long a partition must have been unwell.
-            shed_pause: for how long the process is away then, the first time.
-            readings: how the partitions fare now.
-            emit: receives events.
+        `shed_after`: seconds for which a partition must have been unwell; `shed_pause`: of the first absence.
         """
-        self._cycle = shed_after / CYCLES
+        self._database = database
+        self._queues = queues
         self._elections = elections
         self._away = away
-        self._pool = pool
-        self._readings = readings
-        self._emit = emit
-        self._beside = beside
-        self._delivered_beside = beside()
-        self._instance_id, self._pause = instance_id, shed_pause
-        self._metrics: Mapping[str, TubeMetrics] = {}
-        self._together = _Group(Absences(shed_pause), {}) if together else None
-        self._groups = [] if self._together is None else [self._together]
-        self.follow(metrics)
+        self._instance_id = instance_id
+        self._cycle, self._pause = shed_after / CYCLES, shed_pause
+        self._delivered_beside = self._count_records()
+        self._health: dict[str, TubeHealth] = {}
+        self._absences: dict[str, Absences] = {}
+        """By the name of the group: a tube, or all."""
+        self._follow()
 
-    def follow(self, metrics: Mapping[str, TubeMetrics]) -> None:
-        """These are the tubes from now on; the state of tubes that stay is kept."""
-        for group in self._groups:
-            for tube in group.tubes.keys() - metrics.keys():
-                del group.tubes[tube]
-                self._away.discard(tube)
-        self._groups = [group for group in self._groups if group.tubes or group is self._together]
-        for tube in metrics:
-            if tube in self._metrics:
-                continue
-            group = self._together or _Group(Absences(self._pause), {})
-            group.tubes[tube] = TubeHealth(self._instance_id)
-            if group is not self._together:
-                self._groups.append(group)
-            elif group.absences.until is not None:
-                self._away.add(tube)
-        self._metrics = metrics
+    def _groups(self) -> dict[str, list[str]]:
+        """The tubes that can only be left together, by the name of their group."""
+        if self._elections.leaves_all:
+            return {ALL: list(self._health)}
+        return {tube: [tube] for tube in self._health}
+
+    def _follow(self) -> None:
+        """The tubes may be others now; the state of tubes that stay is kept."""
+        tubes = [name for name, queue in self._queues.items() if queue.kind == "tube"]
+        for tube in self._health.keys() - set(tubes):
+            del self._health[tube]
+            self._away.discard(tube)
+        for tube in tubes:
+            if tube not in self._health:
+                self._health[tube] = TubeHealth(self._instance_id)
+        for group, members in self._groups().items():
+            absences = self._absences.setdefault(group, Absences(self._pause))
+            if absences.until is not None:
+                self._away.update(members)
+
+    def _count_records(self) -> int:
+        """Records that Kafka has acknowledged of outboxes that are left together with the tubes."""
+        if not self._elections.leaves_all:
+            return 0
+        outboxes = [queue for queue in self._queues.values() if queue.kind == "outbox"]
+        return sum(sum(one.documents) for outbox in outboxes for one in outbox.metrics.partitions.values())
+
+    def read(self) -> Readings:
+        """How the partitions of tubes fare that are led here; also those whose sink is not open."""
+        readings: dict[str, dict[int, Reading]] = {}
+        for (name, partition), active_term in self._database.terms.items():
+            tube = self._queues.get(name)
+            if isinstance(worker := active_term.worker, TubeWorker):
+                readings.setdefault(name, {})[partition] = worker.read_load()
+            elif isinstance(tube, Tube) and worker is None and not active_term.is_resting and tube.why_closed:
+                not_open = replace(SINK_NOT_OPEN, refused_at=tube.shared_sink.refused_at)
+                readings.setdefault(name, {})[partition] = not_open
+        return readings
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -366,16 +340,17 @@ class LoadShedder:
                 continue  # the renewals report it; unknown state sheds nothing
 
     async def _attend(self) -> None:
-        readings, now = self._readings(), time.time()
+        self._follow()
+        readings, now = self.read(), time.time()
         due: dict[str, Complaint] = {}
-        before, self._delivered_beside = self._delivered_beside, self._beside()
-        for group in self._groups:
-            self._end_absence(group)
+        before, self._delivered_beside = self._delivered_beside, self._count_records()
+        for group, tubes in self._groups().items():
+            self._end_absence(group, tubes)
             complaints = {
                 tube: complaint
-                for tube, health in group.tubes.items()
-                if (complaint := health.observe(readings.get(tube, {}), now)) is not None
-                and self._may_have_peers(tube)
+                for tube in tubes
+                if (complaint := self._health[tube].observe(readings.get(tube, {}), now)) is not None
+                and self._elections.processes(tube) != 1  # where it is not known, the look shows them
             }
             if any(complaint.cycles % LOOK_EVERY == 0 for complaint in complaints.values()):
                 due |= complaints
@@ -383,46 +358,43 @@ class LoadShedder:
             return
         places = await self._look(list(due))
         now = time.time()
-        for group in self._groups:
-            reasons = self._reasons(group, due, places, now)
-            if reasons and group.absences.until is None:
-                self._shed(group, readings, reasons)
-
-    def _may_have_peers(self, tube: str) -> bool:
-        """The only process has no peers; where their number is not known, the look shows them."""
-        return self._elections.serves(tube) and self._elections.processes(tube) != 1
+        for group, tubes in self._groups().items():
+            reasons = self._reasons(tubes, due, places, now)
+            if reasons and self._absences[group].until is None:
+                self._shed(group, tubes, readings, reasons)
 
     async def _look(self, tubes: list[str]) -> dict[str, list[Place]]:
         places: dict[str, list[Place]] = {tube: [] for tube in tubes}
-        for tube, *place in await self._pool.rows(queries.PLACES, {"tubes": tubes}):
+        for tube, *place in await self._database.pool.rows(queries.PLACES, {"tubes": tubes}):
             places[tube].append(Place(*place))
         return places
 
     def _reasons(
-        self, group: _Group, due: Mapping[str, Complaint], places: Mapping[str, list[Place]], now: float
+        self, tubes: list[str], due: Mapping[str, Complaint], places: Mapping[str, list[Place]], now: float
     ) -> dict[str, str]:
-        """Why the group is left, by tube; nothing when it is not."""
+        """Why tubes that are left together are left, by tube; nothing when they are not."""
         reasons: dict[str, str] = {}
-        for tube, health in group.tubes.items():
+        for tube in tubes:
             if tube in due:
+                health = self._health[tube]
                 health.look(places[tube], now)
                 reason = health.why_shed(due[tube], places[tube], self._elections.processes(tube))
                 if reason is not None:
                     reasons[tube] = reason
-        others = group.tubes.keys() - reasons.keys()
-        return {} if any(group.tubes[tube].delivers for tube in others) else reasons
+        return {} if any(self._health[tube].delivers for tube in set(tubes) - reasons.keys()) else reasons
 
-    def _shed(self, group: _Group, readings: Readings, reasons: Mapping[str, str]) -> None:
-        seconds = group.absences.begin(time.monotonic())
+    def _shed(self, group: str, tubes: list[str], readings: Readings, reasons: Mapping[str, str]) -> None:
+        seconds = self._absences[group].begin(time.monotonic())
         cause, why = next(iter(reasons.items()))
-        for tube in group.tubes:
-            self._metrics[tube].sheds += 1
+        for tube in tubes:
+            if (queue := self._queues.get(tube)) is not None:  # it may be gone since the look
+                queue.metrics.sheds += 1
             self._away.add(tube)
             reason = reasons.get(tube, f"all tubes share one consumer group, and of tube {cause!r} {why}")
-            self._emit(LoadShed(tube, tuple(sorted(readings.get(tube, {}))), reason, seconds))
+            self._database.emit(LoadShed(tube, tuple(sorted(readings.get(tube, {}))), reason, seconds))
 
-    def _end_absence(self, group: _Group) -> None:
-        if group.absences.end_if_due(time.monotonic()):
-            for tube in group.tubes:
+    def _end_absence(self, group: str, tubes: list[str]) -> None:
+        if self._absences[group].end_if_due(time.monotonic()):
+            for tube in tubes:
                 self._away.discard(tube)
-                self._emit(LoadResumed(tube))
+                self._database.emit(LoadResumed(tube))

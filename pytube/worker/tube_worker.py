@@ -22,14 +22,13 @@ from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
-from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer, Outcome
+from pytube.worker.metrics import Reading
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.shedding import Reading
 
 if TYPE_CHECKING:
-    from pytube.worker.tube import Tube
+    from pytube.worker.queues import Tube
 
 _CLASSES = tuple(PodClass)
 """What each round looks through; to go through the class itself takes longer."""
@@ -49,31 +48,17 @@ class TubeWorker(PartitionWorker[Pod]):
     machine: InFlight
     _source: TubeSource
 
-    def __init__(self, active_term: ActiveTerm, tube: Tube, database: Database) -> None:
-        """Starts nothing.
-
-        Args:
-            active_term: the term, and what happens to it.
-            tube: sink, enricher and limits.
-            database: where the pods are.
-        """
-        super().__init__(active_term, database, tube.metrics, RoundPacer(tube.limits.latency))
+    def __init__(self, active_term: ActiveTerm, tube: Tube) -> None:
+        """Starts nothing."""
+        super().__init__(active_term, tube.database, tube.metrics, RoundPacer(tube.limits.latency))
         self.machine = InFlight()
         self._limits = tube.limits
         self._gate = tube.gate
         self._emit = tube.emit
-        self._source = TubeSource(database.pool, active_term.term)
+        self._source = TubeSource(tube.database.pool, active_term.term)
         self._traces = tube.tracing.partition(active_term.term)
         self._deliverer = Deliverer(active_term, tube, self._traces)
-        self._control = Control(
-            active_term,
-            self._source,
-            tube.sink,
-            self.machine,
-            tube.limits.sweep_backlog,
-            tube.faults,
-            tube.emit,
-        )
+        self._control = Control(active_term, self._source, self.machine, tube)
         self._share = BackfillShare(tube.limits.backfill_share)
         self._retries = RetryQueue(tube.limits.attempts)
         self._has_attended = False
@@ -170,14 +155,7 @@ class TubeWorker(PartitionWorker[Pod]):
 
     async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
         settled = self._database.settled
-        return await self._source.mark(
-            limit,
-            settled.seq if settled is not None else 0,
-            with_backfill=not self._left_out,
-            provisional=settled.provisional if settled is not None else 0,
-            provisional_version=settled.provisional_version if settled is not None else 0,
-            done=done,
-        )
+        return await self._source.mark(limit, settled, with_backfill=not self._left_out, done=done)
 
     async def _purge_and_mark(self, done: Sequence[int], limit: int) -> list[Pod]:
         return await self._traces.exchange(super()._purge_and_mark(done, limit), done)
@@ -489,7 +467,8 @@ class TubeWorker(PartitionWorker[Pod]):
 
     def read_metrics(self) -> MeterRead | None:
         """The counts since the last reading; None if both are zero and nothing waits."""
-        return self.meter.read(self.machine.keys, self.machine.flying)
+        machine = self.machine
+        return self.counters.read(self._where, machine.keys, machine.flying, machine.oldest)
 
     def read_load(self) -> Reading:
         """How the partition fares, for the decision whether others should have it."""

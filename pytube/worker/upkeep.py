@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from pytube.backfill import queries
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
-from pytube.db.session import Session
 from pytube.errors import (
     BackfillBusy,
     DatabaseUnavailable,
@@ -20,12 +19,12 @@ from pytube.errors import (
     StatementFailed,
     UsageError,
 )
-from pytube.logs import Logger, host_fields, is_news
+from pytube.logs import is_news
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources.queries import FIT_INDEX, SYNC
 from pytube.worker.database import Database
+from pytube.worker.queues import Tube
 from pytube.worker.services import end
-from pytube.worker.tube import Tube
 
 SYNC_INTERVAL = 30.0
 """Seconds; partitions that came are followed within a minute, a lost session included."""
@@ -39,33 +38,21 @@ _MOST_AT_ONCE = 4
 """Backfills that one process runs at the same time; each has a dedicated session."""
 
 
-async def follow_ddl(
-    open_session: Callable[[str], Awaitable[Session]],
-    leads: Callable[[], bool],
-    ddl: asyncio.Event,
-    interval: float = SYNC_INTERVAL,
-    host: str | None = None,
-) -> None:
-    """Call `tube_sync`, then `tube_index_fit`, on `ddl` and every `interval` seconds, in one process.
+async def follow_ddl(database: Database, interval: float = SYNC_INTERVAL) -> None:
+    """Call `tube_sync`, then `tube_index_fit`, after DDL and every `interval` seconds.
 
-    Args:
-        open_session: a session for one call, so that none is kept for so rare a thing.
-        leads: whether it is this process' turn: of many workers one is enough.
-        ddl: set when attached tables were changed.
-        interval: seconds.
-        host: its name, where there are several.
+    Of many workers one is enough: whichever leads the first partition of some queue.
     """
-    log = Logger("pytube.worker", **host_fields(host))
     told: dict[object, str] = {}
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(interval):
-                await ddl.wait()
-        ddl.clear()
-        if not leads():
+                await database.ddl.wait()
+        database.ddl.clear()
+        if not any(partition == 0 for _, partition in database.terms):
             continue
         try:
-            session = await open_session("upkeep")
+            session = await database.open_session("upkeep")  # none is kept for so rare a thing
             try:
                 said = "; ".join(await session.warnings(SYNC))
                 await session.warnings(FIT_INDEX)  # apart: each holds its locks to its end
@@ -78,7 +65,7 @@ async def follow_ddl(
         if not said:
             told.pop(None, None)
         elif is_news(told, None, said):
-            log.warning("tables_not_followed", reason=said)
+            database.log.warning("tables_not_followed", reason=said)
 
 
 class BackfillRunner:

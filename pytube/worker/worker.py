@@ -7,26 +7,25 @@ import random
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from uuid import uuid4
 
 import pytube
 from pytube.config import Config
+from pytube.election.lease import Room
 from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError, UsageError
 from pytube.events import ConfigTakenUp, Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, UserFaults, is_news, log_event
+from pytube.pipeline.limits import TokenBucket
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks import Sink
 from pytube.sources.terms import SharedShard, shared_shards
-from pytube.worker.changes import Changes, Choice, Replacement, keeping, refuse_process_keys
-from pytube.worker.elections import ClaimLimits
 from pytube.worker.exporter import View
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
-from pytube.worker.reload import Load, Reloader
-from pytube.worker.services import Services, run_until_signal
+from pytube.worker.metrics import build_tracing
+from pytube.worker.reload import Changes, Choice, Load, Reloader, Replacement, keeping, refuse_process_keys
+from pytube.worker.services import Process, run_until_signal
 from pytube.worker.shared_sink import SharedSink
-from pytube.worker.tracing import build_tracing
 
 _SINKS_INTERVAL = 1.0
 _SHARDS_INTERVAL = 30.0
@@ -80,34 +79,26 @@ class Worker:
         self._state = "new"
         self._is_complete = False
         """Whether everything that `start` begins has begun."""
-        self._services = Services()
         self._told: dict[object, str] = {}
-        instance_id = uuid4()
         self._outboxes = outboxes
-        self._tracing = build_tracing(config.worker.tracing, config.worker.client_id)
+        self._clusters = needed_clusters(config, tubes, outboxes)
+        self._process = Process(
+            self._emit,
+            build_tracing(config.worker.tracing, config.worker.client_id),
+            Room(config.worker.partitions),
+            TokenBucket(config.worker.claims),
+            self._clusters,
+            takes_up,
+        )
+        self._services = self._process.services
         self._sinks = {name: self._choice.build_sink(config, name) for name in tubes}
         self._opening: list[SharedSink] = []
         """Sinks that are to take the place of others."""
         self._changing = asyncio.Lock()
         """Held while the set of served queues changes."""
         self._reloader: Reloader | None = None
-        self._clusters = needed_clusters(config, tubes, outboxes)
-        claim_limits = ClaimLimits.of(config.worker)
         self._hosts = [
-            Host(
-                name,
-                config.of_host(name),
-                self._sinks,
-                outboxes,
-                instance_id,
-                self._emit,
-                self._tracing,
-                claim_limits,
-                self._clusters,
-                self._services,
-                takes_up=takes_up,
-            )
-            for name in config.hosts
+            Host(name, config.of_host(name), self._process, self._sinks, outboxes) for name in config.hosts
         ]
         self._down: list[Host] = []
         """The hosts that were down at the start."""
@@ -195,7 +186,7 @@ class Worker:
             async with AsyncExitStack() as stack:  # the first entry is closed last, whatever fails
                 if self._listener is not None:
                     stack.push_async_callback(self._listener.close)
-                stack.push_async_callback(self._tracing.close)
+                stack.push_async_callback(self._process.tracing.close)
                 stack.push_async_callback(self._close_sinks)
                 stack.push_async_callback(self._stop_hosts)
                 for cluster in self._clusters:

@@ -61,7 +61,7 @@ class Line:
 
     async def mark(self) -> None:
         """Take pods."""
-        self.control += self.held.add(await self.source.mark(_MOST, 0))
+        self.control += self.held.add(await self.source.mark(_MOST, None))
 
     async def read(self) -> None:
         """Draw a token, and read the documents of all keys that wait."""
@@ -96,7 +96,7 @@ class Line:
             if not all(isinstance(result, Ok) for result in results):
                 return  # a path waits for a lock: it is sent again
             del self.under_way[0]
-            self.held.land(flight)
+            self.held.land_keys(flight, flight.by_shard())
         late, self.late = self.late, []
         for batch in late:
             with suppress(SinkError):

@@ -16,7 +16,7 @@ from typing import Any
 
 from pytube.election import Claim, Election
 from pytube.election.base import Ended
-from pytube.election.neli import NeliElection
+from pytube.election.neli import NeliElection, NeliSettings, leader_name
 from pytube.errors import BrokerUnavailable, NotLeader
 from tests.helpers.waiting import wait_until_async
 
@@ -37,13 +37,19 @@ def neli(
     def count() -> dict[str, int]:
         return {tube: partitions() if callable(partitions) else partitions}
 
+    others = {
+        name: settings.pop(name) for name in ("slots", "able", "away", "start_timeout") & settings.keys()
+    }
     defaults: dict[str, Any] = {
-        "installation": "test",
+        "topic": leader_name("test", tube),
+        "group": leader_name("test", tube),
         "client_id": f"worker-{next(_numbers)}",
         "receive_deadline": 1.0,
         "session_timeout": 3.0,
     }
-    return NeliElection(tube, count, bootstrap_servers=bootstrap, **{**defaults, **settings})
+    return NeliElection(
+        tube, count, NeliSettings(bootstrap_servers=bootstrap, **{**defaults, **settings}), **others
+    )
 
 
 class Holder:

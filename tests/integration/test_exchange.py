@@ -40,20 +40,20 @@ def left(conn: Conn) -> list[tuple[object, ...]]:
 
 
 async def test_what_is_done_is_gone_when_more_is_marked(conn: Conn, source: TubeSource) -> None:
-    first = await source.mark(2, settled=0)
-    second = await source.mark(2, settled=0, done=[pod.seq for pod in first])
+    first = await source.mark(2, settled=None)
+    second = await source.mark(2, settled=None, done=[pod.seq for pod in first])
     assert [pod.ids for pod in second] == [[3], [4]]
     assert left(conn) == [(3, True), (4, True), (5, False), (6, False)]
 
 
 async def test_it_is_one_message(source: TubeSource, tmp_path: Path) -> None:
     """Of several, Postgres would do the first ones, and keep their locks while we are stopped between two."""
-    first = await source.mark(2, settled=0)
+    first = await source.mark(2, settled=None)
     assert isinstance(source._session, Session)
     server = source._session.connection.pgconn
     with (tmp_path / "trace").open("wb+") as trace:
         server.trace(trace.fileno())
-        await source.mark(2, settled=0, done=[pod.seq for pod in first])
+        await source.mark(2, settled=None, done=[pod.seq for pod in first])
         server.untrace()
         trace.seek(0)
         sent = re.findall(rb"\tF\t\d+\t(\w+)", trace.read())
@@ -61,16 +61,16 @@ async def test_it_is_one_message(source: TubeSource, tmp_path: Path) -> None:
 
 
 async def test_nothing_is_purged_when_the_mark_fails(conn: Conn, source: TubeSource) -> None:
-    first = await source.mark(2, settled=0)
+    first = await source.mark(2, settled=None)
     with pytest.raises(StatementFailed, match="pods_limit"):
-        await source.mark(0, settled=0, done=[pod.seq for pod in first])
+        await source.mark(0, settled=None, done=[pod.seq for pod in first])
     assert left(conn)[:2] == [(1, True), (2, True)]
-    assert len(await source.mark(1, settled=0)) == 1, "the session is whole"
+    assert len(await source.mark(1, settled=None)) == 1, "the session is whole"
 
 
 async def test_under_a_term_that_is_over_neither_is_done(conn: Conn, source: TubeSource) -> None:
-    first = await source.mark(2, settled=0)
+    first = await source.mark(2, settled=None)
     acquire(conn)
     with pytest.raises(Fenced):
-        await source.mark(2, settled=0, done=[pod.seq for pod in first])
+        await source.mark(2, settled=None, done=[pod.seq for pod in first])
     assert left(conn) == [(1, True), (2, True), (3, False), (4, False), (5, False), (6, False)]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -31,9 +31,8 @@ from pytube.events import (
 from pytube.model import OK, Batch, Id, Result
 from pytube.worker import Worker
 from pytube.worker import reload as reload_module
-from pytube.worker.changes import Changes
-from pytube.worker.reload import Reloader
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
+from pytube.worker.reload import Changes, Reloader
 from tests.helpers.capture import let_writers_notify, open_session
 from tests.helpers.cli import run, start
 from tests.helpers.database import preparing
@@ -116,7 +115,7 @@ class Running:
 
     def claims(self, name: str) -> list[Claim]:
         """The claims of a tube, whether or not a term is led under them."""
-        leading = [leadership.claim for host in self.worker._hosts for leadership in host._leading.values()]
+        leading = [claim for host in self.worker._hosts for claim in host._leading.values()]
         return [claim for claim in leading if claim.tube == name]
 
     def of(self, kind: type[LeaderAcquired | LeaderRevoked], name: str) -> int:
@@ -693,7 +692,7 @@ async def test_a_watched_file_is_tried_when_it_has_settled_and_again_while_it_is
     link = tmp_path / "link"
     link.symlink_to(file)
     config, refused = parse('[postgres]\ndsn = "x"\n'), dict[str, PytubeError]()
-    reloader = Reloader(trial, lambda: (config, refused), events.append, link)
+    reloader = Reloader(cast("Worker", trial), lambda: (config, refused), events.append, link)
     looks = 0
     fingerprint = reloader._fingerprint
 

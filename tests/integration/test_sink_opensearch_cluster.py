@@ -17,7 +17,7 @@ from pytube.events import Event, SinkDown
 from pytube.model import OK, Key, Stale, Token
 from pytube.testing import batch
 from pytube.worker import Worker
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from tests.helpers.database import server_folder
 from tests.helpers.frozen import frozen
 from tests.helpers.opensearch import Index, an_index, opened

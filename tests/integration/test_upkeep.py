@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
+from pytube.config import PostgresConfig
 from pytube.db.session import Session
 from pytube.logs import Logger
 from pytube.sources import queries
 from pytube.sources.wakeup import Heard, PodsArrived, listen
+from pytube.worker.active_term import ActiveTerm
+from pytube.worker.database import Database
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers, unfollow
 from tests.helpers.logs import capture_logs
@@ -27,9 +31,16 @@ async def test_warnings_and_nothing_else_are_heard(dsn: str) -> None:
         await session.close()
 
 
+def leader(dsn: str) -> Database:
+    """As of a process that leads the first partition."""
+    postgres = PostgresConfig(dsn=dsn)  # type: ignore[arg-type]
+    database = Database(postgres, [TUBE], receive_deadline=5.0, emit=lambda _: None)
+    database.terms[TUBE, 0] = cast("ActiveTerm", None)
+    return database
+
+
 async def test_a_worker_tells_what_it_may_not_follow(dsn: str) -> None:
     """Its role has no right on the table: event triggers follow what comes, or else its owner has to."""
-    ddl = asyncio.Event()
     with (
         roles(dsn, "keeper", "worker", "stranger") as admin,
         open_session(dsn) as conn,
@@ -39,14 +50,7 @@ async def test_a_worker_tells_what_it_may_not_follow(dsn: str) -> None:
         admin.execute("CREATE TABLE shop.log (id int, day int) PARTITION BY LIST (day); RESET ROLE")
         make_tube(conn)
         attach(conn, "shop.log")
-        following = asyncio.create_task(
-            follow_ddl(
-                lambda purpose: Session.open(as_role(dsn, "worker"), "tube", purpose),
-                lambda: True,
-                ddl,
-                interval=0.05,
-            )
-        )
+        following = asyncio.create_task(follow_ddl(leader(as_role(dsn, "worker")), interval=0.05))
         try:
             admin.execute(
                 "SET ROLE keeper; CREATE TABLE shop.log_1 PARTITION OF shop.log FOR VALUES IN (1); RESET ROLE"
@@ -76,14 +80,7 @@ async def test_a_worker_logs_that_a_root_table_was_dropped(dsn: str) -> None:
         conn.execute("CREATE TABLE public.note (item bigint)")
         conn.execute("SELECT tube_table_ensure_attached(%s, 'public.note', 0, id_col => 'item')", [TUBE])
         conn.execute("DROP TABLE public.item")
-        following = asyncio.create_task(
-            follow_ddl(
-                lambda purpose: Session.open(dsn, "tube", purpose),
-                lambda: True,
-                asyncio.Event(),
-                interval=0.05,
-            )
-        )
+        following = asyncio.create_task(follow_ddl(leader(dsn), interval=0.05))
         try:
             await wait_until_async(lambda: warned, what="the drop is told")
         finally:

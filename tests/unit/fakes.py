@@ -32,12 +32,9 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.database import Database
-from pytube.worker.metrics import TubeMetrics
-from pytube.worker.queue import FailingTerms, Limits
+from pytube.worker.metrics import Tracing, TubeMetrics
+from pytube.worker.queues import FailingTerms, Limits, Tube
 from pytube.worker.shared_sink import SinkGate
-from pytube.worker.tracing import Tracing
-from pytube.worker.tube import Tube
 from pytube.worker.tube_worker import TubeWorker
 
 
@@ -300,6 +297,7 @@ class FakeServedTube:
     limits: Limits
     sink: Sink
     enricher: Enricher
+    database: FakeDatabase
     emit: Callable[[Event], None]
     name: str = "t"
     partitions: int = 1
@@ -316,8 +314,8 @@ class FakeServedTube:
     def __post_init__(self) -> None:
         self.gate = gate_of(documents=self.limits.batch_documents, timeout=self.limits.request_timeout)
 
-    def consume(self, active_term: ActiveTerm, database: Database) -> TubeWorker:
-        return TubeWorker(active_term, cast("Tube", self), database)
+    def consume(self, active_term: ActiveTerm) -> TubeWorker:
+        return TubeWorker(active_term, cast("Tube", self))
 
     @property
     def told(self) -> list[str]:

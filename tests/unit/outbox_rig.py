@@ -20,12 +20,10 @@ from pytube.outbox.records import Chunk, EarlierTerm, Failure, Fault, Record, Se
 from pytube.sources import queries as of_tubes
 from pytube.sources.terms import Candidate, Term
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.database import Database
 from pytube.worker.kafka import KafkaCluster
 from pytube.worker.metrics import TubeMetrics
-from pytube.worker.outbox import Outbox
-from pytube.worker.outbox_worker import OutboxLimits, OutboxWorker
-from pytube.worker.queue import TermLimits
+from pytube.worker.outbox_worker import OutboxWorker
+from pytube.worker.queues import Outbox, OutboxLimits
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase
 
@@ -37,8 +35,10 @@ LIMITS = OutboxLimits(
     in_flight=1000,
     in_flight_bytes=1_000_000,
     mark_limit=100,
-    drain=TermLimits(receive_deadline=1000.0, drain_limit=10.0, request_timeout=0.01),
-    hold=False,
+    receive_deadline=1000.0,
+    drain_limit=10.0,
+    request_timeout=0.01,
+    holds_keys=False,
 )
 
 
@@ -244,7 +244,7 @@ class Rig:
         self.kafka = FakeKafka(needs_poll=needs_poll)
         self.events: list[Event] = []
         self.candidate = Candidate(uuid4(), "tester", "lease", 15.0, 15.0)
-        self.outbox_limits = replace(LIMITS, **limits)
+        self.limits = replace(LIMITS, **limits)
         self.rules = rules or Rules(window=10, chunk=10)
         self.metrics = TubeMetrics()
         self.cluster: KafkaCluster | None = None
@@ -261,10 +261,10 @@ class Rig:
 
     def another_worker(self) -> None:
         """A worker under the same term, as after a pause: what the last one had marked is nobody's."""
-        database = FakeDatabase(cast("Any", self.table))
+        self.database = FakeDatabase(cast("Any", self.table))
         self.kafka.under_way.clear()
         self.table.marked.clear()
-        self.worker = OutboxWorker(self.active_term, cast("Outbox", self), cast("Database", database))
+        self.worker = OutboxWorker(self.active_term, cast("Outbox", self))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)

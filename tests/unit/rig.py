@@ -14,13 +14,11 @@ from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
 from pytube.testing.memory import MemorySink
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.database import Database
 from pytube.worker.delivery import Deliverer
+from pytube.worker.metrics import Tracing
 from pytube.worker.pace import Poller
-from pytube.worker.queue import Limits
+from pytube.worker.queues import Limits, Tube
 from pytube.worker.shared_sink import SinkGate
-from pytube.worker.tracing import Tracing
-from pytube.worker.tube import Tube
 from pytube.worker.tube_worker import TubeWorker
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
@@ -67,7 +65,7 @@ class Rig:
         self.events: list[Event] = []
         self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
         self.database = FakeDatabase(self.session, Settled(self.session))
-        self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.events.append)
+        self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.database, self.events.append)
         self.served.tracing = tracing or Tracing()
         if gate is not None:
             self.served.gate = gate
@@ -85,7 +83,7 @@ class Rig:
 
     def another_worker(self) -> None:
         """A worker under the same term, as after a pause."""
-        self.worker = TubeWorker(self.active_term, cast("Tube", self.served), cast("Database", self.database))
+        self.worker = TubeWorker(self.active_term, cast("Tube", self.served))
 
     @property
     def deliverer(self) -> Deliverer:

@@ -8,7 +8,7 @@ from pytube.config import Config, parse
 from pytube.config.attachments import attachments
 from pytube.config.loader import masked
 from pytube.errors import ConfigError
-from pytube.worker.changes import Changes
+from pytube.worker.reload import Changes
 
 _START = '[postgres]\ndsn = "dbname=x"\n[kafka]\nbootstrap_servers = "x:1"\n'
 _SINK = '[tube.stock.sink]\ntype = "jsonl"\n'

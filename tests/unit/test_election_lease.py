@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.election import Claim
-from pytube.election.base import Ended, Sheds
+from pytube.election.base import Ended
 from pytube.election.lease import LeaseClaim, LeaseElection, LeaseTick, Room
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
@@ -255,8 +255,8 @@ class ManyTubes:
         """Each process ticks once, and its worker acts upon what it claims and gives back."""
         for number, election in enumerate(self.elections):
             election._apply(await election._take_part())
-            while not election._queue.empty():
-                claim = election._queue.get_nowait()
+            while not election._offered.empty():
+                claim = election._offered.get_nowait()
                 assert claim is not None
                 assert claim.withdrawn is None
                 where = claim.tube, claim.partition
@@ -350,7 +350,6 @@ async def test_a_tube_that_is_given_up_goes_to_the_others_and_comes_back(leases:
     await until_held(leases, 2, 2)
     election = one.election
     assert isinstance(election, LeaseElection)
-    assert isinstance(election, Sheds)
     assert election.processes("t") == 2
     leases.away[0].add("t")
     await until_held(leases, 0, 4)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import cast
-from uuid import uuid4
 
 import pytest
 
@@ -16,15 +15,16 @@ from pytube.election.lease import Room
 from pytube.errors import BrokerUnavailable
 from pytube.pipeline.limits import TokenBucket
 from pytube.worker.database import Database
-from pytube.worker.elections import ALL, ClaimLimits, Elections
-from pytube.worker.queue import Queue
-from pytube.worker.services import Services
+from pytube.worker.elections import ALL, Elections
+from pytube.worker.metrics import Tracing
+from pytube.worker.queues import Queue
+from pytube.worker.services import Process, Services
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
 
 
 class FakeElection:
-    """Grants one claim."""
+    """Grants one claim; two processes share its queue."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,44 +43,39 @@ class FakeElection:
         self.stopped.set()
         await asyncio.sleep(0)
 
-
-class FakeGroup(FakeElection):
-    """One that a process can leave for a while."""
-
-    def serves(self, tube: str) -> bool:
-        return tube == self.name
-
     def processes(self, tube: str) -> int | None:
-        assert self.serves(tube)
+        assert tube == self.name
         return 2
 
 
 class Scene:
     """The elections of two queues."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, config: Config, kind: type[FakeElection] = FakeElection
-    ) -> None:
-        self.kind = kind
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
         self.made: list[FakeElection] = []
-        self.claims: list[str] = []
-        self.services = Services()
+        self._claims: list[str] = []
         monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
-        database = cast("Database", None)
+        database = Database(config.postgres, [], receive_deadline=1.0, emit=lambda _: None)
+        process = Process(lambda _: None, Tracing(), Room(None), TokenBucket(2.0), [])
+        self.services = process.services
         self.elections = Elections(
             config,
             queues,
             database,
-            uuid4(),
-            self.services,
-            lambda claim: self.claims.append(claim.tube),
-            ClaimLimits(Room(None), TokenBucket(2.0)),
+            process,
             set(),
         )
 
+    @property
+    def claims(self) -> list[str]:
+        """The queues of the claims that may begin, so far."""
+        while not self.elections.claims.empty():
+            self._claims.append(self.elections.claims.get_nowait().tube)
+        return self._claims
+
     def _make(self, name: str) -> FakeElection:
-        self.made.append(self.kind(name))
+        self.made.append(FakeElection(name))
         return self.made[-1]
 
 
@@ -152,14 +147,13 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
 async def test_who_shares_a_queue_is_known_while_its_election_is_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scene = Scene(monkeypatch, configured(KAFKA), FakeGroup)
-    assert not scene.elections.serves("t"), "the process takes no part yet"
+    scene = Scene(monkeypatch, configured(KAFKA))
+    assert scene.elections.processes("t") == 1, "the process takes no part yet"
     for name in ("t", "u"):
         await scene.elections.join(name)
-    assert scene.elections.serves("t")
     assert scene.elections.processes("t") == 2
     await scene.elections.leave("t")  # it was dropped
-    assert scene.elections.processes("t") is None
+    assert scene.elections.processes("t") == 1
     assert scene.elections.processes("u") == 2
     await scene.elections.stop()
     await scene.services.close()

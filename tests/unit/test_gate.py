@@ -16,10 +16,10 @@ from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import limits, retry_queue
 from pytube.pipeline.limits import CongestionControl
 from pytube.testing.memory import MemorySink
-from pytube.worker.queue import Limits
+from pytube.worker.queues import Limits
 from pytube.worker.shared_sink import SinkGate
 from tests.helpers.waiting import wait_until_async
-from tests.unit.fakes import gate_of
+from tests.unit.fakes import RecordingLogger, gate_of
 from tests.unit.rig import Rig
 
 NOW, LATER = PodClass.INCREMENTAL, PodClass.BACKFILL
@@ -177,17 +177,18 @@ async def test_a_sink_that_puts_most_of_a_batch_off_is_sent_fewer_at_a_time() ->
 
 async def test_that_a_sink_is_slow_is_told_once_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_CALM", 0.0)
-    told: list[str | None] = []
+    log = RecordingLogger()
     control = CongestionControl(documents=1, requests=2, first=2, timeout=60.0)
-    shared = SinkGate(control, rate=None, backfill_share=0.2, on_change=lambda: told.append(control.slow))
+    shared = SinkGate(control, rate=None, backfill_share=0.2, log=log)
     for _ in range(3):
         shared.note_answer(await shared.enter(NOW, 1), put_off=1)
         shared.leave()
-    assert told == ["pushback"]
+    assert [line[1] for line in log.lines] == ["sink_slow"]
+    assert log.lines[0][2]["reason"] == "it defers documents"
     for _ in range(9):
         shared.note_answer(await shared.enter(NOW, 1), put_off=0)
         shared.leave()
-    assert told == ["pushback", None]
+    assert [line[1] for line in log.lines] == ["sink_slow", "sink_not_slow"]
 
 
 async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
@@ -233,7 +234,7 @@ async def test_the_rate_of_a_sink_counts_parts() -> None:
 @pytest.mark.parametrize(("ago", "is_told"), [(0.0, True), (59.0, True), (61.0, False)])
 def test_a_sink_that_is_quick_with_less_is_not_called_slow_for_ever(ago: float, is_told: bool) -> None:
     control = CongestionControl(documents=100, requests=1, first=1, timeout=2.0)
-    gate = SinkGate(control, rate=None, backfill_share=0.5, on_change=lambda: None)
+    gate = SinkGate(control, rate=None, backfill_share=0.5)
     now = time.monotonic()
     control.answer(control.send(now - ago - 1.5, 100, 1), now - ago)
     control.answer(control.send(now - 0.1, control.documents, 1), now)

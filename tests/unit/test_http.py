@@ -99,7 +99,7 @@ async def test_a_client_that_sends_or_reads_too_slowly_is_dropped(monkeypatch: p
         reader, writer = await asyncio.open_connection("127.0.0.1", responder.port)
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
         got = len(await reader.readexactly(1))
-        await wait_until_async(lambda: not responder.connections, what="it is dropped")
+        await wait_until_async(lambda: not responder._connections, what="it is dropped")
         with suppress(ConnectionError):
             while part := await reader.read(1_000_000):
                 got += len(part)
@@ -114,11 +114,11 @@ async def test_connections_kept_open_keep_nobody_out(monkeypatch: pytest.MonkeyP
         held = []
         for count in (1, 2, 3):
             held.append(await asyncio.open_connection("127.0.0.1", responder.port))
-            await wait_until_async(lambda n=count: responder.connections == n)  # type: ignore[misc]
+            await wait_until_async(lambda n=count: len(responder._connections) == n)  # type: ignore[misc]
         assert (await get(responder.port, "/ok"))[0] == 200
         first, _ = held[0]
         assert await first.read() == b""
-        assert responder.connections == 2
+        assert len(responder._connections) == 2
         held[1][1].write(b"GET /ok HTTP/1.1\r\n\r\n")
         assert (await held[1][0].read()).startswith(b"HTTP/1.1 200 ")
         for _, writer in held:

@@ -21,6 +21,11 @@ from pytube.model import Id, Key, Pod, PodClass
 from pytube.pipeline.inflight import Flight, InFlight
 
 
+def land(machine: InFlight, flight: Flight) -> None:
+    """All keys of a flight are done."""
+    machine.land_keys(flight, flight.by_shard())
+
+
 def pod(seq: int, *ids: int, shard: int = 0, op: str = "U") -> Pod:
     return Pod(seq, op, shard, list(ids))
 
@@ -43,9 +48,9 @@ def test_a_pod_is_done_when_all_its_keys_are() -> None:
     machine = InFlight()
     machine.add([pod(1, 10, 11, 12)])
     first, second = take(machine, 2), take(machine, 2)
-    machine.land(first)
+    land(machine, first)
     assert seqs(machine) == []
-    machine.land(second)
+    land(machine, second)
     assert seqs(machine) == [1]
 
 
@@ -54,7 +59,7 @@ def test_ten_touches_of_a_key_that_waits_are_one_key() -> None:
     machine.add([pod(seq, 7) for seq in range(1, 11)])
     flight = take(machine)
     assert keys_of(flight) == [(0, 7)]
-    machine.land(flight)
+    land(machine, flight)
     assert seqs(machine) == list(range(1, 11))
 
 
@@ -64,9 +69,9 @@ def test_a_touch_after_the_flight_began_waits_for_a_flight_of_its_own() -> None:
     flight = take(machine)
     machine.add([pod(2, 7)])
     assert machine.take(PodClass.INCREMENTAL, 10) is None
-    machine.land(flight)
+    land(machine, flight)
     assert seqs(machine) == [1]
-    machine.land(take(machine))
+    land(machine, take(machine))
     assert seqs(machine) == [2]
 
 
@@ -76,10 +81,10 @@ def test_a_key_that_is_put_back_takes_up_what_came_while_it_flew() -> None:
     flight = take(machine)
     machine.add([pod(2, 7)])
     machine.put_back(flight, {0: [7]})
-    machine.land(flight)
+    land(machine, flight)
     again = take(machine)
     assert (keys_of(again), machine.keys) == ([(0, 7)], 1)
-    machine.land(again)
+    land(machine, again)
     assert seqs(machine) == [1, 2]
 
 
@@ -92,7 +97,7 @@ def test_the_same_id_of_two_shards_is_two_keys() -> None:
 def test_ids_that_stand_twice_in_a_pod_are_one_key() -> None:
     machine = InFlight()
     machine.add([pod(1, 7, 7, 7)])
-    machine.land(take(machine))
+    land(machine, take(machine))
     assert seqs(machine) == [1]
 
 
@@ -100,7 +105,7 @@ def test_a_seq_that_is_held_is_ignored() -> None:
     machine = InFlight()
     machine.add([pod(1, 7)])
     machine.add([pod(1, 7)])
-    machine.land(take(machine))
+    land(machine, take(machine))
     assert seqs(machine) == [1]
     assert machine.keys == 0
 
@@ -110,9 +115,9 @@ def test_an_incremental_touch_draws_a_waiting_backfill_key_with_it() -> None:
     machine.add([pod(1, 7, 8, op="B"), pod(2, 7)])
     flight = take(machine, pod_class=PodClass.INCREMENTAL)
     assert keys_of(flight) == [(0, 7)]
-    machine.land(flight)
+    land(machine, flight)
     assert seqs(machine) == [2]
-    machine.land(take(machine, pod_class=PodClass.BACKFILL))
+    land(machine, take(machine, pod_class=PodClass.BACKFILL))
     assert seqs(machine) == [1]
 
 
@@ -233,7 +238,7 @@ class InFlightMachine(RuleBasedStateMachine):
     def land(self, flight: Flight) -> None:
         for key in keys_of(flight):
             self._landed(key)
-        self.machine.land(flight)
+        land(self.machine, flight)
 
     @rule(target=flights, flight=consumes(flights), data=st.data())
     def land_some(self, flight: Flight, data: st.DataObject) -> Flight | MultipleResults[Flight]:
@@ -297,13 +302,13 @@ class InFlightMachine(RuleBasedStateMachine):
             for group in list(shard.flights):
                 flight = Flight(PodClass.INCREMENTAL)
                 flight.groups = {shard.number: group}
-                self.machine.land(flight)
+                land(self.machine, flight)
         for pod_class in (PodClass.INCREMENTAL, PodClass.BACKFILL) * 2:
             while (last := self.machine.take(pod_class, 3)) is not None:
                 for key in keys_of(last):
                     self.model.flying[key] = {s for s, owed in self.model.owed.items() if key in owed}
                     self._landed(key)
-                self.machine.land(last)
+                land(self.machine, last)
         assert self.machine.unfinished() == []
         assert self.machine.keys == 0
 

@@ -29,9 +29,8 @@ from pytube.sources import terms
 from pytube.sources.terms import Term, Troubles
 from pytube.testing.memory import MemorySink
 from pytube.worker import leadership as module
-from pytube.worker.database import Database
 from pytube.worker.leadership import Leadership
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from pytube.worker.tube_worker import TubeWorker
 from tests.helpers import armed
 from tests.helpers.waiting import wait_until_async
@@ -65,12 +64,12 @@ class Steps(FakeClaim):
         """The reason, and how many terms have failed alike, each time that the database was told."""
         self.pool = FakeSession(FakeTube())
         self.database = FakeDatabase(self.pool)
-        self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.events.append)
+        self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.database, self.events.append)
         self.leadership = self.another(self)
 
     def another(self, claim: FakeClaim) -> Leadership:
         """A leadership with this database and tube."""
-        return Leadership(cast("Tube", self.served), cast("Database", self.database), claim)
+        return Leadership(cast("Tube", self.served), claim)
 
     async def prove(self) -> None:
         self.taken.append("prove")

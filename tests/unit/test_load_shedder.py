@@ -7,15 +7,19 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count, repeat
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 from pytube.db.session import Queries
 from pytube.errors import DatabaseUnavailable
 from pytube.events import Event, LoadResumed, LoadShed
 from pytube.sources import queries
-from pytube.worker.metrics import TubeMetrics
-from pytube.worker.shedding import SINK_NOT_OPEN, LoadShedder, Reading
+from pytube.worker.database import Database
+from pytube.worker.elections import Elections
+from pytube.worker.metrics import SINK_NOT_OPEN, Reading, TubeMetrics
+from pytube.worker.queues import Queue
+from pytube.worker.shedding import LoadShedder
 from tests.helpers.waiting import wait_until_async
 
 ME, PEER = UUID(int=1), UUID(int=2)
@@ -48,17 +52,14 @@ class Others(Queries):
 
 
 class Group:
-    """An election that can leave some tubes, whose names are letters."""
+    """Elections that can leave some tubes, whose names are letters."""
 
-    def __init__(self, processes: int | None, serves: str) -> None:
+    def __init__(self, processes: int | None, *, leaves_all: bool) -> None:
         self.count = processes
-        self.tubes = serves
+        self.leaves_all = leaves_all
 
-    def serves(self, tube: str) -> bool:
-        return tube in self.tubes
-
-    def processes(self, _: str) -> int | None:
-        return self.count
+    def processes(self, tube: str) -> int | None:
+        return self.count if tube == "t" or self.leaves_all else 1
 
 
 class Away(set[str]):
@@ -82,8 +83,7 @@ class Fleet:
 
     def __init__(self, processes: int | None = 2, *, together: bool = False) -> None:
         self.others = Others()
-        self.together = together
-        self.election = Group(processes, "tu" if together else "t")
+        self.election = Group(processes, leaves_all=together)
         self.away = Away()
         self.metrics = {"t": TubeMetrics(), "u": TubeMetrics()}
         self.readings: dict[str, dict[int, Reading]] = {"t": {0: WELL}}
@@ -98,19 +98,20 @@ class Fleet:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        queues = {
+            name: SimpleNamespace(kind="tube", metrics=metrics) for name, metrics in self.metrics.items()
+        }
         shedder = LoadShedder(
-            self.metrics,
-            self.election,
+            cast("Database", SimpleNamespace(pool=self.others, emit=self.events.append)),
+            cast("Mapping[str, Queue]", queues),
+            cast("Elections", self.election),
             self.away,
-            self.others,
-            together=self.together,
-            beside=lambda: next(self.records),
-            instance_id=ME,
+            ME,
             shed_after=0.012,
             shed_pause=0.05,
-            readings=self.read,
-            emit=self.events.append,
         )
+        shedder.read = self.read  # type: ignore[method-assign]
+        shedder._count_records = lambda: next(self.records)  # type: ignore[method-assign]
         task = asyncio.create_task(shedder.run())
         try:
             yield

@@ -6,8 +6,7 @@ import threading
 from typing import Any, cast
 
 from pytube.election.neli.claim import ClaimBoard
-from pytube.election.neli.member import Member
-from pytube.election.neli.topic import NeliSettings
+from pytube.election.neli.member import Member, NeliSettings
 from pytube.kafka.clients import Clients
 from pytube.logs import Logger
 from tests.helpers.waiting import wait_until

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,10 +18,10 @@ from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.outbox.records import Failure, Fault, Record
 from pytube.worker import outbox_worker, pace
-from pytube.worker.exporter import _OF_OUTBOXES, _families
-from pytube.worker.host import Host
+from pytube.worker.database import Database
+from pytube.worker.exporter import OF_OUTBOXES, _families, _of_worker
 from pytube.worker.kafka import KafkaCluster
-from pytube.worker.outbox import Outbox
+from pytube.worker.queues import Outbox
 from tests.docs.pages import BY_NAME, table_rows
 from tests.docs.rule_tests import fed, shape
 from tests.unit.outbox_rig import POISON, UNANSWERED, Rig
@@ -246,7 +245,7 @@ async def test_records_that_are_parked_together_are_told_of_together() -> None:
 
 
 async def test_a_key_that_an_operator_frees_goes_on_in_order() -> None:
-    rig = Rig(Rules(window=10, hold=True), hold=True)
+    rig = Rig(Rules(window=10, hold=True), holds_keys=True)
     ids = rig.table.stash(*"aa")
     rig.kafka.failing[ids[0]] = POISON
     async with rig.running():
@@ -352,25 +351,22 @@ async def test_its_metrics_are_those_on_the_page() -> None:
     rig.kafka.paused = True
     async with rig.running():
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
-        working = {("orders", 0): rig.worker}
-        host = SimpleNamespace(name=None, working=lambda: working, of_kind=lambda _: {"orders": None})
-        hosts = [cast("Host", host)]
-        families = list(_families(GaugeMetricFamily, _OF_OUTBOXES, hosts))
-        host.name = "one"
-        named = {
-            shape(sample.name, sample.labels)
-            for one in _families(GaugeMetricFamily, _OF_OUTBOXES, hosts, ("host",))
-            for sample in one.samples
-        }
+        values = [one for one in _of_worker(("orders", "0"), rig.worker) if one[0] in OF_OUTBOXES]
+        families = _families(GaugeMetricFamily, OF_OUTBOXES)
+        of_host = _families(GaugeMetricFamily, OF_OUTBOXES, ("host",))
+        for name, labels, value in values:
+            families[name].add_metric(labels, value)
+            of_host[name].add_metric(("one", *labels), value)
+        named = {shape(sample.name, sample.labels) for one in of_host.values() for sample in one.samples}
     fed_in = {one for one in fed(of_hosts=True) if one[0].startswith("pytube_outbox_")}
     assert fed_in - named == set(), "the tests of the alerts feed in what is not printed"
     found = {
         (one.name, one.type, frozenset(label for sample in one.samples for label in sample.labels))
-        for one in families
+        for one in families.values()
     }
     rows = table_rows(BY_NAME["docs/metrics.md"].section("Metrics of outboxes"))
     assert found == {(row[0].strip("`"), row[1], frozenset(re.findall(r"`(\w+)`", row[2]))) for row in rows}
-    assert [sample.value for sample in families[0].samples] == [0, 3], "waiting, and in flight"
+    assert [sample.value for sample in families["outbox_records"].samples] == [0, 3], "waiting, and in flight"
     meter = rig.worker.read_metrics()
     assert meter is not None
     assert (meter.touches, meter.in_flight, meter.waiting) == (3, 3, 0)
@@ -387,7 +383,9 @@ options = { "socket.timeout.ms" = 1000 }
 
 
 def made(settings: str) -> Outbox:
-    return Outbox(parse(OUTBOX + settings), "o", uuid4(), cast("Any", None), lambda _: None)
+    config = parse(OUTBOX + settings)
+    database = Database(config.postgres, [], receive_deadline=1.0, emit=lambda _: None)
+    return Outbox(config, "o", database, uuid4())
 
 
 def test_settings_are_tried_when_a_worker_is_made() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytube.worker.shedding import CYCLES, Absences, Complaint, Place, Reading, TubeHealth
+from pytube.worker.metrics import Reading
+from pytube.worker.shedding import CYCLES, Absences, Complaint, Place, TubeHealth
 
 ME, PEER = UUID(int=1), UUID(int=2)
 CYCLE = 10.0

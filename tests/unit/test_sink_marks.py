@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from pytube.sources import queries
 from pytube.worker import copies
 from pytube.worker.copies import SinkMarks
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from tests.helpers.waiting import wait_until_async
 
 TUBES = [f"t{number}" for number in range(50)]
@@ -50,7 +50,7 @@ class Sinks:
     """The sinks of all tubes, whose marks are read here."""
 
     has_mark = True
-    has_note = False
+    notes: Noted | None = None
 
     def __init__(self) -> None:
         self.reads = 0
@@ -80,6 +80,10 @@ class Source:
         self.pool: Queries = Memory()
         self.seen_seq = seen_seq
         self.compared: list[int] = []
+        self.emit: Callable[[Event], None] | None = None
+
+    def led(self) -> set[str]:
+        return set(TUBES)
 
     async def compare_source(self, seq: int) -> bool:
         self.compared.append(seq)
@@ -89,11 +93,10 @@ class Source:
 class Noted(Sinks):
     """One at which something is noted."""
 
-    has_note = True
-
     def __init__(self, note: str | None = None, *, of: str = OURS) -> None:
         super().__init__()
-        self.notes = {} if note is None else {of: note}
+        self.held = {} if note is None else {of: note}
+        self.notes = self
         self.looks = 0
         self.written: list[str] = []
         self.refused: list[Exception] = []
@@ -101,17 +104,17 @@ class Noted(Sinks):
 
     @property
     def note(self) -> str | None:
-        return self.notes.get(OURS)
+        return self.held.get(OURS)
 
     async def read_note(self, key: str) -> str | None:
         self.looks += 1
-        return self.notes.get(key)
+        return self.held.get(key)
 
     async def write_note(self, key: str, text: str) -> None:
         if self.refused:
             raise self.refused.pop()
         self.written.append(text)
-        self.notes[key] = text
+        self.held[key] = text
 
 
 def looking(
@@ -123,7 +126,8 @@ def looking(
     }
     database = source or Source()
     database.pool = memory
-    marks = SinkMarks(cast("Database", database), tubes, lambda: list(tubes), events.append)
+    database.emit = events.append
+    marks = SinkMarks(cast("Database", database), tubes)
     return asyncio.create_task(marks.run())
 
 
@@ -192,7 +196,7 @@ async def test_notes_of_another_database_say_nothing_and_stay() -> None:
     sink, source = Noted("seq 4711", of=OTHERS), Source(seen_seq=12)
     await after_looks(sink, source)
     assert source.compared == []
-    assert sink.notes == {OURS: "seq 12", OTHERS: "seq 4711"}
+    assert sink.held == {OURS: "seq 12", OTHERS: "seq 4711"}
 
 
 async def test_the_last_one_is_left_at_the_end() -> None:
@@ -238,6 +242,6 @@ async def test_no_note_falls_behind_that_of_another_process() -> None:
     source = Source(seen_seq=12)
     task = looking(Memory(), {"t0": sink}, [], source)
     await wait_until_async(lambda: sink.note is not None)
-    sink.notes[OURS], source.seen_seq = "seq 20", 15
+    sink.held[OURS], source.seen_seq = "seq 20", 15
     await end(task)
     assert sink.note == "seq 20"

@@ -22,8 +22,8 @@ from pytube.pipeline import retry_queue
 from pytube.pipeline.inflight import Flight
 from pytube.testing.memory import Faults, MemorySink
 from pytube.worker import pace
+from pytube.worker.metrics import UNTRACED, Tracing, build_tracing
 from pytube.worker.otel import OpenTelemetry
-from pytube.worker.tracing import UNTRACED, Tracing, build_tracing
 from tests.unit.rig import Rig
 
 SECRET = "hunter2"

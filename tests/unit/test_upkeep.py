@@ -17,7 +17,7 @@ from pytube.logs import Logger
 from pytube.sources import queries
 from pytube.worker import upkeep
 from pytube.worker.database import Database
-from pytube.worker.tube import Tube
+from pytube.worker.queues import Tube
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
@@ -46,18 +46,25 @@ class FakeSession:
         self.closed += 1
 
 
-async def run(session: FakeSession, calls: int, leads: bool = True) -> list[str]:
-    """Let it call so often; what it warned of."""
-    turns = iter([False, True] * 1000)
+def following(session: FakeSession, interval: float, *led: int) -> tuple[asyncio.Event, asyncio.Task[None]]:
+    """What is set after DDL, and a task that follows it where these partitions are led."""
 
     async def open_session(purpose: str) -> Session:
         assert purpose == "upkeep"
+        assert 0 in led, "it is another's turn"
         return cast("Session", session)
 
+    terms = {("t", partition): None for partition in led}
+    database = SimpleNamespace(
+        open_session=open_session, ddl=asyncio.Event(), terms=terms, log=Logger("pytube.worker")
+    )
+    return database.ddl, asyncio.create_task(follow_ddl(cast("Database", database), interval))
+
+
+async def run(session: FakeSession, calls: int) -> list[str]:
+    """Let it call so often; what it warned of."""
     with capture_logs() as logs:
-        task = asyncio.create_task(
-            follow_ddl(open_session, lambda: leads and next(turns), asyncio.Event(), interval=0.001)
-        )
+        _, task = following(session, 0.001, 3, 0)
         await wait_until_async(lambda: len(session.calls) >= calls)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -88,12 +95,7 @@ async def test_warnings_are_told_once_until_they_change() -> None:
 
 async def test_it_calls_at_once_when_told_of_ddl() -> None:
     session = FakeSession([])
-    ddl = asyncio.Event()
-
-    async def open_session(_purpose: str) -> Session:
-        return cast("Session", session)
-
-    task = asyncio.create_task(follow_ddl(open_session, lambda: True, ddl, interval=3600))
+    ddl, task = following(session, 3600.0, 0)
     for calls in (1, 2):
         ddl.set()
         await wait_until_async(lambda: len(session.calls) == calls)  # noqa: B023 # called at once
@@ -103,17 +105,12 @@ async def test_it_calls_at_once_when_told_of_ddl() -> None:
 
 
 async def test_a_process_that_is_not_at_its_turn_opens_no_session() -> None:
-    ddl, asked = asyncio.Event(), list[bool]()
-
-    async def open_session(_purpose: str) -> Session:
-        raise AssertionError("it is another's turn")
-
-    def leads() -> bool:
-        asked.append(True)
-        return False
-
-    task = asyncio.create_task(follow_ddl(open_session, leads, ddl, interval=0.001))
-    await wait_until_async(lambda: len(asked) > 3)
+    session = FakeSession([])
+    ddl, task = following(session, 3600.0, 1)
+    for _ in range(3):
+        ddl.set()
+        await wait_until_async(lambda: not ddl.is_set())
+    assert not session.calls
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -24,8 +24,8 @@ from pytube.worker.elections import ALL
 from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.host import Host
 from pytube.worker.leadership import Leadership
-from pytube.worker.shedding import SINK_NOT_OPEN
-from pytube.worker.tube import Tube
+from pytube.worker.metrics import SINK_NOT_OPEN
+from pytube.worker.queues import Tube
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -157,7 +157,7 @@ async def test_a_callback_that_fails_is_logged_and_called_again(config: Config) 
 
 
 def led(host: Host) -> list[Claim]:
-    return [leadership.claim for leadership in host._leading.values()]
+    return list(host._leading.values())
 
 
 async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
@@ -173,11 +173,25 @@ async def test_a_fault_in_one_partition_is_logged_and_leaves_the_others_alone(
     monkeypatch.setattr(Leadership, "run", run)
     with capture_logs() as logs:
         for claim in claims:
-            host._on_claim(claim)
-        await wait_until_async(lambda: led(host) == claims[1:], what="one has ended")
+            host._elections.claims.put_nowait(claim)
+        async with service(host._take_claims()):
+            await wait_until_async(
+                lambda: host._elections.claims.empty() and led(host) == claims[1:], what="one has ended"
+            )
     assert [(line["event"], line["partition"]) for line in logs] == [("leading_failed", 1)]
     claims[1].revoke()
     await wait_until_async(lambda: not host._leading, what="the other has ended in order")
+
+
+async def test_no_term_begins_of_a_tube_that_is_being_replaced_or_is_not_served(config: Config) -> None:
+    """The election offers its claim again."""
+    (host,), claims = Worker(config)._hosts, [FakeClaim("t", 1), FakeClaim("none", 0)]
+    host._held.add("t")
+    for claim in claims:
+        host._elections.claims.put_nowait(claim)
+    async with service(host._take_claims()):
+        await wait_until_async(lambda: all(one.is_handed_over for one in claims), what="they are handed over")
+    assert not led(host)
 
 
 async def test_a_tube_that_is_dropped_is_told_of_once_and_served_again_when_it_is_back(
@@ -223,13 +237,13 @@ async def test_a_worker_that_leads_nothing_of_a_tube_says_so_once(
     events: list[Event] = []
     (host,) = Worker(config, on_event=events.append)._hosts
     future: asyncio.Future[None] = asyncio.Future()
-    leading = cast("dict[asyncio.Future[None], Leadership]", host._leading)
-    leading[future] = Leadership(host.queues["t"], host.database, FakeClaim("t", 0))
+    leading = cast("dict[asyncio.Future[None], Claim]", host._leading)
+    leading[future] = FakeClaim("t", 0)
     async with service(host._follow_partitions()):
         await wait_until_async(lambda: events, what="it is told of the other tube")
         del leading[future]
         await wait_until_async(lambda: len(events) > 1, what="it is told of the first tube")
-        leading[future] = Leadership(host.queues["u"], host.database, FakeClaim("u", 1))
+        leading[future] = FakeClaim("u", 1)
         host.database.terms["u", 1] = working()
         await wait_until_async(lambda: "u" not in host._standing_by, what="it leads again")
         del leading[future], host.database.terms["u", 1]
@@ -260,7 +274,7 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     one, two = Worker(parse(SEVERAL, environment={}))._hosts
     assert one._shedder is not None
     assert one._shedder is not two._shedder
-    assert [group.tubes.keys() for group in one._shedder._groups] == [{"t"}], "an outbox is not judged"
+    assert one._shedder._health.keys() == {"t"}, "an outbox is not judged"
     tubes = [host.of_kind(Tube)["t"] for host in (one, two)]
     assert tubes[0].gate is tubes[1].gate
     assert tubes[0].metrics is not tubes[1].metrics
@@ -270,7 +284,8 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     assert elections[0]._room is elections[1]._room
     assert set(elections[0]._wanted) == {"t", "o"}, "its partitions count"
     two.database.terms["t", 1] = idle()
-    assert (one._read_load(), two._read_load()) == ({}, {"t": {1: SINK_NOT_OPEN}})
+    assert two._shedder is not None
+    assert (one._shedder.read(), two._shedder.read()) == ({}, {"t": {1: SINK_NOT_OPEN}})
 
 
 async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
@@ -279,7 +294,10 @@ async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> No
     hosts[1].of_kind(Tube)["t"].metrics.sheds = 2
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in WorkerCollector(View(hosts, {}, lambda: True)).collect()
+        for metric in WorkerCollector(
+            View(hosts, {"client_id": "w", "election": "lease"}, lambda: True)
+        ).collect()
+        if metric is not None
         for sample in metric.samples
     }
     assert samples["pytube_load_away", "one", "t"] == 0

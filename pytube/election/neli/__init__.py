@@ -2,5 +2,6 @@
 
 from pytube.config.names import leader_name, parse_leader_name
 from pytube.election.neli.election import NeliElection
+from pytube.election.neli.member import NeliSettings
 
-__all__ = ["NeliElection", "leader_name", "parse_leader_name"]
+__all__ = ["NeliElection", "NeliSettings", "leader_name", "parse_leader_name"]

@@ -32,13 +32,7 @@ class NeliClaim(Claim):
     def __init__(
         self, tube: str, partition: int, slot: int, *, loop: asyncio.AbstractEventLoop, ask: Ask
     ) -> None:
-        """Args:
-        tube: whose partition it is.
-        partition: of the tube.
-        slot: the partition of the leader topic that stands for it.
-        loop: where the worker is.
-        ask: called by `prove`.
-        """
+        """`slot`: the partition of the leader topic that stands for this one; `ask`: called by `prove`."""
         super().__init__(tube, partition)
         self.slot = slot
         self.is_assigned = True
@@ -93,10 +87,9 @@ class ClaimBoard:
     ) -> None:
         """No slot is assigned yet, and there is no partition.
 
-        Args:
-            make: a new claim of a tube's partition, that rests on a slot.
-            offer: gives a claim to the worker; called in either thread.
-            offer_again_after: seconds until a claim that the worker gave up on its own is renewed.
+        `make`: a new claim of a tube's partition, that rests on a slot; `offer`: gives it to the worker, in
+        either thread; `offer_again_after`: seconds until a claim that the worker gave up on its own is
+        renewed.
         """
         self._make = make
         self._offer = offer

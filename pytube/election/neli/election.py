@@ -9,17 +9,21 @@ slot, and so each claim that rests on it; who leads which partition, and how far
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
 from pytube import clock
-from pytube.config.names import checked_name, leader_name
-from pytube.election.base import STOPS, Claim, Revoked, wait_until_over
+from pytube.election.base import STOPS, Election, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
-from pytube.election.neli.member import Member
-from pytube.election.neli.topic import LeaderTopic, NeliSettings
+from pytube.election.neli.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
@@ -37,74 +41,45 @@ def slot_of(tube: str, partition: int, slots: int) -> int:
     return (zlib.crc32(tube.encode()) + partition) % slots
 
 
-class NeliElection:
+class NeliElection(Election):
     """The claims of one tube in this process, or of all, as Kafka gives them. See `pytube.election.base`."""
 
     def __init__(
         self,
         name: str,
         tubes: Callable[[], Mapping[str, int]],
+        settings: NeliSettings,
         *,
-        installation: str,
-        client_id: str,
-        bootstrap_servers: str,
         slots: int | None = None,
         able: Callable[[], bool] = lambda: True,
         away: Set[str] = frozenset(),
-        options: Mapping[str, Any] | None = None,
-        receive_deadline: float = 5.0,
-        session_timeout: float = 15.0,
-        drain_limit: float = 30.0,
-        topic: str | None = None,
-        group: str | None = None,
         start_timeout: float = 10.0,
         host: str | None = None,
     ) -> None:
-        """Nothing is begun before `start`. All times are seconds.
+        """Nothing is begun before `start`.
 
         Args:
             name: of the tube, or of the host with all tubes.
             tubes: how many partitions each tube has, 0 if it does not exist; called in the event loop
                 several times a second, so it must return at once.
-            installation: names, with `name`, the leader topic and the group (`leader_name`).
-            client_id: a label for people, at the broker.
-            bootstrap_servers: as librdkafka takes them.
+            settings: of the member of the group.
             slots: how many partitions the topic has that the tubes share; None: the only tube's topic has as
                 many as the tube.
             able: whether this process could lead at all; called as often. While it can't, it is not a
                 member, so that others get its partitions.
             away: tubes that this process leaves to others; looked at as often. One of them is enough to leave
                 the group, which has no way to refuse a single partition.
-            options: more settings for librdkafka; they may be secrets.
-            receive_deadline: how long an answer of the broker is waited for.
-            session_timeout: after so long without a sign of life others get this process's partitions.
-            drain_limit: how long a partition that is to be given back may be drained.
-            topic: another name for the leader topic.
-            group: another name for the consumer group.
-            start_timeout: how long `start` waits for a broker.
+            start_timeout: seconds for which `start` waits for a broker.
             host: the name of the Postgres host, where there are several.
-
-        Raises:
-            ConfigError: a name or an option can't be used.
         """
-        default = leader_name(installation, name)
-        self.settings = NeliSettings(
-            bootstrap_servers=bootstrap_servers,
-            topic=default if topic is None else checked_name(topic, "leader topic"),
-            group=default if group is None else checked_name(group, "consumer group"),
-            client_id=client_id,
-            receive_deadline=receive_deadline,
-            session_timeout=session_timeout,
-            drain_limit=drain_limit,
-            options=dict(options or {}),
-        )
+        super().__init__()
+        self.settings = settings
         self._count = tubes
         self._slots = slots
         self._able = able
         self._start_timeout = start_timeout
         self._log = Logger("pytube.election", **host_fields(host), tube=name)
         self._clients = self.settings.clients(self._log)
-        self._queue: asyncio.Queue[NeliClaim | None] = asyncio.Queue()
         self._tubes: Mapping[str, int] = {}
         """As they were last counted."""
         self._places: Mapping[Place, int] = {}
@@ -136,7 +111,7 @@ class NeliElection:
             ) from error
 
         def offer(claim: NeliClaim) -> None:
-            loop.call_soon_threadsafe(self._queue.put_nowait, claim)
+            loop.call_soon_threadsafe(self._offered.put_nowait, claim)
 
         def make(tube: str, partition: int, slot: int) -> NeliClaim:
             return NeliClaim(tube, partition, slot, loop=loop, ask=self._ask)
@@ -147,15 +122,6 @@ class NeliElection:
         self._member.start()
         self._care = asyncio.create_task(self._take_care(self._board), name="pytube-neli-care")
 
-    async def claims(self) -> AsyncIterator[Claim]:
-        """Claims, as they are granted; ends after `stop`."""
-        while (claim := await self._queue.get()) is not None:
-            if claim.withdrawn is None:
-                yield claim
-            else:
-                claim.handed_over()  # no term has begun with it
-        self._queue.put_nowait(None)
-
     async def stop(self, why: Revoked = STOPS) -> None:
         """Withdraw all claims, wait until each is over (at most the drain limit), leave the group."""
         if self._care is not None:
@@ -165,19 +131,13 @@ class NeliElection:
         if self._board is not None:
             claims = self._board.close(why)
             await asyncio.sleep(0)  # for claims that the thread has offered
-            while not self._queue.empty():  # no terms have begun with these
-                if (claim := self._queue.get_nowait()) is not None:
-                    claim.handed_over()
+            self._end_claims()
             await wait_until_over(claims, self.settings.drain_limit)
         if self._member is not None:
             member, self._member = self._member, None
             if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
-        self._queue.put_nowait(None)
-
-    def serves(self, tube: str) -> bool:
-        """Whether it is one of the tubes."""
-        return tube in self._count()
+        self._end_claims()
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
         """Not known: a member of the group does not learn who the others are."""
@@ -257,3 +217,105 @@ class NeliElection:
             return topic.ensure(self._wanted_width, limit)
 
         self._width = await in_thread(ensure)
+
+
+# --- the topic -----------------------------------------------------------------------------------
+
+
+_CONFIG = {"cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000"}
+"""Nothing is written to it: its partitions are what the group shares out."""
+
+_DONE_BY_ANOTHER = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
+_LOOK = 0.05
+
+
+class LeaderTopic:
+    """One leader topic, seen through an admin client."""
+
+    def __init__(self, admin: AdminClient, name: str, log: Logger) -> None:
+        self._admin = admin
+        self._name = name
+        self._log = log
+
+    def ensure(self, partitions: int, timeout: float) -> int:
+        """Make or widen the topic, so that it has at least `partitions`; how many it has. Blocks.
+
+        It has fewer when we may not change it: that has been logged with what to do. `timeout`: seconds for
+        each of finding the broker, changing the topic, seeing the change.
+
+        Raises:
+            BrokerUnavailable: no broker answered.
+        """
+        metadata = self._metadata(timeout)
+        width = _width(metadata, self._name)
+        if width >= partitions:
+            return width
+        if metadata.controller_id not in metadata.brokers:
+            # A cluster without a controller (librdkafka's own, for tests) makes a topic of its
+            # own width when it is asked for one, and can't do more.
+            problem = "this broker can't make or widen topics"
+            width = self._wait_for(1, timeout, self._name)
+        else:
+            problem = self._change(width, partitions, timeout)
+            width = self._wait_for(1 if problem else partitions, timeout)
+        if width < partitions:
+            self._say_what_to_do(width, partitions, problem)
+        return width
+
+    def _metadata(self, timeout: float, topic: str | None = None) -> Any:
+        try:
+            if topic is None:
+                return self._admin.list_topics(timeout=timeout)
+            return self._admin.list_topics(topic, timeout=timeout)
+        except KafkaException as error:
+            self._admin.poll(0)  # what librdkafka has to say of it goes to the watch
+            raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+
+    def _change(self, width: int, partitions: int, timeout: float) -> str:
+        """Create or widen; the reason when it failed, empty when it did not."""
+        if width == 0:
+            new = NewTopic(self._name, num_partitions=partitions, replication_factor=-1, config=_CONFIG)
+            problem = _try(lambda: self._admin.create_topics([new], request_timeout=timeout))
+        else:
+            wider = NewPartitions(self._name, partitions)
+            problem = _try(lambda: self._admin.create_partitions([wider], request_timeout=timeout))
+        if not problem:
+            self._log.info("leader_topic_changed", topic=self._name, partitions=partitions)
+        return problem
+
+    def _wait_for(self, partitions: int, timeout: float, topic: str | None = None) -> int:
+        """Until the topic is seen with so many partitions, or the time is over; its width."""
+        end = time.monotonic() + timeout
+        while True:
+            width = _width(self._metadata(timeout, topic), self._name)
+            if width >= partitions or time.monotonic() > end:
+                return width
+            time.sleep(_LOOK)
+
+    def _say_what_to_do(self, width: int, partitions: int, problem: str) -> None:
+        verb = "--alter" if width else "--create"
+        self._log.error(
+            "leader_topic_narrow",
+            topic=self._name,
+            has=width,
+            needs=partitions,
+            reason=problem or "the change was not seen in time",
+            remedy=f"kafka-topics.sh {verb} --topic {self._name} --partitions {partitions}, "
+            "or allow pytube's principal to create and alter it",
+        )
+
+
+def _width(metadata: Any, name: str) -> int:
+    topic = metadata.topics.get(name)
+    return len(topic.partitions) if topic is not None else 0
+
+
+def _try(call: Callable[[], dict[str, Future[Any]]]) -> str:
+    """Wait for an administrative call; why it failed, or an empty string."""
+    try:
+        for future in call().values():
+            future.result()
+    except KafkaException as error:
+        cause = error.args[0]
+        return "" if cause.code() in _DONE_BY_ANOTHER else cause.str()
+    return ""

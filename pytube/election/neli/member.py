@@ -1,4 +1,4 @@
-"""The thread that is a member of the group: it alone polls.
+"""A member of the consumer group: its settings, and the thread that alone polls.
 
 Membership is proved by a commit of an offset, before a term is acquired.
 
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_END,
@@ -27,12 +29,119 @@ from confluent_kafka import (
 )
 
 from pytube import clock
+from pytube.config.names import checked_name
 from pytube.election.neli.claim import ClaimBoard
-from pytube.election.neli.topic import NeliSettings
-from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
+from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError, Rebalancing
 from pytube.kafka.clients import Clients
 from pytube.kafka.errors import NO_ANSWER, PASSING, REBALANCING
 from pytube.logs import Logger, is_news
+
+_HEARTBEAT_MS = 300
+_METADATA_MS = 5_000
+_REJOIN_MARGIN = 5.0
+_OURS = frozenset(
+    {
+        "allow.auto.create.topics",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "error_cb",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "logger",
+        "log_cb",
+        "max.poll.interval.ms",
+        "metadata.broker.list",
+        "on_commit",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+        "transactional.id",
+    }
+)
+"""Options whose meaning the election rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeliSettings:
+    """One member of one group. All times are seconds."""
+
+    bootstrap_servers: str
+    topic: str
+    group: str
+    client_id: str
+    receive_deadline: float = 5.0
+    """The longest wait for an answer of a broker."""
+
+    session_timeout: float = 15.0
+    """After so long without a sign of life the group takes this process's partitions away."""
+
+    drain_limit: float = 30.0
+    """How long a partition that the group wants back may still be drained."""
+
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """More settings for librdkafka. They may be secrets."""
+
+    def __post_init__(self) -> None:
+        checked_name(self.topic, "leader topic")
+        checked_name(self.group, "consumer group")
+        if self.receive_deadline > self.session_timeout:
+            raise ConfigError(
+                f"receive_deadline ({self.receive_deadline:g} s) must not be above session_timeout "
+                f"({self.session_timeout:g} s)"
+            )
+
+    def clients(self, log: Logger) -> Clients:
+        """What makes the clients; `ConfigError` for options that are not to be set."""
+        return Clients(
+            self.bootstrap_servers,
+            self.options,
+            where="[kafka] options",
+            log=log,
+            ours=_OURS,
+            common={
+                "client.id": self.client_id,
+                "topic.metadata.refresh.interval.ms": _METADATA_MS,
+                "metadata.max.age.ms": 3 * _METADATA_MS,
+            },
+        )
+
+    def consumer(self, clients: Clients, on_commit: Callable[..., None]) -> Consumer:
+        """The member of the group; `ConfigError` when librdkafka refuses an option.
+
+        The classic protocol, since the newer one refuses a session timeout that the client chooses. No static
+        membership: a static member does not leave the group when it stops, so that its partitions
+        would wait for the session timeout.
+        """
+        # A member that drains must not be thrown out by a rebalance that waits for it.
+        rejoin = max(self.session_timeout, self.drain_limit) + _REJOIN_MARGIN
+        # A commit waits on its connection behind a request to join, which the broker may keep
+        # for that long. If it timed out, the connection would be cut, and the join with it.
+        patience = {"socket.timeout.ms": max(60_000, _ms(rejoin + _REJOIN_MARGIN))}
+        settings = {
+            "group.id": self.group,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "latest",
+            "allow.auto.create.topics": False,
+            "session.timeout.ms": _ms(self.session_timeout),
+            "heartbeat.interval.ms": _HEARTBEAT_MS,
+            "max.poll.interval.ms": _ms(rejoin),
+            "on_commit": on_commit,
+        }
+        return clients.consumer(settings, patience)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+# --- proofs -------------------------------------------------------------------------------------
+
 
 _ASK_AGAIN = 0.05
 """Seconds after which a passing refusal of the coordinator is asked about again."""
@@ -73,7 +182,7 @@ class Prover:
     """Commits for one consumer, and matches answers with questions."""
 
     def __init__(self, topic: str, limit: float) -> None:
-        """Args: topic: the leader topic; limit: seconds for which a passing refusal is tried again."""
+        """`limit`: seconds for which a passing refusal is tried again."""
         self._topic = topic
         self._limit = limit
         self._lock = threading.Lock()
@@ -96,31 +205,23 @@ class Prover:
 
     # --- the thread that polls --------------------------------------------------------------
 
-    def send(self, consumer: Consumer) -> None:
-        """Send waiting commits; the answers come to `on_commit` in a later poll."""
-        questions = self._take()
-        if not questions:
-            return
-        self._number += 1
-        self._sent[self._number] = questions
-        try:
-            consumer.commit(offsets=self._offsets(questions), asynchronous=True)
-        except KafkaException as error:
-            self._answered(self._number, {}, _cause(error))
+    def send(self, consumer: Consumer, *, waits: bool = False) -> None:
+        """Send waiting commits. The answers come to `on_commit` in a later poll.
 
-    def send_and_wait(self, consumer: Consumer) -> None:
-        """Send waiting commits, and wait for the answers: for use in a callback of the consumer."""
-        questions = self._take()
-        if not questions:
+        In a callback of the consumer nothing can be polled: it `waits` for the answers here.
+        """
+        if not (questions := self._take()):
             return
         self._number += 1
         self._sent[self._number] = questions
         try:
-            results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
+            if waits:
+                results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
+                self._answered(self._number, _errors(results), None)
+            else:
+                consumer.commit(offsets=self._offsets(questions), asynchronous=True)
         except KafkaException as error:
             self._answered(self._number, {}, _cause(error))
-        else:
-            self._answered(self._number, _errors(results), None)
 
     def on_commit(self, error: KafkaError | None, results: list[TopicPartition]) -> None:
         """Given to the consumer as `on_commit`."""
@@ -177,6 +278,9 @@ def _errors(results: list[TopicPartition]) -> dict[int, KafkaError]:
 def _cause(error: KafkaException) -> KafkaError:
     cause = error.args[0]
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError.UNKNOWN)
+
+
+# --- the member ----------------------------------------------------------------------------------
 
 
 _PAUSE = 0.02
@@ -300,7 +404,7 @@ class Member:
             time.sleep(_PAUSE)
             waiting = [claim for claim in waiting if claim.over_at is None]
             if waiting and self._prover is not None:
-                self._prover.send_and_wait(consumer)
+                self._prover.send(consumer, waits=True)
         for claim in waiting:
             self._log.warning("handover_late", tube=claim.tube, partition=claim.partition)
             claim.lose()

@@ -195,6 +195,14 @@ SEEDS = [
         ("unit/test_leadership.py",),
     ),
     Seed(
+        "term_begins_while_replaced",
+        "a term of the old configuration begins while its sink is being closed",
+        "pytube/worker/host.py",
+        " or claim.tube in self._held:\n",
+        ":\n",
+        ("unit/test_worker.py::test_no_term_begins_of_a_tube_that_is_being_replaced_or_is_not_served",),
+    ),
+    Seed(
         "slot_of_a_cancelled_waiter_is_lost",
         "the pool shrinks until nobody gets a session",
         "pytube/db/session.py",

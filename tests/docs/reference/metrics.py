@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
 
 from pytube.health.prometheus import METRICS
 from pytube.worker import exporter
@@ -20,25 +18,23 @@ def parts() -> Mapping[str, str]:
     fleet = [_row(f"pytube_fleet_{name}", "gauge", labels, text) for name, text, labels, _ in METRICS]
     return {
         "worker": table(_HEADINGS, sorted(_of_worker())),
-        "outboxes": table(_HEADINGS, sorted(_rows("gauge", exporter._OF_OUTBOXES))),
+        "outboxes": table(_HEADINGS, sorted(_rows("gauge", exporter.OF_OUTBOXES))),
         "fleet": table(_HEADINGS, sorted(fleet)),
         "alerts": _alerts(),
     }
 
 
 def _of_worker() -> Iterable[tuple[str, ...]]:
-    of_worker = {"client_id": "", "election": ""}
-    view = exporter.View(cast("Any", [SimpleNamespace(name=None)]), of_worker, lambda: True)
-    gauges = (*exporter.WorkerCollector(view)._of_process(), *exporter._GAUGES, *exporter._OF_SINKS)
-    yield from _rows("gauge", gauges)
-    yield from _rows("counter", (*exporter._COUNTERS, *exporter._COUNTERS_OF_SINKS))
-    for name, text, _ in exporter._HISTOGRAMS:
-        yield _row(f"pytube_{name}", "histogram", ("tube",), text)
+    for gauges in (exporter.OF_PROCESS, exporter.GAUGES, exporter.OF_SINKS):
+        yield from _rows("gauge", gauges)
+    for counters in (exporter.COUNTERS, exporter.COUNTERS_OF_SINKS):
+        yield from _rows("counter", counters)
+    yield from _rows("histogram", exporter.HISTOGRAMS)
 
 
-def _rows(kind: str, metrics: exporter._Table) -> Iterable[tuple[str, ...]]:
+def _rows(kind: str, metrics: exporter.Described) -> Iterable[tuple[str, ...]]:
     suffix = "_total" if kind == "counter" else ""
-    for name, text, labels, _ in metrics:
+    for name, (text, labels) in metrics.items():
         yield _row(f"pytube_{name}{suffix}", kind, labels, text)
 
 
