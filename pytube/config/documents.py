@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from pytube.config.attachments import Table
-from pytube.config.section import Section
+from pytube.config.section import Section, Table
 
 CHILDREN = "child sections"
 """Where the sections of children are put. In the file they stand within their parent's section."""

@@ -45,6 +45,8 @@ _TOML_NAMES = {
     "list": "an array",
 }
 MASK = "********"
+_IF_ANY = ("hosts", "tables", "outbox", "document")
+"""Sections that are shown only if the file has some."""
 
 _SECRET_KEY = re.compile(
     r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert|\.pem$",
@@ -163,29 +165,15 @@ def masked(config: Config) -> dict[str, Any]:
     the environment, those with the name of a secret, and user and password within a URL.
     """
     shown = config.model_dump(by_alias=True)
-    if shown["kafka"] is None:
-        del shown["kafka"]
-    else:
+    if shown["kafka"] is not None:
         shown["kafka"]["options"] = dict.fromkeys(shown["kafka"]["options"], MASK)
-    if not shown["postgres"]["hosts"]:
-        del shown["postgres"]["hosts"]
     for tube in shown["tube"].values():
-        tube["sink"]["options"] = {
-            key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
-        }
+        options = tube["sink"]["options"]
+        tube["sink"]["options"] = {key: _mask_option(key, value) for key, value in options.items()}
         tube["enrich"] |= tube["enrich"].pop("schema.table")
-        if tube["verify"] is None:
-            del tube["verify"]
-        if not tube["tables"]:
-            del tube["tables"]
-    if not shown["outbox"]:
-        del shown["outbox"]
-    for outbox in shown.get("outbox", {}).values():
+    for outbox in shown["outbox"].values():
         outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
-    if not shown["document"]:
-        del shown["document"]
-    for name, document in shown.get("document", {}).items():
-        shown["document"][name] = shown_section(document)
+    shown["document"] = {name: shown_section(section) for name, section in shown["document"].items()}
     plain: dict[str, Any] = _plain(shown)
     return plain
 
@@ -204,5 +192,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
+        return {k: _plain(v) for k, v in value.items() if v is not None and (v or k not in _IF_ANY)}
     return value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytube.config import Config
 from pytube.config.section import Section, key_path
-from pytube.documents.declared import refuse_unresolved, with_companions
+from pytube.documents.resolve import refuse_unresolved, with_companions
 from pytube.errors import ConfigError
 from pytube.sinks import Sink
 from pytube.worker.host import Host

@@ -8,8 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pytube.declarations.model import Kind, Step
-from pytube.errors import UsageError
+from pytube.declarations.model import Step
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
 from tests.helpers.declarations import BASE, apply, backfills, plans, problem, session
@@ -129,7 +128,7 @@ def test_the_whole_way(dsn: str, conn: Conn, file: Path) -> None:
         assert "outbox events: new" in shown
         assert "  + make outbox events: values bytea, partitions 2" in shown
         assert "document orders: new" in shown
-        assert "does not own shop.orders" in command("apply", role=other, code=2)
+        assert f"shop.orders of {admin}" in command("apply", role=other, code=2)
         assert there(conn) == {"tubes": [], "outboxes": []}
 
         done = command("apply", "--backfill")
@@ -408,15 +407,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn, what: str) -> None:
-    text, words = REFUSED[what]
+def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn) -> None:
     conn.execute(
         "CREATE TABLE shop.whole (id bigint PRIMARY KEY) PARTITION BY RANGE (id);"
         "CREATE TABLE shop.part PARTITION OF shop.whole DEFAULT; CREATE TABLE shop.heap (a int);"
         "CREATE TABLE shop.bag (id bigint); CREATE VIEW shop.seen AS SELECT 1 AS id"
     )
-    assert words in problem(dsn, text)
+    for what, (text, words) in REFUSED.items():
+        assert words in problem(dsn, text), what
     assert there(conn)["tubes"] == []
 
 
@@ -553,15 +551,3 @@ def test_an_outbox_with_records_is_not_dropped(dsn: str, conn: Conn, file: Path)
     said = run("apply", "--prune", "--yes", dsn=dsn, folder=file.parent, code=2).stderr
     assert "nothing was changed: outbox.events would be dropped, but still holds records" in said
     assert there(conn) == before
-
-
-def test_another_file_between_the_plan_and_the_yes(dsn: str) -> None:
-    apply(dsn, FILE)
-    one = plans(dsn, CHANGED)["stock"]
-    apply(dsn, FILE.replace("id > 0", "id > 7"))
-    with session(dsn) as declarations, pytest.raises(UsageError, match="another declaration"):
-        declarations.apply(one)
-
-
-def test_kinds_have_their_names(dsn: str) -> None:
-    assert {one.kind for one in plans(dsn, FILE).values()} == {Kind.TUBE, Kind.OUTBOX}
