@@ -284,11 +284,6 @@ def shown_section(section: dict[str, Any]) -> dict[str, Any]:
     return plain | {name: shown_section(child) for name, child in children.items()}
 
 
-def as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The path of a key within a document as it is in the file, of one as pydantic has it."""
-    return tuple(part for part in path if part != CHILDREN)
-
-
 def likely_option(path: tuple[str | int, ...]) -> str | None:
     """The option that a section within a child's may be, misspelled; `path` as pydantic has it."""
     is_within_child = path.count(CHILDREN) > 1

@@ -16,9 +16,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from pytube.config.documents import CHILDREN, as_written, is_without_table, likely_option, shown_section
+from pytube.config.documents import CHILDREN, is_without_table, likely_option, shown_section
 from pytube.config.models import Config
 from pytube.config.section import FromEnvironment, interpolate, key_path
+from pytube.config.tubes import TABLES
 from pytube.errors import ConfigError
 
 _EXPECTED = {
@@ -100,7 +101,8 @@ def _reason(error: Exception) -> str:
 def _describe(fault: ErrorDetails) -> str:
     """One fault as a sentence. Never repeats a value, which may be a secret."""
     path = fault["loc"]
-    key = key_path(_as_written(path)) or "the file"
+    # Sections of tables stand within `[tube.NAME.enrich]` itself, sections of children within their parent's.
+    key = key_path(tuple(part for part in path if part not in (CHILDREN, TABLES))) or "the file"
     kind = fault["type"]
     if kind == "extra_forbidden":
         return f"key {key}: is unknown; {_known_keys(path)}"
@@ -113,13 +115,6 @@ def _describe(fault: ErrorDetails) -> str:
     if is_without_table(message) and likely_option(path):
         message += f"; did you mean {likely_option(path)}?"
     return f"key {key}: {message[:1].lower()}{message[1:]}"
-
-
-def _as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The sections of tables stand within `[tube.NAME.enrich]` itself, children's in their parents."""
-    if path[:1] == ("document",):
-        return as_written(path)
-    return path[:3] + path[4:] if path[2:4] == ("enrich", "schema.table") else path
 
 
 def _known_keys(path: tuple[str | int, ...]) -> str:
@@ -170,7 +165,7 @@ def masked(config: Config) -> dict[str, Any]:
     for tube in shown["tube"].values():
         options = tube["sink"]["options"]
         tube["sink"]["options"] = {key: _mask_option(key, value) for key, value in options.items()}
-        tube["enrich"] |= tube["enrich"].pop("schema.table")
+        tube["enrich"] |= tube["enrich"].pop(TABLES)
     for outbox in shown["outbox"].values():
         outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
     shown["document"] = {name: shown_section(section) for name, section in shown["document"].items()}

@@ -134,13 +134,14 @@ class DocumentConfig(Section):
         return self
 
 
-_TABLES = "schema.table"
+TABLES = "schema.table"
+"""Where the sections of tables are put. In the file they stand within `[tube.NAME.enrich]`."""
 
 
 class EnrichConfig(DocumentConfig):
     """`[tube.NAME.enrich]`: how keys become documents where their root table has no separate section."""
 
-    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
+    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=TABLES)
     """A section for each root table that is read in another way."""
 
     @model_validator(mode="before")
@@ -152,7 +153,7 @@ class EnrichConfig(DocumentConfig):
         known = cls.model_fields
         tables = {k: v for k, v in data.items() if "." in k or (isinstance(v, dict) and k not in known)}
         return {key: value for key, value in data.items() if key not in tables} | (
-            {_TABLES: tables} if tables else {}
+            {TABLES: tables} if tables else {}
         )
 
     @model_validator(mode="after")

@@ -76,7 +76,7 @@ _OF_OWNERS = (Action.ATTACH, Action.CHANGE, Action.DECLARE, Action.WAKE, Action.
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done for one document, tube or outbox."""
+    """The steps that were taken for one document, tube or outbox."""
 
     steps: Sequence[Step]
     backfills: Sequence[int]
@@ -220,7 +220,7 @@ class _Run:
         self.backfills: list[int] = []
 
     def all(self, told: Told) -> Sequence[Step]:
-        """Do steps until none is left; those that were done."""
+        """Do steps until none is left; returns the finished ones."""
         done: list[Step] = []
         try:
             while (step := self._one()) is not None:
@@ -302,7 +302,7 @@ class _Run:
         return step
 
     def _still(self) -> Sequence[Step]:
-        """The planned steps for what is no longer declared, if no part was made manually since."""
+        """The planned steps for an object that is no longer declared, if no part was made manually since."""
         if self._plan.kind is Kind.TUBE and not all(
             one.made for one in self._there.tubes[self._plan.name].tables
         ):
@@ -417,7 +417,7 @@ class _Run:
             self._note(UNFINISHED)
 
     def _note(self, digest: str | None, *, made: bool = False) -> None:
-        """Record the digest of what is applied."""
+        """Record the digest of the applied declaration."""
         if self._plan.kind is Kind.DOCUMENT:
             self._at.run(_DECLARE, name=self._plan.name, digest=digest)
         else:

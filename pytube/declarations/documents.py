@@ -28,7 +28,7 @@ def plan(document: Document, there: There) -> Plan:
     """All that has to be done about a document to make it as it is declared.
 
     Raises:
-        UsageError: what is there can't become it; the message says what to do.
+        UsageError: the present state can't become it; the message says what to do.
     """
     _refuse(document, there)
     tubes, name = there.tubes, document.name

@@ -1,5 +1,5 @@
 """Steps towards what a file declares of a document, a tube or an outbox, the plan that is made of them, and
-what is there.
+the present state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytube.model import KeyType
 from pytube.tubes.queries import within
 
 UNFINISHED = "unfinished"
-"""In place of the digest until it has been applied to its end: no worker serves such a document."""
+"""In place of the digest until it has been applied to its end: no worker serves the document."""
 
 _OUTBOXES: Final = """
     SELECT o.outbox, o.partitions, o.value_type::text, o.adopted, o.wakes, a.applied, a.made,
@@ -49,7 +49,7 @@ class Kind(enum.StrEnum):
     OUTBOX = "outbox"
 
 
-# --- what is declared -------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class DeclaredOutbox:
 Target = Document | DeclaredTube | DeclaredOutbox
 
 
-# --- what is there ----------------------------------------------------------------------------------
+# --- the present state ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def state_of(digest: str, applied: str | None, steps: Sequence[Step]) -> State:
 
 
 def notes_of(kind: Kind, name: str, there: There) -> list[str]:
-    """What people are told of what is there."""
+    """Notes for people about the present state."""
     applied, notes = there.applied(kind).get(name), []
     if name in (there.outboxes if kind is Kind.OUTBOX else there.tubes):
         if applied == UNFINISHED:

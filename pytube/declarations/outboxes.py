@@ -36,7 +36,7 @@ def plan(outbox: DeclaredOutbox, there: There) -> Plan:
     """All that has to be done about an outbox to make it as it is declared.
 
     Raises:
-        UsageError: what is there can't become it; the message says what to do.
+        UsageError: the present state can't become it; the message says what to do.
     """
     _refuse(outbox, there)
     now = there.outboxes.get(outbox.name)

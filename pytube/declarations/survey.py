@@ -53,7 +53,7 @@ def survey(
     names: Collection[str] = (),
     kinds: Collection[Kind] = tuple(Kind),
 ) -> Sequence[Plan]:
-    """What `apply` would do: about documents, then tubes, then outboxes; last of each, those that are gone.
+    """The plans of documents, then tubes, then outboxes; last of each kind, the ones that are gone.
 
     Args:
         config: the file.
@@ -84,7 +84,7 @@ def survey(
 
 
 def _names(config: Config, there: There, kind: Kind) -> list[str]:
-    """The declared ones, in the order of the file; then those that are declared no longer."""
+    """The declared ones, in the order of the file; then the ones that are declared no longer."""
     declared = [name for name, section in _sections(config, kind).items() if section.declared]
     if kind is Kind.DOCUMENT:
         declared = list(config.documents)
@@ -148,7 +148,7 @@ def plan(target: Target, there: There) -> Plan:
     """The plan for one declaration.
 
     Raises:
-        UsageError: what is there can't become it; the message says what to do.
+        UsageError: the present state can't become it; the message says what to do.
     """
     match target:
         case Document():

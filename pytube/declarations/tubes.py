@@ -201,7 +201,7 @@ def plan(tube: DeclaredTube, there: There) -> Plan:
     """All that has to be done about a tube to make it as it is declared.
 
     Raises:
-        UsageError: what is there can't become it; the message says what to do.
+        UsageError: the present state can't become it; the message says what to do.
     """
     _refuse(tube, there)
     now = there.tubes.get(tube.name)

@@ -252,7 +252,7 @@ async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
 
 
 async def _of_sink(found: Explanation, key: Key, sink: Sink) -> tuple[Reading | None, Stored]:
-    """The sink as it is read, None where it can't be; and what it holds."""
+    """The sink as it is read, None where it can't be; and the document in it."""
     side = found.sink
     if (why := why_no_read(sink)) is not None:
         side.unknown = why

@@ -320,7 +320,7 @@ class _Run:
 
     @property
     def report(self) -> Report:
-        """What was found so far."""
+        """The findings so far."""
         return self.progress.report
 
     # --- walks ----------------------------------------------------------------------------

@@ -166,10 +166,8 @@ class Cut(Exception):
     """In place of a kill: what was committed stays."""
 
 
-@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
-def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn, before: Document | None) -> None:
-    if before is not None:
-        apply(dsn, before)
+def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
     with session(dsn) as documents:
         expected = [step.text for step in planned(documents, NEW).steps]
     done: list[str] = []
@@ -221,10 +219,8 @@ def test_each_change_is_captured_between_all_steps(dsn: str, conn: Conn) -> None
     assert len(checked) > 5
 
 
-@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
-def test_two_at_once(dsn: str, conn: Conn, before: Document | None) -> None:
-    if before is not None:
-        apply(dsn, before)
+def test_two_at_once(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
     errors: list[Exception] = []
 
     def run() -> None:
@@ -332,6 +328,7 @@ LOST: dict[str, LiteralString] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backfill", [True, False])
 @pytest.mark.parametrize("what", LOST)
 def test_where_changes_were_missed_all_documents_are_sent(
