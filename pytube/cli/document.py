@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,30 +22,20 @@ from pytube.cli.context import (
     unresolved_of,
     yes_option,
 )
-from pytube.cli.declarations import aligned, result
-from pytube.cli.declarations import planned as planned_declared
 from pytube.cli.output import print_json, tell
-from pytube.config import Config
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
-from pytube.declarations import model as declared
-from pytube.declarations.apply import Declarations
-from pytube.declarations.model import Kind
-from pytube.declarations.survey import names_of
-from pytube.declarations.survey import survey as survey_declared
-from pytube.documents.apply import Applied, Documents
+from pytube.declarations.apply import Applied, Declarations
+from pytube.declarations.model import Action, DeclaredTube, Kind, Plan, State, Step
+from pytube.declarations.survey import compiled, survey
+from pytube.declarations.tubes import shards_of
 from pytube.documents.model import Document, Link
-from pytube.documents.plan import Action, Plan, State, Step
-from pytube.documents.survey import Refused, compiled, survey
 from pytube.errors import ConfigError, UsageError
 from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 _NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
-
-Found = Plan | Refused | declared.Plan | declared.Refused
-"""The survey of one section."""
 
 
 @click.command()
@@ -56,33 +46,21 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
     """Show what apply would change, without changing anything."""
     config = unresolved_of(database)
     with database.connect() as connection:
-        found = _surveyed(config, connection, database.schema, names)
+        found = survey(config, connection, database.schema, names)
     if as_json:
         print_json(
             {
-                "documents": [one.as_json() for one in found if isinstance(one, Plan | Refused)],
-                **{f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": _json_of(kind, found) for kind in Kind},
+                f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": [
+                    one.as_json() for one in found if one.kind is kind
+                ]
+                for kind in Kind
             }
         )
     else:
         click.echo("\n".join(shown(found)))
-    if refused := [one for one in found if not isinstance(one, Plan | declared.Plan)]:
-        what = "document" if all(isinstance(one, Refused) for one in refused) else "section"
+    if refused := [one for one in found if one.problem is not None]:
+        what = "document" if all(one.kind is Kind.DOCUMENT for one in refused) else "section"
         raise ConfigError(f"{say_count(len(refused), what)} can't be applied: see above")
-
-
-def _json_of(kind: Kind, found: Sequence[Found]) -> list[dict[str, object]]:
-    return [one.as_json() for one in found if not isinstance(one, Plan | Refused) and one.kind is kind]
-
-
-def _surveyed(
-    config: Config, connection: psycopg.Connection, schema: str, names: Collection[str]
-) -> Sequence[Found]:
-    """Documents, tubes and outboxes, or some of them."""
-    declarations = Declarations(connection, schema)
-    others = [name for found in names_of(config, declarations.there()).values() for name in found]
-    documents = survey(config, connection, Documents(connection, schema), names, also=others)
-    return [*documents, *survey_declared(config, declarations, names)]
 
 
 @click.command()
@@ -113,29 +91,20 @@ def apply(
     """
     config, progress = unresolved_of(database), _Applying(as_json=as_json)
     with database.connect() as connection:
-        found = _surveyed(config, connection, database.schema, names)
-        if refused := [one.problem for one in found if isinstance(one, Refused | declared.Refused)]:
+        found = survey(config, connection, database.schema, names)
+        if refused := [one.problem for one in found if one.problem is not None]:
             raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
-        planned = [one for one in found if isinstance(one, Plan | declared.Plan)]
-        plans = [one for one in planned if prune or one.state is not State.GONE]
-        documents = Documents(connection, database.schema)
+        plans = [one for one in found if prune or one.state is not State.GONE]
         declarations = Declarations(connection, database.schema)
-        documents.check_rights([one for one in plans if isinstance(one, Plan)])
-        declarations.check([one for one in plans if isinstance(one, declared.Plan)], limit=wait)
+        declarations.check(plans, limit=wait)
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: continue?", yes=yes)
         for one in plans:
-            if isinstance(one, Plan):
-                applied = documents.apply(one, backfill=backfill, limit=wait, told=progress.step)
-                backfills = [] if applied.backfill is None else [applied.backfill]
-                progress.done("document", one.name, _result(one, applied, backfill=backfill), backfills)
-            else:
-                done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
-                progress.done(one.kind, one.name, result(one, done, backfill=backfill), done.backfills)
-        for one in planned:
+            done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
+            progress.done(one, _result(one, done, asked=backfill), done.backfills)
+        for one in found:
             if one not in plans:
-                kind = "document" if isinstance(one, Plan) else one.kind
-                progress.done(kind, one.name, f"{one.name}: {one.notes[0]}", ())
+                progress.done(one, f"{one.name}: {one.notes[0]}", ())
     progress.end()
 
 
@@ -147,16 +116,16 @@ class _Applying:
         self._results: list[dict[str, object]] = []
         self._steps: list[dict[str, object]] = []
 
-    def step(self, step: Step | declared.Step) -> None:
+    def step(self, step: Step) -> None:
         """Print a step that was taken."""
         self._steps.append(step.as_json())
         if not self._as_json:
             click.echo(f"{_sign(step)} {printable(step.text)}")
 
-    def done(self, kind: str, name: str, text: str, backfills: Sequence[int]) -> None:
+    def done(self, one: Plan, text: str, backfills: Sequence[int]) -> None:
         """Print the result for one section of the file."""
         self._results.append(
-            {str(kind): name, "steps": self._steps, "backfills": list(backfills), "result": text}
+            {one.kind.value: one.name, "steps": self._steps, "backfills": list(backfills), "result": text}
         )
         self._steps = []
         if not self._as_json:
@@ -170,19 +139,23 @@ class _Applying:
             click.echo(_NOTHING)
 
 
-def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
-    """The result for a document."""
-    start = f"pytube backfill start {plan.name}"
-    if plan.document is None:
-        return f"{plan.name}: no document any more"
-    text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
-    if applied.backfill is not None:
-        why = ", as changes were missed" if plan.missed_changes else ""
-        return f"{text}; workers send all documents{why}; see pytube backfill status {plan.name}"
-    if backfill:
-        return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
-    if plan.wants_backfill:
-        return f"{text}; documents at the sink stay as they are until a row changes; to resend all: {start}"
+def _result(one: Plan, done: Applied, *, asked: bool) -> str:
+    """The result for one section; `asked`: by `--backfill`."""
+    if one.target is None and one.kind is Kind.DOCUMENT:
+        return f"{one.name}: no document any more"
+    if one.target is None:
+        dropped = any(step.action is Action.DROP for step in done.steps)
+        return f"{one.name}: {'dropped' if dropped else 'no longer declared'}"
+    text = f"{one.name}: applied" if done.steps else f"{one.name}: nothing to do"
+    start = f"pytube backfill start {one.name}"
+    if done.backfills:
+        why = ", as changes were missed" if one.missed_changes else ""
+        text += f"; workers send all documents{why}; see pytube backfill status {one.name}"
+    elif asked and one.kind is not Kind.OUTBOX:
+        why = "it has not changed" if one.kind is Kind.DOCUMENT else "no table is new"
+        text += f"; {why}, so no backfill was asked for; to have one: {start}"
+    elif one.wants_backfill:
+        text += f"; documents at the sink stay as they are until a row changes; to resend all: {start}"
     return text
 
 
@@ -292,27 +265,22 @@ def _placeholders(document: Document) -> str:
 # --- a plan for people ----------------------------------------------------------------------------
 
 
-def shown(found: Sequence[Found]) -> list[str]:
+def shown(found: Sequence[Plan]) -> list[str]:
     """The steps for each document, tube and outbox, and its parts."""
     if not found:
         return [_NOTHING]
     lines: list[str] = []
     for one in found:
         lines += [""] if lines else []
-        match one:
-            case Refused():
-                lines += _refused(one)
-            case Plan():
-                lines += _planned(one)
-            case declared.Refused():
-                lines += planned_declared(one, ())
-            case declared.Plan():
-                lines += planned_declared(one, [_sign(step) for step in one.steps])
-    plans = [one for one in found if isinstance(one, Plan | declared.Plan)]
+        if one.problem is None:
+            lines += _planned(one)
+        else:
+            lines += [f"{one.kind} {one.name}: can't be applied", f"  {one.problem}"]
+    plans = [one for one in found if one.problem is None]
     return [*map(printable, lines), "", _end(plans)]
 
 
-def _end(plans: Sequence[Plan | declared.Plan]) -> str:
+def _end(plans: Sequence[Plan]) -> str:
     """The command that runs these steps."""
     steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
     if any(one.state is State.GONE for one in plans):
@@ -323,26 +291,22 @@ def _end(plans: Sequence[Plan | declared.Plan]) -> str:
     return f"pytube apply does {'these steps' if len(steps) > 1 else 'this step'}{asks}"
 
 
-def _refused(one: Refused) -> list[str]:
-    return [f"document {one.name}: can't be applied", f"  {one.problem}"]
-
-
 _STATES = {
     State.NEW: "new",
     State.CHANGED: "changed in the file",
-    State.DRIFTED: "not followed as it was applied",
+    State.DRIFTED: "not as it was applied",
     State.APPLIED: "applied, nothing to do",
     State.GONE: "no longer in the file",
 }
 
 
 def _planned(one: Plan) -> Iterator[str]:
-    yield f"document {one.name}: {_STATES[one.state]}"
+    yield f"{one.kind} {one.name}: {_STATES[one.state]}"
     for step in one.steps:
         yield f"  {_sign(step)} {step.text}"
-    if one.document is not None:
+    if tree := _tree(one):
         yield ""
-        yield from (f"  {line}" for line in _tree(one.document))
+        yield from (f"  {line}" for line in tree)
     if one.missing_indexes:
         yield ""
         yield "  missing indexes: without them, each change reads a whole table"
@@ -355,23 +319,48 @@ def _planned(one: Plan) -> Iterator[str]:
     if one.missed_changes:
         yield "  ! changes were missed where it was not followed: pytube apply has workers send all documents"
     elif one.wants_backfill:
-        said = "its documents are not at the sink yet" if one.state is State.NEW else "its documents change"
+        said = "documents at the sink stay as they are until a row changes"
+        if one.kind is Kind.DOCUMENT:
+            new = one.state is State.NEW
+            said = "its documents are not at the sink yet" if new else "its documents change"
         yield f"  ! {said}: pytube apply --backfill has workers send all of them"
 
 
-def _sign(step: Step | declared.Step) -> str:
+def _sign(step: Step) -> str:
     if step.loses:
         return "-"
     return "+" if step.action in (Action.MAKE, Action.COMPANION, Action.ATTACH) else "~"
 
 
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
-_HEADINGS = ("field", "table", "followed by", "a changed row touches")
 
 
-def _tree(document: Document) -> list[str]:
-    """A line for each section: its field in the document, its table, its link, the reach of a change."""
-    return aligned([_HEADINGS, *_rows(_nested(document), document.name)])
+def _tree(one: Plan) -> list[str]:
+    """A line for each section of a document, or each table of a tube, below its root table."""
+    if isinstance(one.target, Document):
+        headings = ("field", "table", "followed by", "a changed row touches")
+        rows = _rows(_nested(one.target), one.name)
+    elif isinstance(one.target, DeclaredTube) and one.target.tables:
+        headings = ("table", "followed by", "shards", "an UPDATE counts that changes")
+        rows = _tables(one.target)
+    else:
+        return []
+    aligned = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*aligned, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in aligned]
+
+
+def _tables(tube: DeclaredTube) -> Iterator[tuple[str, str, str, str]]:
+    """Each root table, with its related tables below."""
+    for root in tube.tables:
+        if not root.root:
+            continue
+        related = [one for one in tube.tables if not one.root and one.same_shards(root)]
+        for one in (root, *related):
+            branch = "" if one is root else "└─ " if one is related[-1] else "├─ "
+            counting = ", ".join(sorted(one.columns)) or "anything"
+            shards = shards_of(one).partition(" ")[2] if one is root else ""
+            yield f"{branch}{one.table}", ", ".join(one.key), shards, counting
 
 
 def _nested(document: Document) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from pytube.config.attachments import Table
-from pytube.config.section import Section
+from pytube.config.section import Section, Table
 
 CHILDREN = "child sections"
 """Where the sections of children are put. In the file they stand within their parent's section."""
@@ -283,11 +282,6 @@ def shown_section(section: dict[str, Any]) -> dict[str, Any]:
     if isinstance(plain.get("tree"), dict):
         plain["tree"] = {key: value for key, value in plain["tree"].items() if value is not None}
     return plain | {name: shown_section(child) for name, child in children.items()}
-
-
-def as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The path of a key within a document as it is in the file, of one as pydantic has it."""
-    return tuple(part for part in path if part != CHILDREN)
 
 
 def likely_option(path: tuple[str | int, ...]) -> str | None:

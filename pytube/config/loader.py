@@ -16,9 +16,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from pytube.config.documents import CHILDREN, as_written, is_without_table, likely_option, shown_section
+from pytube.config.documents import CHILDREN, is_without_table, likely_option, shown_section
 from pytube.config.models import Config
 from pytube.config.section import FromEnvironment, interpolate, key_path
+from pytube.config.tubes import TABLES
 from pytube.errors import ConfigError
 
 _EXPECTED = {
@@ -45,6 +46,8 @@ _TOML_NAMES = {
     "list": "an array",
 }
 MASK = "********"
+_IF_ANY = ("hosts", "tables", "outbox", "document")
+"""Sections that are shown only if the file has some."""
 
 _SECRET_KEY = re.compile(
     r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert|\.pem$",
@@ -98,7 +101,8 @@ def _reason(error: Exception) -> str:
 def _describe(fault: ErrorDetails) -> str:
     """One fault as a sentence. Never repeats a value, which may be a secret."""
     path = fault["loc"]
-    key = key_path(_as_written(path)) or "the file"
+    # Sections of tables stand within `[tube.NAME.enrich]` itself, sections of children within their parent's.
+    key = key_path(tuple(part for part in path if part not in (CHILDREN, TABLES))) or "the file"
     kind = fault["type"]
     if kind == "extra_forbidden":
         return f"key {key}: is unknown; {_known_keys(path)}"
@@ -111,13 +115,6 @@ def _describe(fault: ErrorDetails) -> str:
     if is_without_table(message) and likely_option(path):
         message += f"; did you mean {likely_option(path)}?"
     return f"key {key}: {message[:1].lower()}{message[1:]}"
-
-
-def _as_written(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The sections of tables stand within `[tube.NAME.enrich]` itself, children's in their parents."""
-    if path[:1] == ("document",):
-        return as_written(path)
-    return path[:3] + path[4:] if path[2:4] == ("enrich", "schema.table") else path
 
 
 def _known_keys(path: tuple[str | int, ...]) -> str:
@@ -163,29 +160,15 @@ def masked(config: Config) -> dict[str, Any]:
     the environment, those with the name of a secret, and user and password within a URL.
     """
     shown = config.model_dump(by_alias=True)
-    if shown["kafka"] is None:
-        del shown["kafka"]
-    else:
+    if shown["kafka"] is not None:
         shown["kafka"]["options"] = dict.fromkeys(shown["kafka"]["options"], MASK)
-    if not shown["postgres"]["hosts"]:
-        del shown["postgres"]["hosts"]
     for tube in shown["tube"].values():
-        tube["sink"]["options"] = {
-            key: _mask_option(key, value) for key, value in tube["sink"]["options"].items()
-        }
-        tube["enrich"] |= tube["enrich"].pop("schema.table")
-        if tube["verify"] is None:
-            del tube["verify"]
-        if not tube["tables"]:
-            del tube["tables"]
-    if not shown["outbox"]:
-        del shown["outbox"]
-    for outbox in shown.get("outbox", {}).values():
+        options = tube["sink"]["options"]
+        tube["sink"]["options"] = {key: _mask_option(key, value) for key, value in options.items()}
+        tube["enrich"] |= tube["enrich"].pop(TABLES)
+    for outbox in shown["outbox"].values():
         outbox["kafka_options"] = dict.fromkeys(outbox["kafka_options"], MASK)
-    if not shown["document"]:
-        del shown["document"]
-    for name, document in shown.get("document", {}).items():
-        shown["document"][name] = shown_section(document)
+    shown["document"] = {name: shown_section(section) for name, section in shown["document"].items()}
     plain: dict[str, Any] = _plain(shown)
     return plain
 
@@ -204,5 +187,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
+        return {k: _plain(v) for k, v in value.items() if v is not None and (v or k not in _IF_ANY)}
     return value

@@ -17,10 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from pytube.config.attachments import MOST_PARTITIONS, DeclaringSection, Table
 from pytube.config.documents import DocumentSection
 from pytube.config.names import leader_name
-from pytube.config.section import OR_OFF, Section, key_path
+from pytube.config.section import MOST_PARTITIONS, OR_OFF, DeclaringSection, Section, Table, key_path
 from pytube.config.tubes import TubeConfig
 from pytube.errors import ConfigError
 

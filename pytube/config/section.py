@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from pytube.config.names import table_name
 from pytube.errors import ConfigError
 
 # --- variables of the environment: `${NAME}` and `${NAME:-default}` -------------------------------
@@ -111,3 +112,35 @@ OR_OFF = (
     PlainSerializer(lambda value: "off" if value is None else value),
 )
 """A limit that can be switched off, as TOML has no word for none."""
+
+
+def _checked_table(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("expected the name of a table, a string")  # noqa: TRY004 # pydantic's way
+    table_name(value)
+    return value
+
+
+Table = Annotated[str, BeforeValidator(_checked_table)]
+"""A table as `schema.table`."""
+MOST_PARTITIONS = 1024
+
+
+class DeclaringSection(Section):
+    """A section with keys that are applied to the database."""
+
+    DECLARING: ClassVar[tuple[str, ...]]
+    """Their names."""
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The given ones; none: the tube or outbox is managed manually, and left alone."""
+        return tuple(name for name in self.DECLARING if getattr(self, name) != self._default(name))
+
+    def as_served(self) -> Self:
+        """The section without these: whether a worker has to begin anew does not depend on them."""
+        return self.model_copy(update={name: self._default(name) for name in self.DECLARING})
+
+    @classmethod
+    def _default(cls, name: str) -> object:
+        return cls.model_fields[name].get_default(call_default_factory=True)

@@ -1,15 +1,24 @@
-"""How tubes are served: `[tube.NAME]` and the sections within it."""
+"""`[tube.NAME]` and the sections within it: how tubes are served, and what the database has of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pytube.config.attachments import MOST_PARTITIONS, AttachmentConfig, DeclaringSection, Table, attachments
-from pytube.config.names import table_name
-from pytube.config.section import OR_OFF, FromEnvironment, Section
+from pytube.config.names import TableName, table_name
+from pytube.config.section import (
+    MOST_PARTITIONS,
+    OR_OFF,
+    DeclaringSection,
+    FromEnvironment,
+    Section,
+    Table,
+)
+from pytube.keys import MOST_COLUMNS
 from pytube.targets import TARGET
 
 _PART = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -125,13 +134,14 @@ class DocumentConfig(Section):
         return self
 
 
-_TABLES = "schema.table"
+TABLES = "schema.table"
+"""Where the sections of tables are put. In the file they stand within `[tube.NAME.enrich]`."""
 
 
 class EnrichConfig(DocumentConfig):
     """`[tube.NAME.enrich]`: how keys become documents where their root table has no separate section."""
 
-    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=_TABLES)
+    tables: dict[str, DocumentConfig] = Field(default_factory=dict, alias=TABLES)
     """A section for each root table that is read in another way."""
 
     @model_validator(mode="before")
@@ -143,7 +153,7 @@ class EnrichConfig(DocumentConfig):
         known = cls.model_fields
         tables = {k: v for k, v in data.items() if "." in k or (isinstance(v, dict) and k not in known)}
         return {key: value for key, value in data.items() if key not in tables} | (
-            {_TABLES: tables} if tables else {}
+            {TABLES: tables} if tables else {}
         )
 
     @model_validator(mode="after")
@@ -208,6 +218,168 @@ class VerifyConfig(Section):
 
     sample: int = Field(default=1000, ge=1, le=100_000)
     """Keys of each root table."""
+
+
+# --- what the database is to have -----------------------------------------------------------------
+
+_MOST_SHARD = 2**31 - 1
+"""As Postgres' integer."""
+_KEY = f"expected the name of a column, or a list of 2 to {MOST_COLUMNS} columns"
+
+
+def _checked_key(value: object) -> object:
+    """A column, or several; checked before its types are, whose errors would be one for each of them."""
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError(_KEY)
+    if isinstance(value, list) and not 2 <= len(value) <= MOST_COLUMNS:
+        raise ValueError(f"{_KEY}, not {len(value)}")
+    if len({*names}) < len(names):
+        raise ValueError(f"a column stands twice in it; {_KEY}")
+    return value
+
+
+class AttachmentConfig(Section):
+    """`[tube.NAME.tables."schema.table"]`: how the tube follows a table."""
+
+    key: Annotated[str | list[str] | None, BeforeValidator(_checked_key)] = None
+    """Column of the ids, or a list of 2 to 8 columns; for a related table, the columns with the root table's
+    ids. Default for a root table: unchanged; if new, `id` if it is a key, else the primary key of one
+    column."""
+
+    shard_by: str | None = Field(default=None, min_length=1)
+    """The one of several key columns that decides the shard. Default: as for the shard's root table, else the
+    whole key."""
+
+    shard: int | None = Field(default=None, ge=0, le=_MOST_SHARD)
+    """The shard, or the first of several. Default: the number that the schema's name ends in, else 0."""
+
+    shards: int | None = Field(default=None, ge=1, le=_MOST_SHARD)
+    """Number of shards that the ids are spread over. Default: as many as the shard's root table has, else
+    1."""
+
+    columns: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    """An UPDATE that changes none of these makes no touch. Default: each UPDATE makes one."""
+
+    replica: bool = False
+    """Also capture rows that logical replication writes here."""
+
+    @model_validator(mode="after")
+    def _shard_by_of_key(self) -> Self:
+        if self.shard_by is None:
+            return self
+        if not isinstance(self.key, list):
+            raise ValueError(  # noqa: TRY004 # pydantic's way
+                "shard_by chooses one column of a key of several; name them by key, as a list, or take "
+                "shard_by out"
+            )
+        if self.shard_by not in self.key:
+            raise ValueError(
+                f"shard_by is {self.shard_by}, which the key does not have, so an id would not decide its "
+                f"shard; write one of: {', '.join(self.key)}"
+            )
+        return self
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the key; none: the file leaves it out."""
+        if isinstance(self.key, list):
+            return tuple(self.key)
+        return () if self.key is None else (self.key,)
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """How a tube follows a table, or is to follow it."""
+
+    table: TableName
+    key: tuple[str, ...]
+    """The columns that hold its ids; none at all: the file leaves them out."""
+    shard: int = 0
+    shards: int = 1
+    columns: frozenset[str] = frozenset()
+    """An UPDATE that changes none of these makes no touch; none: each one does."""
+    replica: bool = False
+    root: bool = True
+    """Whether its ids are the documents' ids; else they are ids of another table in the same shards."""
+    shard_by: str | None = None
+    """The one column of a key of several that decides the shard; None: the whole key."""
+    made: bool = False
+    """Whether it was attached because a file declares it."""
+
+    @property
+    def shard_place(self) -> int | None:
+        """Which part of the key alone decides its shard, from 0; None: all of them."""
+        return None if self.shard_by is None else self.key.index(self.shard_by)
+
+    @property
+    def end(self) -> int:
+        """The first shard behind its own."""
+        return self.shard + self.shards
+
+    @property
+    def range(self) -> str:
+        """Its shards, for people."""
+        return f"shard {self.shard}" if self.shards == 1 else f"shards {self.shard} to {self.end - 1}"
+
+    def same_shards(self, other: Attached) -> bool:
+        """Whether one is related to the other."""
+        return (self.shard, self.shards) == (other.shard, other.shards)
+
+    def overlaps(self, other: Attached) -> bool:
+        """Whether the two have a shard in common."""
+        return self.shard < other.end and other.shard < self.end
+
+
+def attachments(tables: Mapping[str, AttachmentConfig]) -> tuple[Attached, ...]:
+    """The tables of a tube, in the order in which they are attached, with what the file leaves out.
+
+    Raises:
+        ValueError: two sections are for one table; or its shards are partly another one's; or it is related
+            to another one, and its section does not say by which column.
+    """
+    found: list[Attached] = []
+    for written, section in tables.items():
+        table = table_name(written)
+        if any(one.table == table for one in found):
+            raise ValueError(f"two sections are for {table}; take one of them out")
+        number = re.search(r"[0-9]+$", table.schema)
+        shard = section.shard if section.shard is not None else int(number[0]) if number else 0
+        root = next((one for one in found if one.shard == shard), None)
+        new = Attached(
+            table,
+            section.key_columns,
+            shard,
+            section.shards or (1 if root is None else root.shards),
+            frozenset(section.columns or ()),
+            section.replica,
+            root is None,
+            section.shard_by if section.shard_by or root is None else _shard_by(section.key_columns, root),
+        )
+        _check_shards(new, found, written)
+        found.append(new)
+    return tuple(found)
+
+
+def _shard_by(key: tuple[str, ...], root: Attached) -> str | None:
+    """The column of a related table that decides the shard, as that of its root table does."""
+    return None if root.shard_place is None or len(key) != len(root.key) else key[root.shard_place]
+
+
+def _check_shards(new: Attached, found: Sequence[Attached], written: str) -> None:
+    if new.end - 1 > _MOST_SHARD:
+        raise ValueError(f"the shards of {written} are more than there are: {_MOST_SHARD} is the last one")
+    for other in filter(new.overlaps, found):
+        if not new.same_shards(other):
+            raise ValueError(
+                f"{written} has {new.range}, overlapping {other.range} of {other.table}; give it the same "
+                f"shards if it holds ids of {other.table}, or else separate shards"
+            )
+        if not new.key:
+            raise ValueError(
+                f"{written} has the {new.range} of {other.table}; name the column that holds ids of "
+                f"{other.table} in key, or give it a separate shard"
+            )
 
 
 def _target(value: str) -> str:

@@ -1,16 +1,55 @@
-"""A step towards what the file declares of a tube or an outbox, and the plan that is made of them."""
+"""Steps towards what a file declares of a document, a tube or an outbox, the plan that is made of them, and
+the present state.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from pytube.declarations.state import Attached
-from pytube.documents.model import TableName
-from pytube.documents.plan import UNFINISHED, Action, State
+import psycopg
+
+from pytube.config.names import TableName
+from pytube.config.tubes import Attached
+from pytube.documents.model import Document, Link
+from pytube.documents.tubes import Tube, read_tubes
 from pytube.model import KeyType
+from pytube.tubes.queries import within
+
+UNFINISHED = "unfinished"
+"""In place of the digest until it has been applied to its end: no worker serves the document."""
+
+_OUTBOXES: Final = """
+    SELECT o.outbox, o.partitions, o.value_type::text, o.adopted, o.wakes, a.applied, a.made,
+        n.nspname, c.relname
+    FROM {s}.outbox_list() AS o
+    JOIN {s}.tube_applied() AS a ON a.tube = o.outbox
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = o.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY o.outbox
+"""
+# tube_sync() looks for these columns under the names that they have by now.
+_RENAMED: Final = """
+    SELECT DISTINCT coalesce(l.companion_of, l.tube), l.tbl::text FROM {s}.tube_list() AS l
+    WHERE l.tbl IS NOT NULL AND EXISTS (
+        SELECT FROM unnest(l.columns || coalesce(l.key_cols, ARRAY[l.id_col])) AS u (name) WHERE NOT EXISTS (
+            SELECT FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid = l.tbl AND a.attname = u.name AND NOT a.attisdropped))
+    ORDER BY 1, 2
+"""
+
+
+class Kind(enum.StrEnum):
+    """What a section declares."""
+
+    DOCUMENT = "document"
+    TUBE = "tube"
+    OUTBOX = "outbox"
+
+
+# --- declarations -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +89,79 @@ class DeclaredOutbox:
     digest: str
 
 
-class Kind(enum.StrEnum):
-    """What a section declares."""
+Target = Document | DeclaredTube | DeclaredOutbox
 
-    TUBE = "tube"
-    OUTBOX = "outbox"
+
+# --- the present state ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """An outbox that is there."""
+
+    name: str
+    partitions: int
+    value_type: str
+    adopted: bool
+    wakes: bool
+    applied: str | None
+    """The digest of the section applied last; None: it was created manually."""
+    made: bool
+    table: TableName | None
+    """None: an adopted table that was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What a database has."""
+
+    tubes: Mapping[str, Tube] = field(default_factory=dict)
+    outboxes: Mapping[str, Outbox] = field(default_factory=dict)
+    renamed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By tube, tables whose columns were renamed or dropped, and nothing has followed that yet."""
+
+    def applied(self, kind: Kind) -> dict[str, str]:
+        """The digests applied last, by name."""
+        digests: dict[str, str | None] = {}
+        if kind is Kind.OUTBOX:
+            digests = {one.name: one.applied for one in self.outboxes.values()}
+        else:
+            for one in self.tubes.values():
+                digests[one.name] = one.document if kind is Kind.DOCUMENT else one.applied
+        return {name: digest for name, digest in digests.items() if digest is not None}
+
+
+def read_there(connection: psycopg.Connection, schema: str) -> There:
+    """All tubes and outboxes."""
+    outboxes: dict[str, Outbox] = {}
+    for name, partitions, values, adopted, wakes, applied, made, place, table in connection.execute(
+        within(_OUTBOXES, schema)
+    ):
+        of = None if table is None else TableName(place, table)
+        outboxes[name] = Outbox(name, partitions, values, adopted, wakes, applied, made, of)
+    renamed: dict[str, list[str]] = {}
+    for tube, table in connection.execute(within(_RENAMED, schema)):
+        renamed.setdefault(tube, []).append(table)
+    return There(read_tubes(connection, schema), outboxes, renamed)
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+class Action(enum.StrEnum):
+    """What a step does."""
+
+    MAKE = "make"
+    PARTITIONS = "partitions"
+    PREDICATE = "predicate"
+    COMPANION = "companion"
+    ATTACH = "attach"
+    CHANGE = "change"
+    WAKE = "wake"
+    DECLARE = "declare"
+    DETACH = "detach"
+    RELEASE = "release"
+    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +171,82 @@ class Step:
     kind: Kind
     action: Action
     name: str
-    """Of the tube or outbox."""
+    """Of the tube or outbox that it changes: of a document, its own tube or a companion."""
     text: str
     """For people."""
     table: TableName | None = None
     """The table that it locks."""
     roots: tuple[TableName, ...] = ()
-    """Root tables of whose documents changes may have been missed until it is done."""
+    """Root tables of whose documents changes may have been missed until it is done, or which are others from
+    then on."""
+    attached: Attached | None = None
+    """How the table is followed from then on."""
+    switches: tuple[Attached, ...] = ()
+    """Of a declaration: tables that are followed by another column from then on, in the same transaction."""
+    key_type: KeyType | None = None
+    """Of a new companion."""
+    companions: tuple[str, ...] = ()
+    """Of a release: the tubes that are dropped with it."""
 
     @property
     def loses(self) -> bool:
         """Whether something is no longer followed, or is dropped: people are asked before."""
-        return self.action in (Action.DETACH, Action.DROP)
+        takes = self.kind is Kind.DOCUMENT and self.action is Action.RELEASE
+        return takes or self.action in (Action.DETACH, Action.DROP)
 
     def as_json(self) -> dict[str, object]:
-        """For programs; as that of a document's step."""
-        return {
+        """For programs."""
+        found: dict[str, object] = {
             "action": self.action.value,
-            self.kind.value: self.name,
+            ("outbox" if self.kind is Kind.OUTBOX else "tube"): self.name,
             "table": None if self.table is None else str(self.table),
-            "loses": self.loses,
-            "text": self.text,
         }
+        if self.kind is Kind.DOCUMENT:
+            by = () if self.attached is None else self.attached.key
+            counting = () if self.attached is None else self.attached.columns
+            found |= {"column": only(by), "by": list(by), "columns": sorted(counting)}
+        return found | {"loses": self.loses, "text": self.text}
+
+
+def only(names: Sequence[str]) -> str | None:
+    """The only column, for readers that know no keys of several."""
+    return names[0] if len(names) == 1 else None
+
+
+class State(enum.StrEnum):
+    """The state of a declaration against the applied one and the database."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    """The file says something else."""
+    DRIFTED = "drifted"
+    """It was applied as it is; the database was changed since, or it was interrupted."""
+    APPLIED = "applied"
+    GONE = "gone"
+    """The file does not declare it any more."""
+    REFUSED = "refused"
+    """It can't be applied; nothing of it is changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `apply` would do about one tube or outbox."""
+    """What `apply` would do about one document, tube or outbox."""
 
     kind: Kind
     name: str
     state: State
-    steps: tuple[Step, ...]
-    notes: tuple[str, ...]
-    details: dict[str, Any]
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
     """What the file declares, for programs; empty where it declares nothing any more."""
-    target: DeclaredTube | DeclaredOutbox | None
-    """None: the file declares it no more."""
-    applied: str | None
+    target: Target | None = None
+    """None: the file declares it no more, or it is refused."""
+    applied: str | None = None
     """The digest applied last."""
+    problem: str | None = None
+    """Why it is refused: where, what, and what to do."""
+    followed: tuple[tuple[str, Link], ...] = ()
+    """Of a document: the tube that follows each of its tables, the root table first."""
 
     @property
     def subject(self) -> str:
@@ -124,44 +268,57 @@ class Plan:
         """What people are asked about."""
         return [step for step in self.steps if step.loses]
 
+    @property
+    def missing_indexes(self) -> Sequence[str]:
+        """The statements that make them."""
+        return self.target.missing_indexes if isinstance(self.target, Document) else ()
+
     def as_json(self) -> dict[str, object]:
         """For programs."""
         return {
             self.kind.value: self.name,
             "state": self.state.value,
-            "problem": None,
+            "problem": self.problem,
             "steps": [step.as_json() for step in self.steps],
+            **({"tables": [], "missing_indexes": []} if self.kind is Kind.DOCUMENT else {}),
             **self.details,
             "notes": list(self.notes),
             "backfill": self.wants_backfill,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A tube or an outbox that can't be made as it is declared; nothing is changed."""
-
-    kind: Kind
-    name: str
-    problem: str
-    """Where, what, and what to do."""
-
-    def as_json(self) -> dict[str, object]:
-        """For programs; as that of a `Plan`."""
-        return {
-            self.kind.value: self.name,
-            "state": "refused",
-            "problem": self.problem,
-            "steps": [],
-            "notes": [],
-            "backfill": False,
-        }
-
-
 def state_of(digest: str, applied: str | None, steps: Sequence[Step]) -> State:
-    """The state of a declaration against the applied one and the database."""
+    """The state of a declaration that can be applied."""
     if applied in (None, UNFINISHED):
         return State.NEW
     if applied != digest:
         return State.CHANGED
     return State.DRIFTED if steps else State.APPLIED
+
+
+def notes_of(kind: Kind, name: str, there: There) -> list[str]:
+    """Notes for people about the present state."""
+    applied, notes = there.applied(kind).get(name), []
+    if name in (there.outboxes if kind is Kind.OUTBOX else there.tubes):
+        if applied == UNFINISHED:
+            notes.append("an earlier apply was interrupted; this one continues it")
+        elif applied is None and kind is Kind.DOCUMENT:
+            notes.append(f"the document takes over tube {name}, created manually")
+        elif applied is None:
+            notes.append(f"the file takes over {kind} {name}, created manually; --prune never drops it")
+    if renamed := there.renamed.get(name):
+        notes.append(
+            f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that yet: "
+            "apply does so first (tube_sync), so its steps may be others"
+        )
+    return notes
+
+
+def widens(was: Attached | None, now: Attached) -> bool:
+    """Whether changes count from then on that did not before."""
+    return (
+        was is None
+        or was.key != now.key
+        or (now.replica and not was.replica)
+        or (bool(was.columns) and (not now.columns or not now.columns <= was.columns))
+    )

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator
 
-from pytube.declarations.model import DeclaredOutbox, Kind, Plan, Step, state_of
-from pytube.declarations.state import Outbox
-from pytube.documents.plan import UNFINISHED, Action, State
+from pytube.config import OutboxConfig
+from pytube.config.names import table_name
+from pytube.declarations.model import (
+    Action,
+    DeclaredOutbox,
+    Kind,
+    Outbox,
+    Plan,
+    State,
+    Step,
+    There,
+    notes_of,
+    state_of,
+)
+from pytube.errors import UsageError
 
 
-def plan(outbox: DeclaredOutbox, now: Outbox | None) -> Plan:
-    """All that has to be done about an outbox which `refuse_outbox` has nothing against."""
-    steps = steps_left(outbox, now)
-    applied = None if now is None else now.applied
+def declared_outbox(name: str, section: OutboxConfig) -> DeclaredOutbox:
+    """An outbox of the file."""
+    table = None if section.adopt is None else table_name(section.adopt)
+    said = [section.partitions, section.value_type, str(table), section.wake]
+    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return DeclaredOutbox(name, section.partitions, section.value_type, table, section.wake, digest)
+
+
+def plan(outbox: DeclaredOutbox, there: There) -> Plan:
+    """All that has to be done about an outbox to make it as it is declared.
+
+    Raises:
+        UsageError: the present state can't become it; the message says what to do.
+    """
+    _refuse(outbox, there)
+    now = there.outboxes.get(outbox.name)
+    found = list(_steps(outbox, now))
+    applied = there.applied(Kind.OUTBOX).get(outbox.name)
     details = {
         "partitions": outbox.partitions or (1 if now is None else now.partitions),
         "value_type": outbox.value_type if now is None else now.value_type,
         "table": None if outbox.table is None else str(outbox.table),
         "wakes": outbox.wakes if outbox.table is not None else True,
     }
-    notes = []
-    if now is not None and now.applied is None:
-        notes.append(f"the file takes over outbox {now.name}, created manually; --prune never drops it")
-    elif applied == UNFINISHED:
-        notes.append("an earlier apply was interrupted; this one continues it")
-    state = state_of(outbox.digest, applied, steps)
-    return Plan(Kind.OUTBOX, outbox.name, state, tuple(steps), tuple(notes), details, outbox, applied)
+    notes = notes_of(Kind.OUTBOX, outbox.name, there)
+    state = state_of(outbox.digest, applied, found)
+    return Plan(Kind.OUTBOX, outbox.name, state, tuple(found), tuple(notes), details, outbox, applied)
 
 
-def farewell(now: Outbox, *, stays: bool) -> Plan:
+def farewell(name: str, there: There, *, stays: bool) -> Plan:
     """What --prune does about an outbox that is declared no more; `stays`: its section is there."""
+    now = there.outboxes[name]
     if stays or not now.made:
         action, text = Action.RELEASE, f"keep outbox {now.name}, no longer managed by the file"
         reason = (
@@ -47,11 +73,6 @@ def farewell(now: Outbox, *, stays: bool) -> Plan:
         )
     step = Step(Kind.OUTBOX, action, now.name, text)
     return Plan(Kind.OUTBOX, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
-
-
-def steps_left(outbox: DeclaredOutbox, now: Outbox | None) -> Sequence[Step]:
-    """All that is left to do."""
-    return list(_steps(outbox, now))
 
 
 def _steps(outbox: DeclaredOutbox, now: Outbox | None) -> Iterator[Step]:
@@ -72,3 +93,33 @@ def _steps(outbox: DeclaredOutbox, now: Outbox | None) -> Iterator[Step]:
             yield Step(Kind.OUTBOX, Action.WAKE, name, f"have writers of {now.table} {waking}", now.table)
     if now is None or now.applied != outbox.digest:
         yield Step(Kind.OUTBOX, Action.DECLARE, name, "note that the file declares it so")
+
+
+def _refuse(outbox: DeclaredOutbox, there: There) -> None:
+    """Refuse a present outbox that can't become the declared one.
+
+    Raises:
+        UsageError: the reason.
+    """
+    name = outbox.name
+    if name in there.tubes:
+        raise UsageError(f"outbox.{name}: {name} is a tube; give the outbox another name")
+    now = there.outboxes.get(name)
+    if now is None:
+        return
+    command = f"pytube outbox drop {shlex.quote(name)}"
+    again = f"declare an outbox of another name, or drop this one first (`{command}`)"
+    if outbox.value_type not in (None, now.value_type):
+        raise UsageError(
+            f"outbox.{name}.value_type: the values of outbox {name} are {now.value_type}, for good; {again}"
+        )
+    if now.adopted != (outbox.table is not None) or (now.adopted and now.table != outbox.table):
+        has = f"the table {now.table or 'that was dropped'}" if now.adopted else "its own table"
+        wanted = "its own table" if outbox.table is None else f"the table {outbox.table}"
+        raise UsageError(f"outbox.{name}.adopt: outbox {name} uses {has}, not {wanted}; {again}")
+    if now.applied is None and now.adopted and now.wakes != outbox.wakes:
+        raise UsageError(
+            f"outbox.{name}.wake: {now.table} was adopted manually, with wake = "
+            f"{'true' if now.wakes else 'false'}; set the same in the file, or run `pytube outbox adopt "
+            f"{shlex.quote(name)} {shlex.quote(str(now.table))} {'--wake' if outbox.wakes else '--no-wake'}`"
+        )

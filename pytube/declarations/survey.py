@@ -1,77 +1,234 @@
-"""All declared tubes and outboxes of a file, each compared with the database."""
+"""All that a file declares, or a part of it, compared with the database."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import psycopg
 from psycopg import errors
 
 from pytube.config import Config, OutboxConfig, TubeConfig
-from pytube.db.errors import describe
-from pytube.declarations import outboxes, tubes
-from pytube.declarations.apply import Declarations, There
-from pytube.declarations.catalogue import declared_outbox, declared_tube
-from pytube.declarations.model import Kind, Plan, Refused
-from pytube.documents.steps import renamed_note
+from pytube.config.documents import PartSection
+from pytube.config.section import key_path
+from pytube.db.errors import describe, translated
+from pytube.db.version import check
+from pytube.declarations import documents, outboxes, tubes
+from pytube.declarations.model import (
+    DeclaredOutbox,
+    DeclaredTube,
+    Kind,
+    Plan,
+    State,
+    Target,
+    There,
+    read_there,
+)
+from pytube.documents.catalogue import Catalogue
+from pytube.documents.compile import compile_document
+from pytube.documents.model import Document
+from pytube.documents.tubes import Tube
 from pytube.errors import ConfigError, UsageError
+from pytube.sinks.registry import KeyTemplate
+from pytube.tubes.calls import explained
 
-
-def names_of(config: Config, there: There) -> Mapping[Kind, Sequence[str]]:
-    """The names of the declared ones, in the order of the file; last, the ones no longer declared."""
-    declared: dict[Kind, list[str]] = {
-        Kind.TUBE: [name for name, section in config.tubes.items() if section.declared],
-        Kind.OUTBOX: [name for name, section in config.outboxes.items() if section.declared],
-    }
-    applied = {
-        Kind.TUBE: [name for name, one in there.tubes.items() if one.applied is not None],
-        Kind.OUTBOX: [name for name, one in there.outboxes.items() if one.applied is not None],
-    }
-    for kind, names in applied.items():
-        # The plan of a document covers its tube.
-        left = {*names} - {*declared[kind], *config.documents}
-        declared[kind] += sorted(left)
-    return declared
+_GUARDED = """
+    SELECT n.nspname || '.' || c.relname, current_user
+    FROM unnest(%s::text[], %s::text[]) AS t (nspname, relname)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.nspname
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.relname
+    WHERE c.relrowsecurity AND NOT pg_catalog.row_security_active(c.oid)
+    ORDER BY 1
+"""
+_COMPANION = re.compile(r"(?P<document>.+)_relations(_[0-9]+)?")
+_TEMPLATED = ("kafka", "opensearch", "redis")
+"""The sinks whose option `key` is a template."""
 
 
 def survey(
-    config: Config, declarations: Declarations, names: Collection[str] = ()
-) -> Sequence[Plan | Refused]:
-    """What `apply` would do about each of them, tubes first; `names`: of some; none: all."""
-    there = declarations.there()
+    config: Config,
+    connection: psycopg.Connection,
+    schema: str = "tube",
+    names: Collection[str] = (),
+    kinds: Collection[Kind] = tuple(Kind),
+) -> Sequence[Plan]:
+    """The plans of documents, then tubes, then outboxes; last of each kind, the ones that are gone.
+
+    Args:
+        config: the file.
+        connection: autocommit, with pytube's schema in its path; of a role that may read the tables.
+        schema: pytube's.
+        names: of some; none: all.
+        kinds: of these only.
+
+    Raises:
+        SchemaMismatch: the database has another version of pytube's SQL.
+        UsageError: nothing has one of the names.
+    """
+    check(connection, schema)
+    with explained(), translated():
+        there = read_there(connection, schema)
+    found = [(kind, name) for kind in Kind for name in _names(config, there, kind)]
+    if unknown := sorted({*names} - {name for _, name in found}):
+        known = ", ".join(name for _, name in found) or "none"
+        raise UsageError(
+            f"there is no document {unknown[0]!r}, nor a tube or outbox that is declared, in the file or "
+            f"applied; there are: {known}"
+        )
     return [
-        _one(config, declarations, there, kind, name)
-        for kind, found in names_of(config, there).items()
-        for name in found
-        if not names or name in names
+        _one(config, connection, schema, there, kind, name)
+        for kind, name in found
+        if kind in kinds and (not names or name in names)
     ]
 
 
-def _one(config: Config, declarations: Declarations, there: There, kind: Kind, name: str) -> Plan | Refused:
-    sections: Mapping[str, TubeConfig | OutboxConfig] = config.tubes if kind is Kind.TUBE else config.outboxes
-    section = sections.get(name)
+def _names(config: Config, there: There, kind: Kind) -> list[str]:
+    """The declared ones, in the order of the file; then the ones that are declared no longer."""
+    declared = [name for name, section in _sections(config, kind).items() if section.declared]
+    if kind is Kind.DOCUMENT:
+        declared = list(config.documents)
+    # The plan of a document covers its tube.
+    return declared + sorted(there.applied(kind).keys() - {*declared, *config.documents})
+
+
+def _one(
+    config: Config, connection: psycopg.Connection, schema: str, there: There, kind: Kind, name: str
+) -> Plan:
     try:
-        match section:
-            case TubeConfig() if section.declared:
-                return _tube(declarations, there, name, section)
-            case OutboxConfig() if section.declared:
-                return declarations.plan_outbox(declared_outbox(name, section), there)
-    except (ConfigError, UsageError) as error:
-        return Refused(kind, name, str(error))
-    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
-        if isinstance(error, errors.InsufficientPrivilege):
-            raise
-        return Refused(kind, name, f"{kind}.{name}: Postgres refused: {describe(error)}; correct it")
-    if kind is Kind.TUBE:
-        return tubes.farewell(there.tubes[name], stays=section is not None)
-    return outboxes.farewell(there.outboxes[name], stays=section is not None)
-
-
-def _tube(declarations: Declarations, there: There, name: str, section: TubeConfig) -> Plan:
-    now = there.tubes.get(name)
-    tube = declared_tube(name, section, now, declarations.connection, declarations.schema)
-    found = declarations.plan_tube(tube, there)
-    if not (renamed := there.renamed.get(name)):
+        target = _target(config, connection, schema, there, kind, name)
+        if target is None:
+            return _farewell(config, there, kind, name)
+        found = plan(target, there)
+        if isinstance(target, Document):
+            more = (*_appeared(found, config, there.tubes), *_guarded(found, connection))
+            found = replace(found, notes=(*found.notes, *more))
+        elif isinstance(target, DeclaredOutbox) and target.table is not None:
+            Catalogue(connection).table(target.table, key_path(("outbox", name, "adopt")))
         return found
-    return replace(found, notes=(*found.notes, renamed_note(renamed)))
+    except (ConfigError, UsageError) as error:
+        problem = str(error)
+    except errors.InsufficientPrivilege:
+        raise
+    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+        problem = f"{kind}.{name}: Postgres refused: {describe(error)}; correct it"
+    return Plan(kind, name, State.REFUSED, problem=problem)
+
+
+def _target(
+    config: Config, connection: psycopg.Connection, schema: str, there: There, kind: Kind, name: str
+) -> Target | None:
+    """What the file declares; None: nothing any more."""
+    if kind is Kind.DOCUMENT:
+        return compiled(config, name, connection) if name in config.documents else None
+    section = _sections(config, kind).get(name)
+    match section:
+        case TubeConfig() if section.declared:
+            return tubes.declared_tube(name, section, there.tubes.get(name), connection, schema)
+        case OutboxConfig() if section.declared:
+            return outboxes.declared_outbox(name, section)
+    return None
+
+
+def _sections(config: Config, kind: Kind) -> Mapping[str, TubeConfig | OutboxConfig]:
+    return config.outboxes if kind is Kind.OUTBOX else config.tubes
+
+
+def _farewell(config: Config, there: There, kind: Kind, name: str) -> Plan:
+    """What --prune does; the section of its tube or outbox may stay."""
+    of_kind = {
+        Kind.DOCUMENT: documents.farewell,
+        Kind.TUBE: tubes.farewell,
+        Kind.OUTBOX: outboxes.farewell,
+    }
+    return of_kind[kind](name, there, stays=name in _sections(config, kind))
+
+
+def plan(target: Target, there: There) -> Plan:
+    """The plan for one declaration.
+
+    Raises:
+        UsageError: the present state can't become it; the message says what to do.
+    """
+    match target:
+        case Document():
+            return documents.plan(target, there)
+        case DeclaredTube():
+            return tubes.plan(target, there)
+        case DeclaredOutbox():
+            return outboxes.plan(target, there)
+
+
+# --- documents --------------------------------------------------------------------------------------
+
+
+def compiled(config: Config, name: str, connection: psycopg.Connection) -> Document:
+    """A document of the file, by the catalogue of the database.
+
+    Raises:
+        ConfigError: the file declares none of that name, or it can't be made.
+    """
+    if name not in config.documents:
+        there = ", ".join(sorted(config.documents)) or "none"
+        raise ConfigError(f"the file has no [document.{name}]; it declares: {there}")
+    other = _COMPANION.fullmatch(name)
+    if other is not None and other["document"] in config.documents:
+        raise ConfigError(
+            f"document.{name}: companions of document {other['document']} have such names; give it another "
+            "one"
+        )
+    document = compile_document(name, config.documents[name], Catalogue(connection))
+    _refuse_names(config, document)
+    return document
+
+
+def _refuse_names(config: Config, document: Document) -> None:
+    """Refuse a template for the names of documents at the sink that names other columns than their key has.
+
+    Two documents would have one name, or none would have any.
+    """
+    sink = config.tube(document.name).sink
+    text = sink.options.get("key")
+    if sink.type not in _TEMPLATED or not isinstance(text, str):
+        return
+    try:
+        template = KeyTemplate(text)
+    except ValueError:
+        return  # whoever opens the sink says so
+    reason = template.why_not(document.key, str(document.root.table))
+    if reason is not None:
+        raise ConfigError(f"key {key_path(('tube', document.name, 'sink', 'key'))}: {reason}")
+
+
+def _appeared(found: Plan, config: Config, there: Mapping[str, Tube]) -> Iterator[str]:
+    """What "*" takes in that the document which was applied last does not have."""
+    if found.state is not State.CHANGED:
+        return
+    stars = set(_stars(key_path(("document", found.name)), config.documents[found.name]))
+    for tube, link in found.followed:
+        was = there[tube].table(link.table) if tube in there else None
+        places = [one for one in link.sections if one in stars]
+        if places and was is not None and was.columns and (new := sorted(set(link.columns) - was.columns)):
+            yield (
+                f'"*" of {" and ".join(places)} also means {", ".join(new)} of {link.table}, which the '
+                "document that was applied does not have"
+            )
+
+
+def _stars(path: str, section: PartSection) -> Iterator[str]:
+    """The sections that have all columns of their tables."""
+    if "*" in section.fields:
+        yield path
+    for name, child in section.children.items():
+        yield from _stars(f"{path}.{key_path((name,))}", child)
+
+
+def _guarded(found: Plan, connection: psycopg.Connection) -> Iterator[str]:
+    """Tables whose row security lets this role see all rows, and perhaps not the role of a worker."""
+    names = sorted({link.table for _, link in found.followed})
+    schemas, names_ = (list(column) for column in zip(*names, strict=True))
+    for table, role in connection.execute(_GUARDED, (schemas, names_)).fetchall():
+        yield (
+            f"row security of {table} hides no rows from {role}, but may do so from the role of a worker, "
+            "which refuses the document then; give that role BYPASSRLS"
+        )

@@ -1,38 +1,212 @@
-"""The steps until a tube is as the file declares it. It asks no server."""
+"""The steps until a tube is as the file declares it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import psycopg
 
 from pytube.config import TubeConfig
-from pytube.config.attachments import attachments
-from pytube.declarations.model import DeclaredTube, Kind, Plan, Step, state_of
-from pytube.declarations.state import Attached, Tube
-from pytube.documents.plan import UNFINISHED, Action, State
+from pytube.config.section import key_path
+from pytube.config.tubes import Attached, attachments
+from pytube.declarations.model import (
+    Action,
+    DeclaredTube,
+    Kind,
+    Plan,
+    State,
+    Step,
+    There,
+    notes_of,
+    state_of,
+    widens,
+)
+from pytube.documents.catalogue import Catalogue, Column
+from pytube.documents.catalogue import Table as KnownTable
+from pytube.documents.tubes import Tube
+from pytube.errors import ConfigError, InvalidShard, KeysWouldChange, RelatedTables, UsageError
+from pytube.keys import MOST_COLUMNS, PartType
+from pytube.model import KeyType
+from pytube.tubes import queries
 from pytube.tubes.attachments import Manner, changes
 
+_WHOLE: Final = """
+    SELECT pg_catalog.pg_partition_root(c.oid)::text FROM pg_catalog.pg_class AS c
+    WHERE c.oid = %(table)s AND c.relispartition
+"""
 
-def digest_of(section: TubeConfig) -> str:
+
+# --- what the file declares -------------------------------------------------------------------------
+
+
+def declared_tube(
+    name: str, section: TubeConfig, now: Tube | None, connection: psycopg.Connection, schema: str
+) -> DeclaredTube:
+    """A tube of the file; `now`: as it is in the database.
+
+    Raises:
+        ConfigError: a table or a column is not there, or can't be followed so.
+    """
+    key_type = KeyType.BIGINT if now is None else now.key_type
+    if section.key_type is not None:
+        key_type = KeyType(section.key_type)
+    catalogue = Catalogue(connection)
+    tables: list[Attached] = []
+    for one in attachments(section.tables):
+        where = key_path(("tube", name, "tables", str(one.table)))
+        table = catalogue.table(one.table, where)
+        if (whole := connection.execute(_WHOLE, {"table": table.oid}).fetchone()) is not None:
+            raise ConfigError(f"{where}: {one.table} is a partition of {whole[0]}; name that table")
+        new, was = one, None if now is None else now.table(one.table)
+        if not one.key and was is not None:  # what the file leaves out of these two is as it is
+            new = replace(one, key=was.key, shard_by=was.shard_by)
+        elif not one.key:
+            new = replace(one, key=(_key_of(table, where, connection, schema),))
+        _check_columns(where, table, new)
+        _check_types(name, where, [table.columns[each] for each in new.key], table, key_type)
+        root = next((each for each in tables if each.root and each.same_shards(new)), None)
+        if root is not None:
+            _check_related(where, new, root, catalogue)
+        tables.append(new)
+    predicate = (section.predicate or "").strip() or None
+    return DeclaredTube(name, section.partitions, key_type, predicate, tuple(tables), _digest_of(section))
+
+
+def _digest_of(section: TubeConfig) -> str:
     """Changes whenever the file declares something else; omitted keys count as written."""
     said = [section.partitions, section.key_type, (section.predicate or "").strip()]
     tables = [
-        [one.schema, one.table, one.key, one.shard, one.shards, one.columns, one.replica, one.shard_by]
+        [*one.table, one.key, one.shard, one.shards, sorted(one.columns), one.replica, one.shard_by]
         for one in attachments(section.tables)
     ]
     return hashlib.sha256(json.dumps([said, tables]).encode()).hexdigest()
 
 
+def _key_of(table: KnownTable, where: str, connection: psycopg.Connection, schema: str) -> str:
+    """The column that names the rows of a table."""
+    row = connection.execute(
+        queries.within(queries.ID_COLUMN, schema), {"table": table.oid, "id_col": None}
+    ).fetchone()
+    if 2 <= len(table.key) <= MOST_COLUMNS and (row is None or not row[1]):
+        raise ConfigError(
+            f"{where}: the primary key of {table.name} has several columns; name them all, in a tube with "
+            f'key_type = "text", as key = {json.dumps(table.key, ensure_ascii=False)}, or a unique column'
+        )
+    if row is None:
+        raise ConfigError(
+            f"{where}: {table.name} has no column id, and no primary key of one column; name by key the "
+            "column of its ids"
+        )
+    found, is_key, reason = row
+    if not is_key:
+        raise ConfigError(
+            f"{where}: nothing proves which column names the rows of {table.name} ({found}: {reason}); name "
+            f'it by key, as key = "{found}" if no two rows can have one {found}'
+        )
+    return str(found)
+
+
+def _check_columns(where: str, table: KnownTable, one: Attached) -> None:
+    """Refuse columns that are not there, or that no trigger sees."""
+    named = [(name, "key") for name in one.key] + [(name, "columns") for name in sorted(one.columns)]
+    for name, key in named:
+        if name not in table.columns:
+            there = ", ".join(table.columns)
+            raise ConfigError(f"{where}.{key}: {table.name} has no column {name}; it has {there}")
+        if table.columns[name].computed_of:
+            raise ConfigError(
+                f"{where}.{key}: {name} of {table.name} is a virtual generated column, which has no value "
+                "when a row is written; name the columns it is computed from "
+                f"({', '.join(table.columns[name].computed_of)}), or make it STORED"
+            )
+
+
+def _check_types(tube: str, where: str, key: Sequence[Column], table: KnownTable, key_type: KeyType) -> None:
+    """Refuse a key that is none of the tube."""
+    if len(key) > 1:
+        _check_parts(tube, where, key, table, key_type)
+        return
+    (column,) = key
+    if column.key_type is not key_type:
+        said = _set_type(tube, column.key_type) if column.key_type else ""
+        raise ConfigError(
+            f"{where}.key: {column.name} of {table.name} is {column.type}, and the keys of the tube are "
+            f"{key_type}{said or '; name another column'}"
+        )
+
+
+def _check_parts(tube: str, where: str, key: Sequence[Column], table: KnownTable, key_type: KeyType) -> None:
+    if key_type is not KeyType.TEXT:
+        raise ConfigError(
+            f"{where}.key: a key of several columns is a text, and the keys of the tube are "
+            f"{key_type}{_set_type(tube, KeyType.TEXT)}"
+        )
+    for column in key:
+        if column.part is None:
+            raise ConfigError(
+                f"{where}.key: {column.name} of {table.name} is {column.type}, and a key of several columns "
+                "has integers, text, varchar, uuid, boolean, date and enums, but no domains over enums, as "
+                "equal values of others may have different texts; name another column"
+            )
+
+
+def _set_type(tube: str, key_type: KeyType) -> str:
+    return f'; set key_type = "{key_type}" in [{key_path(("tube", tube))}]'
+
+
+def _check_related(where: str, one: Attached, root: Attached, catalogue: Catalogue) -> None:
+    """Refuse a related table whose columns can't hold the ids of the root table."""
+    if len(one.key) != len(root.key):
+        raise ConfigError(
+            f"{where}.key: ids of {root.table} have {len(root.key)} of its columns in them "
+            f"({', '.join(root.key)}), and this key has {len(one.key)}; name the columns with these, in "
+            "their order"
+        )
+    if one.shard_place != root.shard_place:
+        same = None if root.shard_place is None else one.key[root.shard_place]
+        raise ConfigError(
+            f"{where}.shard_by: the shards of {root.table} are decided by "
+            f"{root.shard_by or 'its whole key'}, not {one.shard_by or 'the whole key'}; "
+            + ("take it out" if same is None else f'say shard_by = "{same}"')
+        )
+    here, there = (catalogue.table(each.table, where).columns for each in (one, root))
+    for name, of in zip(one.key, root.key, strict=True):
+        if _kind(here[name]) != _kind(there[of]):
+            raise ConfigError(
+                f"{where}.key: {name} is {here[name].type}, and can't hold {of} of {root.table}, which is "
+                f"{there[of].type}; name another column"
+            )
+
+
+def _kind(column: Column) -> PartType:
+    """As what JSON has a value in the text of a key."""
+    return column.part if column.part in (PartType.BIGINT, PartType.BOOLEAN) else PartType.TEXT
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
 def manner(one: Attached) -> Manner:
     """As `pytube tube attach` has it."""
-    return Manner(one.shard, one.shards, one.column, one.columns, one.replica, one.key_cols, one.shard_by)
+    key_cols = one.key if len(one.key) > 1 else ()
+    return Manner(one.shard, one.shards, one.key[0], one.columns, one.replica, key_cols, one.shard_by)
 
 
-def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
-    """All that has to be done about a tube which `refuse` has nothing against."""
-    steps = steps_left(tube, now)
-    applied = None if now is None else now.applied
+def plan(tube: DeclaredTube, there: There) -> Plan:
+    """All that has to be done about a tube to make it as it is declared.
+
+    Raises:
+        UsageError: the present state can't become it; the message says what to do.
+    """
+    _refuse(tube, there)
+    now = there.tubes.get(tube.name)
+    found = _steps(tube, there)
+    applied = there.applied(Kind.TUBE).get(tube.name)
     details = {
         "partitions": tube.partitions or (1 if now is None else now.partitions),
         "key_type": tube.key_type.value,
@@ -40,7 +214,7 @@ def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
         "tables": [
             {
                 "table": str(one.table),
-                "column": one.column,
+                "column": one.key[0],
                 "key": list(one.key),
                 "shard_by": one.shard_by,
                 "shard": one.shard,
@@ -52,12 +226,19 @@ def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
             for one in tube.tables
         ],
     }
-    state = state_of(tube.digest, applied, steps)
-    return Plan(Kind.TUBE, tube.name, state, tuple(steps), tuple(_notes(tube, now)), details, tube, applied)
+    notes = notes_of(Kind.TUBE, tube.name, there)
+    others = (
+        [] if now is None else [one.table for one in now.tables if not one.made and not tube.table(one.table)]
+    )
+    if others and tube.tables:
+        notes.append(f"attached manually, so left alone: {', '.join(map(str, others))}")
+    state = state_of(tube.digest, applied, found)
+    return Plan(Kind.TUBE, tube.name, state, tuple(found), tuple(notes), details, tube, applied)
 
 
-def farewell(now: Tube, *, stays: bool) -> Plan:
+def farewell(name: str, there: There, *, stays: bool) -> Plan:
     """What --prune does about a tube that is declared no more; `stays`: its section is there."""
+    now = there.tubes[name]
     by_hand = [str(one.table) for one in now.tables if not one.made]
     if stays or not now.made or by_hand:
         action, text = Action.RELEASE, f"keep tube {now.name}, no longer managed by the file"
@@ -76,33 +257,19 @@ def farewell(now: Tube, *, stays: bool) -> Plan:
     return Plan(Kind.TUBE, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
 
 
-def _notes(tube: DeclaredTube, now: Tube | None) -> Iterator[str]:
-    if now is None:
-        return
-    if now.applied is None:
-        yield f"the file takes over tube {tube.name}, created manually; --prune never drops it"
-    elif now.applied == UNFINISHED:
-        yield "an earlier apply was interrupted; this one continues it"
-    others = [str(one.table) for one in now.tables if not one.made and tube.table(one.table) is None]
-    if others and tube.tables:
-        yield f"attached manually, so left alone: {', '.join(others)}"
-
-
-# --- one step after another -------------------------------------------------------------------------
-
-
-def steps_left(tube: DeclaredTube, now: Tube | None) -> Sequence[Step]:
+def _steps(tube: DeclaredTube, there: There) -> list[Step]:
     """All steps that are left: additions come first, removals last."""
-    steps = list(_made(tube, now))
+    now = there.tubes.get(tube.name)
+    found = list(_made(tube, now))
     if now is None or now.applied != tube.digest:
-        steps.append(Step(Kind.TUBE, Action.DECLARE, tube.name, "note that the file declares it so"))
+        found.append(Step(Kind.TUBE, Action.DECLARE, tube.name, "note that the file declares it so"))
     if now is not None:
         # Related tables before their root.
         for one in reversed(now.tables):
             if one.made and tube.table(one.table) is None:
                 text = f"detach {one.table} from {tube.name}"
-                steps.append(Step(Kind.TUBE, Action.DETACH, tube.name, text, one.table))
-    return steps
+                found.append(Step(Kind.TUBE, Action.DETACH, tube.name, text, one.table))
+    return found
 
 
 def _made(tube: DeclaredTube, now: Tube | None) -> Iterator[Step]:
@@ -124,11 +291,11 @@ def _made(tube: DeclaredTube, now: Tube | None) -> Iterator[Step]:
         was = there.get(one.table)
         if was is None:
             text = f"attach {one.table} to {name} by {', '.join(one.key)}{_how(one)}"
-            yield Step(Kind.TUBE, Action.ATTACH, name, text, one.table, (tube.root_of(one),))
-        elif manner(was) != manner(one):
-            text = f"change {one.table} in {name}: {', '.join(changes(manner(was), manner(one)))}"
-            roots = (tube.root_of(one),) if _widens(was, one) else ()
-            yield Step(Kind.TUBE, Action.CHANGE, name, text, one.table, roots)
+            yield Step(Kind.TUBE, Action.ATTACH, name, text, one.table, (tube.root_of(one),), one)
+        elif changed := changes(manner(was), manner(one)):
+            text = f"change {one.table} in {name}: {', '.join(changed)}"
+            roots = (tube.root_of(one),) if widens(was, one) else ()
+            yield Step(Kind.TUBE, Action.CHANGE, name, text, one.table, roots, one)
 
 
 def _how(one: Attached) -> str:
@@ -141,14 +308,136 @@ def _how(one: Attached) -> str:
 
 def shards_of(one: Attached) -> str:
     """For people."""
-    found = f"shard {one.shard}" if one.shards == 1 else f"shards {one.shard} to {one.end - 1}"
-    return found if one.shard_by is None else f"{found} by {one.shard_by}"
+    return one.range if one.shard_by is None else f"{one.range} by {one.shard_by}"
 
 
-def _widens(was: Attached, now: Attached) -> bool:
-    """Whether changes count from then on that did not before."""
-    return (
-        was.key != now.key
-        or (now.replica and not was.replica)
-        or (bool(was.columns) and (not now.columns or not now.columns <= was.columns))
-    )
+# --- refusals ---------------------------------------------------------------------------------------
+
+
+def _refuse(tube: DeclaredTube, there: There) -> None:
+    """Refuse a present tube that can't become the declared one.
+
+    Raises:
+        KeysWouldChange: its documents would get other keys.
+        UsageError: any other reason.
+    """
+    if tube.name in there.outboxes:
+        raise UsageError(f"tube.{tube.name}: {tube.name} is an outbox; give the tube another name")
+    now = there.tubes.get(tube.name)
+    if now is None:
+        return
+    _refuse_another_kind(tube, now)
+    if now.key_type is not tube.key_type:
+        raise KeysWouldChange(
+            f"tube.{tube.name}.key_type: the keys of tube {tube.name} are {now.key_type}, for good; declare "
+            f"a tube of another name, or drop it with its queue (`pytube tube drop {shlex.quote(tube.name)} "
+            "--force`), empty its sink, and apply with --backfill"
+        )
+    if now.applied is None and tube.predicate != now.predicate:
+        said = (
+            f'set predicate = "{now.predicate}" in the file' if now.predicate else "remove it from the file"
+        )
+        raise UsageError(
+            f"tube.{tube.name}: tube {tube.name} was created manually, with the predicate "
+            f"{now.predicate or 'none'}; {said}, or run `pytube tube create {shlex.quote(tube.name)} "
+            f"--predicate {shlex.quote(tube.predicate or '')}`"
+        )
+    for one in tube.tables:
+        was = now.table(one.table)
+        if was is not None:
+            _refuse_change(tube, one, was, by_hand=now.applied is None or not was.made)
+        _refuse_shards(tube, one, now)
+    _refuse_heirs(tube, now)
+
+
+def _refuse_another_kind(tube: DeclaredTube, now: Tube) -> None:
+    if now.companion_of is not None:
+        raise UsageError(
+            f"tube.{tube.name}: {tube.name} is a tube that belongs to the document {now.companion_of}; give "
+            "the new tube another name"
+        )
+    if now.document is not None:
+        raise UsageError(
+            f"tube.{tube.name}: tube {tube.name} is that of a document which the file does not declare any "
+            "more; leave out for now what the section declares of the database, run `pytube apply --prune`, "
+            "and put it back"
+        )
+
+
+def _refuse_shards(tube: DeclaredTube, one: Attached, now: Tube) -> None:
+    """Shards that are another table's by now."""
+    where = f'tube.{tube.name}.tables."{one.table}"'
+    for other in now.tables:
+        if other.table != one.table and one.overlaps(other) and not one.same_shards(other):
+            raise InvalidShard(
+                f"{where}: its {shards_of(one)} would overlap {shards_of(other)} of {other.table} in tube "
+                f"{tube.name}; give it the same shards if it holds ids of {other.table}, or else separate "
+                "shards"
+            )
+    root = next((each for each in now.tables if each.root and each.same_shards(one)), None)
+    if root is not None and root.table != tube.root_of(one):
+        raise KeysWouldChange(
+            f"{where}: {root.table} has {shards_of(one)} of tube {tube.name}, and its ids name the "
+            f'documents; put [tube.{tube.name}.tables."{root.table}"] before it, and name the column that '
+            f"holds ids of {root.table} in key; or give it a separate shard"
+        )
+
+
+def _refuse_change(tube: DeclaredTube, one: Attached, was: Attached, *, by_hand: bool) -> None:
+    changed = changes(manner(was), manner(one))
+    if not changed:
+        return
+    where = f'tube.{tube.name}.tables."{one.table}"'
+    words = f"pytube tube attach {shlex.quote(tube.name)} {shlex.quote(str(one.table))}"
+    moves = not was.same_shards(one) or was.shard_place != one.shard_place
+    if moves or (was.root and was.key != one.key):
+        raise KeysWouldChange(
+            f"{where}: each row of {one.table} would have a document under another key "
+            f"({', '.join(changed)}); put it back in the file; or run `{words}{_options(one, was)} --force`, "
+            f"and then `pytube backfill start {shlex.quote(tube.name)} --table "
+            f"{shlex.quote(str(one.table))}`"
+        )
+    if by_hand:
+        raise UsageError(
+            f"{where}: {one.table} was attached to tube {tube.name} manually, with other options "
+            f"({', '.join(changed)}); change the file to match, or run `{words}{_options(one, was)}`"
+        )
+
+
+def _options(one: Attached, was: Attached) -> str:
+    """Of `pytube tube attach`, that make of an attachment what the file declares."""
+    words = ""
+    if one.shard != was.shard:
+        words += f" --shard {one.shard}"
+    if one.shards != was.shards:
+        words += f" --shards {one.shards}"
+    if one.key != was.key:
+        words += f" {manner(one).option}"
+    if one.shard_by != (was.shard_by if len(one.key) > 1 and was.shard_by in one.key else None):
+        words += f" --shard-by {shlex.quote(one.shard_by or '')}"
+    if one.columns != was.columns:
+        words += f" --columns {shlex.quote(','.join(sorted(one.columns)))}"
+    if one.replica != was.replica:
+        words += " --replica" if one.replica else " --no-replica"
+    return words
+
+
+def _refuse_heirs(tube: DeclaredTube, now: Tube) -> None:
+    """A root table that goes while tables that are related to it stay."""
+    for root in now.tables:
+        if not (root.root and root.made and tube.table(root.table) is None):
+            continue
+        stay = [
+            str(one.table)
+            for one in now.tables
+            if one is not root and one.same_shards(root) and (not one.made or tube.table(one.table))
+        ]
+        if stay:
+            commands = ", ".join(
+                f"`pytube tube detach {shlex.quote(tube.name)} {shlex.quote(one)}`" for one in stay
+            )
+            raise RelatedTables(
+                f"tube.{tube.name}: the file no longer names {root.table}, so the related table {stay[0]} "
+                f"would become the root table, whose rows are the documents; put {root.table} back, or "
+                f"remove {', '.join(stay)} from the file, too (if attached manually: {commands})"
+            )

@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 from psycopg import errors
 
-from pytube.documents.catalogue import Table, comparison, quoted
-from pytube.documents.model import TableName
+from pytube.config.names import TableName, quoted
+from pytube.documents.catalogue import Table, comparison, rows_of
 from pytube.errors import ConfigError
 
 _VIEW = """
@@ -222,9 +222,10 @@ class Expressions:
             self.connection.remove_notice_handler(note)
 
     def _missing_right(self, error: psycopg.Error) -> str:
-        row = self._rows(
+        row = rows_of(
+            self.connection,
             "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP'), "
-            "pg_catalog.quote_ident(pg_catalog.current_database()), pg_catalog.quote_ident(current_user)"
+            "pg_catalog.quote_ident(pg_catalog.current_database()), pg_catalog.quote_ident(current_user)",
         )[0]
         if row[0]:
             return f"{error.diag.message_primary}; grant {row[2]} the missing right"
@@ -236,7 +237,7 @@ class Expressions:
     def _parse(self, table: Table, alias: str, text: str, where: str, *, window: bool = False) -> Expression:
         prefix, suffix = self._frame(table, alias)
         self._make_view(table, alias, text)
-        definition, tree, names, category, columns = self._rows(_VIEW, {"oid": table.oid})[0]
+        definition, tree, names, category, columns = rows_of(self.connection, _VIEW, {"oid": table.oid})[0]
         is_framed = definition.startswith(prefix) and definition.endswith(suffix)
         if not is_framed or len(names) != 1:
             raise ConfigError(f"{where}: {_own(text)!r} is more than one expression; write each separately")
@@ -258,7 +259,7 @@ class Expressions:
         if known is None:
             with self.connection.transaction(force_rollback=True):
                 self._make_view(table, alias, "0 AS e")
-                definition = str(self._rows(_VIEW, {"oid": table.oid})[0][0])
+                definition = str(rows_of(self.connection, _VIEW, {"oid": table.oid})[0][0])
             prefix, _, suffix = definition.partition(" 0 AS e")
             known = self._frames[table.name, alias] = prefix, suffix
         return known
@@ -289,21 +290,18 @@ class Expressions:
         if _WHOLE_ROW.search(tree):
             yield 'the whole row or a system column; name the columns, or "*" for all'
         functions = [int(number) for number in _FUNCTIONS.findall(tree)]
-        for (name,) in self._rows(_UNSTABLE, {"functions": functions}):
+        for (name,) in rows_of(self.connection, _UNSTABLE, {"functions": functions}):
             yield (
                 f"{name}, whose result may change without a row; leave it out, have a column hold it, or "
                 "declare it IMMUTABLE, if it depends on its arguments alone"
             )
         types = [int(number) for number in _READ_FROM_TEXT.findall(tree)]
-        for (name,) in self._rows(_READ_AS_TIME, {"types": types}):
+        for (name,) in rows_of(self.connection, _READ_AS_TIME, {"types": types}):
             remedy = _FROM_TEXT.get(name)
             write = (
                 "have a column hold it" if remedy is None else f"write {remedy}, by the format of your texts"
             )
             yield f"a text as {name}, and texts as 'now' mean another time whenever they are read; {write}"
-
-    def _rows(self, query: LiteralString, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query, parameters, prepare=False).fetchall()
 
 
 def _without_name(target: str, name: str) -> str:

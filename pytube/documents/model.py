@@ -11,19 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytube.config.names import TableName
 from pytube.keys import CompositeKey, KeyColumn
 from pytube.model import KeyType
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TableName:
-    """A table by the names that the catalogue has."""
-
-    schema: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +21,8 @@ class Link:
     """One table, followed by one column; or by several, which hold the key of the document."""
 
     table: TableName
-    column: str
-    """The first one."""
+    by: tuple[str, ...]
+    """The columns by which it is followed; several are in the order of the root's key."""
     key_type: KeyType
     """Of the column's values; of several columns, text."""
     columns: tuple[str, ...]
@@ -45,15 +35,13 @@ class Link:
     """Where the file names the table, e.g. `document.orders.items`."""
     documents: tuple[float, float] = (1.0, 1.0)
     """How many documents a changed row touches, by Postgres' statistics: the mean, and the worst."""
-    key_cols: tuple[str, ...] = ()
-    """The columns that hold the document's key, in the order of the root's; empty: `column` alone."""
     shard_by: str | None = None
     """The only one of them that a document's shard depends on; None: all count."""
 
     @property
-    def by(self) -> tuple[str, ...]:
-        """The columns by which the table is followed."""
-        return self.key_cols or (self.column,)
+    def column(self) -> str:
+        """The first of the columns by which it is followed."""
+        return self.by[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pytube.config.names import quoted
 from pytube.errors import UsageError
 
 Section = dict[str, Any]
@@ -33,30 +34,29 @@ _RESERVED = {
     "using", "variadic", "verbose", "when", "where", "window", "with",
 }  # fmt: skip
 """Names that SQL takes for a column in quotes only."""
-_OF_SCHEMA = frozenset(
-    ("database", "index", "nodes", "setting", "mapping", "mappings", "pipeline", "plugins", "routing")
-)
-_OF_NODE = frozenset(
-    (
-        "table",
-        "schema",
-        "columns",
-        "label",
-        "children",
-        "relationship",
-        "transform",
-        "primary_key",
-        "base_tables",
-    )
-)
-_OPTIONS = frozenset(("table", "fields", "where", "one", "many", "on", "tree", "through", "children"))
+_OF_SCHEMA = {
+    "database",
+    "index",
+    "nodes",
+    "setting",
+    "mapping",
+    "mappings",
+    "pipeline",
+    "plugins",
+    "routing",
+}
+_OF_NODE = {
+    "table", "schema", "columns", "label", "children", "relationship", "transform", "primary_key",
+    "base_tables",
+}  # fmt: skip
+_OPTIONS = {"table", "fields", "where", "one", "many", "on", "tree", "through", "children"}
 _NOT_OF_DOCUMENTS = {
     "plugins": "write each as a function, which `transforms` in this section names",
     "routing": "the sink routes by the id, or by the shard",
     "pipeline": "have the index name it: index.default_pipeline in `settings` of the sink",
 }
 """Keys of a schema that pytube does not have, and what to do."""
-_OF_TRANSFORM = frozenset(("rename", "concat", "replace", "move", "mapping"))
+_OF_TRANSFORM = {"rename", "concat", "replace", "move", "mapping"}
 
 
 def from_pgsync(text: str) -> tuple[str, list[str]]:
@@ -306,7 +306,7 @@ class _Translation:
 
     # --- sentences ------------------------------------------------------------------------
 
-    def _unknown(self, found: Mapping[str, Any], known: frozenset[str], path: str) -> None:
+    def _unknown(self, found: Mapping[str, Any], known: set[str], path: str) -> None:
         for key in sorted(found.keys() - known):
             self._say(path, f"{key} is not known, and is left out")
 
@@ -327,9 +327,7 @@ def _names(value: Any) -> list[str]:
 
 def _quoted(name: str) -> str:
     """An identifier as SQL takes it."""
-    if _PLAIN.fullmatch(name) and name not in _RESERVED:
-        return name
-    return '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN.fullmatch(name) and name not in _RESERVED else quoted(name)
 
 
 def _literal(text: str) -> str:
@@ -393,11 +391,8 @@ def _key(name: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return (
-            "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }"
-            if value
-            else "{}"
-        )
+        inner = ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if value else "{}"
     if isinstance(value, list):
         return "[" + ", ".join(_value(one) for one in value if one is not None) + "]"
     return _text(value) if isinstance(value, str) else json.dumps(value)

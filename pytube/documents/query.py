@@ -12,11 +12,19 @@ from __future__ import annotations
 
 import re
 
-from pytube.documents.catalogue import POSTGRES, comparison, quoted
-from pytube.documents.keys import SQL_TYPES, columns_of, enum_value, key_sql, parts_of, type_of
+from pytube.config.names import quoted
+from pytube.documents.catalogue import (
+    POSTGRES,
+    SQL_TYPES,
+    columns_of,
+    comparison,
+    enum_value,
+    key_sql,
+    parts_of,
+    type_of,
+)
 from pytube.documents.tree import Node, Shape
 from pytube.keys import part_parameter
-from pytube.model import KeyType
 
 PARAMETER = "\0"
 """Begins a stand-in for a placeholder while SQL is put together: it is in no text of Postgres."""
@@ -48,7 +56,7 @@ def document_query(root: Node) -> str:
     items, joins = _select_list(root)
     key = f"{root.alias}.{quoted(root.table.key[0])}"
     condition = f" AND {root.condition}" if root.condition else ""
-    ids = f"{PARAMETER}::pg_catalog.{_SQL_TYPES[type_of(root.table)]}[]"
+    ids = f"{PARAMETER}::{SQL_TYPES[type_of(root.table)]}[]"
     return (
         f"SELECT {key} AS id, {_row_of(items)} AS document FROM {root.table.sql} AS {root.alias}{joins} "
         f"WHERE {key} OPERATOR({POSTGRES}.=) ANY ({ids}){condition}"
@@ -84,9 +92,6 @@ def _query_by_columns(root: Node) -> str:
 
 def _row_of(items: list[str]) -> str:
     return f"(SELECT pg_catalog.row_to_json(_row.*) FROM (SELECT {', '.join(items)}) AS _row)"
-
-
-_SQL_TYPES = {KeyType.BIGINT: "int8", KeyType.UUID: "uuid", KeyType.TEXT: "text"}
 
 
 def join_condition(node: Node, parent: Node) -> str:

@@ -1,4 +1,4 @@
-"""Resolves a configuration with declared documents, so that a worker can use it.
+"""Resolves a configuration with declared documents, so that a worker can use it; says which are not resolved.
 
 A worker takes no SQL from the database: it compiles the documents of its file, and looks there only
 whether the same ones were applied. So no role that may write to pytube's tables can make it run SQL.
@@ -6,7 +6,8 @@ whether the same ones were applied. So no role that may write to pytube's tables
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
 
 import psycopg
 from pydantic import SecretStr
@@ -15,12 +16,14 @@ from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, Tube
 from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.documents.companions import Companion, TubeState, companions_of, read_tubes
-from pytube.documents.declared import RELATIONS, not_applied, unresolved, why_not_applied
 from pytube.documents.model import Document
+from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed
 
-_PURPOSE = "pytube documents"
+RELATIONS = "relations"
+"""The type of the sink of companion tubes."""
+_SHOWN = 12
+"""Characters of a digest that are shown."""
 _SO_OFTEN = 1_000_000_000
 """Attempts after which a relation would be parked: never."""
 
@@ -65,7 +68,9 @@ def resolve_each(
     refused: dict[str, ConfigError | StatementFailed] = {}
     try:
         with (
-            connect_sync(postgres.only_dsn, postgres.schema_name, application_name=_PURPOSE) as connection,
+            connect_sync(
+                postgres.only_dsn, postgres.schema_name, application_name="pytube documents"
+            ) as connection,
             translated(),
         ):
             catalogue = Catalogue(connection)
@@ -93,7 +98,7 @@ def _without(config: Config, names: Collection[str]) -> Config:
     return config.model_copy(update={"tubes": tubes, "documents": documents})
 
 
-def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, TubeState]) -> Config:
+def with_documents(config: Config, documents: Collection[Document], tubes: Mapping[str, Tube]) -> Config:
     """The configuration with these documents; `tubes` are in the database. Raises as `resolve` does."""
     sections = dict(config.tubes)
     for document in documents:
@@ -112,20 +117,20 @@ def with_documents(config: Config, documents: Collection[Document], tubes: Mappi
     return config.model_copy(update={"tubes": sections})
 
 
-def _refuse_another(document: Document, tubes: Mapping[str, TubeState]) -> list[Companion]:
+def _refuse_another(document: Document, tubes: Mapping[str, Tube]) -> list[Companion]:
     """Raise `ConfigError` unless the document is the applied one; its companions in the database."""
     tube = tubes.get(document.name)
     reason = why_not_applied(
-        document.name, applied=None if tube is None else tube.declared, own=document.digest
+        document.name, applied=None if tube is None else tube.document, own=document.digest
     )
     if reason is not None:
         raise ConfigError(reason)
     companions = companions_of(document, tubes)
     for companion in companions:
         state = tubes.get(companion.name)
-        followed = set() if state is None else {(one.table, one.column, one.shard) for one in state.tables}
+        followed = set() if state is None else {(one.table, one.key, one.shard) for one in state.tables}
         for shard, link in companion.relations.items():
-            if (link.table, link.column, shard) not in followed:
+            if (link.table, link.by, shard) not in followed:
                 raise ConfigError(
                     not_applied(document.name, f"{link.table}.{link.column} is followed by no tube of it")
                 )
@@ -160,4 +165,75 @@ def _section_of(config: Config, document: Document, companion: Companion) -> Tub
         latency=config.tube(document.name).latency,
         attempts=_SO_OFTEN,
         on_poison="stop",
+    )
+
+
+# --- whether documents are resolved, and applied ----------------------------------------------------
+
+
+def digest_of(config: EnrichConfig) -> str | None:
+    """The digest of the declared document that the section was made of; None: of no document."""
+    return config.digest if isinstance(config, DeclaredEnrich) else None
+
+
+def unresolved(config: Config) -> set[str]:
+    """The documents that were not compiled."""
+    return {name for name in config.documents if digest_of(config.tube(name).enrich) is None}
+
+
+def refuse_unresolved(config: Config, tubes: Collection[str]) -> None:
+    """Raise `ConfigError` if one of the tubes is that of a document that was not compiled."""
+    for name in sorted(unresolved(config)):
+        if name in tubes:
+            raise ConfigError(
+                f"document {name!r} is declared but not compiled, which needs the catalog of the database; "
+                "call pytube.documents.resolve.resolve(config), and use the config that it returns"
+            )
+
+
+def with_companions(config: Config, tubes: Iterable[str]) -> list[str]:
+    """The tubes, each with its companions behind it: whoever serves a document has to serve its relations."""
+    companions: dict[str, list[str]] = {}
+    for name, tube in config.tubes.items():
+        if tube.sink.type == RELATIONS:
+            companions.setdefault(str(tube.sink.options.get("tube")), []).append(name)
+    return list(dict.fromkeys(one for name in tubes for one in (name, *companions.get(name, ()))))
+
+
+def trouble_of(tube: TubeConfig) -> Literal["sink", "source"] | None:
+    """What of the tube is down where its document was changed; None: it is of no declared document."""
+    if digest_of(tube.enrich) is not None:
+        return "source"
+    return "sink" if tube.sink.type == RELATIONS else None
+
+
+def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str | None:
+    """Why nothing of a tube may be delivered, in a sentence; None: its document is the applied one.
+
+    Args:
+        tube: its name, which is the document's.
+        applied: the digest in the database; None: no document was applied.
+        own: the digest in the configuration; None: it declares none.
+    """
+    if applied == own:
+        return None
+    if own is None:
+        return (
+            f"tube {tube} is that of a declared document, and the configuration of this worker has no "
+            f"[document.{tube}]; give this worker the file that was applied"
+        )
+    difference = "none was"
+    if applied is not None:
+        difference = (
+            f"the database has {applied[:_SHOWN]}, the file {own[:_SHOWN]}: the file has changed, or a table "
+            'has, as by a new column that "*" takes in'
+        )
+    return not_applied(tube, difference)
+
+
+def not_applied(document: str, difference: str) -> str:
+    """The sentence about a document that is not the one in the database; `difference`: in what."""
+    return (
+        f"document {document} differs from the declaration applied last ({difference}); run `pytube apply`, "
+        "or, if that is done, send this worker SIGHUP, so that it loads the file"
     )

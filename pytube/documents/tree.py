@@ -11,12 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytube.config.documents import ChildSection, DocumentSection, PartSection, TreeSection
-from pytube.config.names import table_name
+from pytube.config.names import quoted, table_name
 from pytube.config.section import key_path
-from pytube.documents.catalogue import Catalogue, Column, ForeignKey, Table, quoted
+from pytube.documents.catalogue import (
+    Catalogue,
+    Column,
+    ForeignKey,
+    Table,
+    are_parts,
+    columns_of,
+    refuse_key,
+    refuse_shard_by,
+)
 from pytube.documents.expressions import Expressions
-from pytube.documents.keys import are_parts, columns_of, refuse_key, refuse_shard_by
-from pytube.documents.model import TableName
 from pytube.errors import ConfigError
 
 _MOST_NODES = 500
@@ -160,7 +167,7 @@ class _Builder:
 
     def _table(self, written: str, path: str) -> Table:
         """A table, all of whose rows this role sees."""
-        table = self.catalogue.table(TableName(*table_name(written)), path)
+        table = self.catalogue.table(table_name(written), path)
         if table.hides_rows:
             raise ConfigError(
                 f"{path}: row security of {table.name} may hide rows from this role, so documents would be "

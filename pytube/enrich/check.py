@@ -15,7 +15,7 @@ from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.documents.declared import digest_of, why_not_applied
+from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.rows import arguments_of, load_roots
 from pytube.enrich.statements import (
     PARAMETERS,

@@ -22,7 +22,7 @@ from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
-from pytube.documents.declared import digest_of, why_not_applied
+from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.statements import (
     ROOTS,
     Root,

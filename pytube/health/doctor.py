@@ -16,8 +16,7 @@ from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.documentation import page
-from pytube.documents.declared import unresolved
-from pytube.documents.resolve import resolve
+from pytube.documents.resolve import resolve, unresolved
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
 from pytube.health.documents import DOCUMENT, check_declarations, check_documents
 from pytube.health.findings import Check, Level, fail, ok, warn

@@ -8,13 +8,8 @@ import psycopg
 
 from pytube.config import Config
 from pytube.counts import say_count
-from pytube.declarations.apply import Declarations
-from pytube.declarations.model import Plan as Declared
-from pytube.declarations.model import Refused as RefusedSection
-from pytube.declarations.survey import survey as survey_declared
-from pytube.documents.apply import Documents
-from pytube.documents.plan import Plan, State
-from pytube.documents.survey import Refused, survey
+from pytube.declarations.model import Kind, Plan, State
+from pytube.declarations.survey import survey
 from pytube.health.findings import Check, fail, ok, warn
 
 DOCUMENT = "document "
@@ -25,10 +20,10 @@ _RESEND = "run `pytube plan`, then `pytube apply --backfill`"
 
 def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
     """Drift between the file, the applied declaration, and the links; missing indexes."""
-    for one in survey(config, connection, Documents(connection, schema)):
+    for one in survey(config, connection, schema, kinds=(Kind.DOCUMENT,)):
         subject = f"{DOCUMENT}{one.name}"
-        if isinstance(one, Refused):
-            yield _refused(subject, one)
+        if one.problem is not None:
+            yield _refused(subject, one.problem)
             continue
         applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
         yield _state(subject, one, applied, drift="its set of links", look=_RESEND)
@@ -39,20 +34,20 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
 
 def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
     """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
-    for one in survey_declared(config, Declarations(connection, schema)):
+    for one in survey(config, connection, schema, kinds=(Kind.TUBE, Kind.OUTBOX)):
         subject = f"declared {one.kind} {one.name}"
-        if isinstance(one, RefusedSection):
-            yield _refused(subject, one)
+        if one.problem is not None:
+            yield _refused(subject, one.problem)
         else:
             yield _state(subject, one, "applied", drift="it", look=_LOOK)
 
 
-def _refused(subject: str, one: Refused | RefusedSection) -> Check:
-    finding, _, remedy = one.problem.rpartition("; ")
+def _refused(subject: str, problem: str) -> Check:
+    finding, _, remedy = problem.rpartition("; ")
     return fail(subject, finding or remedy, remedy)
 
 
-def _state(subject: str, plan: Plan | Declared, applied: str, *, drift: str, look: str) -> Check:
+def _state(subject: str, plan: Plan, applied: str, *, drift: str, look: str) -> Check:
     """The finding; `applied`, `drift` and `look` are the words for this kind."""
     match plan.state:
         case State.APPLIED:
@@ -70,6 +65,6 @@ def _state(subject: str, plan: Plan | Declared, applied: str, *, drift: str, loo
                 f"{drift} was changed since it was applied; missing: {steps}",
                 f"{_LOOK}{missed if plan.missed_changes else ''}",
             )
-        case State.GONE:
+        case _:
             finding = "it was applied, but the file no longer declares it"
             return warn(subject, finding, "run `pytube apply --prune`, if no other file declares it")

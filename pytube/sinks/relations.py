@@ -38,7 +38,7 @@ from pytube.db.arrays import array_of
 from pytube.db.connect import connect_async, connection_string, shut_down
 from pytube.db.errors import describe, is_connection_lost
 from pytube.db.session import STEADY_PLANS, Session, SessionPool, tried
-from pytube.documents.declared import why_not_applied
+from pytube.documents.resolve import why_not_applied
 from pytube.errors import DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Id, KeyType, Result, Retry
 from pytube.sinks.base import refuse_lapsed

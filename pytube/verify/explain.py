@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 from pytube.comparison import Difference, decode, equal
 from pytube.config import Config
 from pytube.db.session import SessionPool
-from pytube.documents.declared import RELATIONS
+from pytube.documents.resolve import RELATIONS
 from pytube.enrich.statements import Roots
 from pytube.errors import PytubeError, UsageError
 from pytube.model import Id, Key, KeyType, partition_of
@@ -101,7 +101,7 @@ async def explain(
         UsageError: no such tube or table; no id of this tube's type; several tables, and none named.
         DatabaseUnavailable: Postgres can't be reached.
     """
-    async with opened(config, tube, "explain") as (source, sink), _opening(sink) as opening:
+    async with opened(config, tube, "explain") as (source, sink):
         roots = await source.roots()
         id_ = parsed(roots.keys, key if isinstance(key, str) else _text_of(roots, tube, key, table))
         where = _shard(roots, tube, id_, shard, table)
@@ -109,7 +109,7 @@ async def explain(
         found = Explanation(tube, where, id_, partition)
         # The queue is looked at in one session: opening more takes longer than the queries.
         _, (body, stored) = await asyncio.gather(
-            _look_at_queue(source.pool, found), _look_at_both(source, found, opening)
+            _look_at_queue(source.pool, found), _look_at_both(source, found, sink)
         )
         for relations in found.relations:
             await _look_at_relations(source.pool, config, relations, found.id)
@@ -216,36 +216,14 @@ async def _one(
     return None if row is None else kind(*row)
 
 
-@asynccontextmanager
-async def _opening(sink: Sink) -> AsyncIterator[asyncio.Task[Reading | str]]:
-    """Open the sink during other queries; gives the sink to read, or why it can't be read."""
-
-    async def open_it() -> Reading | str:
-        why = why_no_read(sink)
-        if why is not None:
-            return why
-        try:
-            return await open_to_read(sink)
-        except PytubeError as error:
-            return str(error)
-
-    task = asyncio.create_task(open_it())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-async def _look_at_both(
-    source: Source, found: Explanation, opening: asyncio.Task[Reading | str]
-) -> tuple[bytes | None, Stored]:
+async def _look_at_both(source: Source, found: Explanation, sink: Sink) -> tuple[bytes | None, Stored]:
     """The document as it would be sent now, in the sink's form, and what the sink holds."""
     key = found.shard, found.id
-    body, stored = await asyncio.gather(_of_source(source, found.source, key), _of_sink(found, key, opening))
-    sink = await opening
-    if body is not None and not isinstance(sink, str) and found.sink.unknown is None:
-        (held,) = await held_forms(sink, [body])
+    body, (there, stored) = await asyncio.gather(
+        _of_source(source, found.source, key), _of_sink(found, key, sink)
+    )
+    if body is not None and there is not None:
+        (held,) = await held_forms(there, [body])
         if held is None:
             found.source.unknown = "the sink would reject the document"
         if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
@@ -273,17 +251,18 @@ async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
     return None
 
 
-async def _of_sink(found: Explanation, key: Key, opening: asyncio.Task[Reading | str]) -> Stored:
+async def _of_sink(found: Explanation, key: Key, sink: Sink) -> tuple[Reading | None, Stored]:
+    """The sink as it is read, None where it can't be; and the document in it."""
     side = found.sink
-    sink = await opening
-    if isinstance(sink, str):
-        side.unknown = sink
-        return Stored()
+    if (why := why_no_read(sink)) is not None:
+        side.unknown = why
+        return None, Stored()
     try:
-        stored = (await sink.read(found.tube, [key]))[key]
+        there = await open_to_read(sink)
+        stored = (await there.read(found.tube, [key]))[key]
     except PytubeError as error:
         side.unknown = str(error)
-        return Stored()
+        return None, Stored()
     side.exists = stored.exists
     try:
         side.document = stored.value
@@ -292,7 +271,7 @@ async def _of_sink(found: Explanation, key: Key, opening: asyncio.Task[Reading |
     found.seq = stored.seq
     if stored.token is not None:
         found.token, (found.epoch, found.counter) = str(stored.token), stored.token
-    return stored
+    return there, stored
 
 
 async def _compare(pool: SessionPool, found: Explanation, body: bytes | None, stored: Stored) -> None:

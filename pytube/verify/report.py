@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import pytube
 from pytube.comparison import Difference, Sums, counted
 from pytube.errors import ConfigError
 from pytube.model import Id, Key
@@ -96,7 +95,6 @@ class Progress:
     def save(self, path: Path) -> None:
         """Write it, so that the file is either the old one or the new one; for us alone: ids may be names."""
         content = {
-            "fingerprint": self.fingerprint,
             "report": asdict(self.report),
             "table": self.table,
             "after": self.after,
@@ -104,9 +102,10 @@ class Progress:
             "counts": self.sums.counts,
             "sums": self.sums.sums,
         }
+        state = {_MARK: self.report.tube, "fingerprint": self.fingerprint, "checksum": _checksum(content)}
         new = path.with_name(path.name + ".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({_MARK: pytube.__version__, "checksum": _checksum(content), "content": content}, file)
+            json.dump(state | {"content": content}, file)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
@@ -128,44 +127,28 @@ class Progress:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} can't be read: {error}; {_REMEDY}") from None
         if not isinstance(value, dict) or _MARK not in value:  # it may be anything, and would be replaced
-            raise ConfigError(f"{path} is not a state of pytube verify, or of an older version; {_REMEDY}")
-        content: Any = value.get("content")
-        version, is_other = value[_MARK], value[_MARK] != pytube.__version__
-        # Another version may compare otherwise, and write and seal its states otherwise.
-        if not is_other and value.get("checksum") != _checksum(content):
-            raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
-        of = _tube_of(content)
-        if of is None:
-            raise ConfigError(f"{path} is of pytube {version}, and does not name its tube; {_REMEDY}")
-        if of != tube:
-            raise ConfigError(f"{path} keeps where a run of tube {of!r} stopped; {_REMEDY}")
-        if is_other:
-            told(f"{path} is of pytube {version}, and this is {pytube.__version__}: starting over")
-            return None
-        if content["fingerprint"] != fingerprint:
+            raise ConfigError(f"{path} is not a state of pytube verify; {_REMEDY}")
+        if value[_MARK] != tube:
+            raise ConfigError(f"{path} keeps where a run of tube {value[_MARK]!r} stopped; {_REMEDY}")
+        if value.get("fingerprint") != fingerprint:  # another version of pytube may seal it otherwise, too
             told(
-                f"{path} is of another comparison: options, configuration, attached tables or database "
-                "have changed since: starting over"
+                f"{path} is of another comparison: options, configuration, attached tables, database or "
+                "pytube's version have changed since: starting over"
             )
             return None
-        report = Report(**content["report"])
+        content: Any = value.get("content")
+        if value.get("checksum") != _checksum(content):
+            raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
         suspects = [(shard, key) for shard, key in content["suspects"]]
         sums = Sums(content["counts"], content["sums"])
-        return cls(fingerprint, report, content["table"], content["after"], suspects, sums)
+        return cls(
+            fingerprint, Report(**content["report"]), content["table"], content["after"], suspects, sums
+        )
 
 
 _MARK = "pytube_verify"
-"""By this field a file is known as a state; its value is the version of pytube."""
+"""By this field a file is known as a state; its value is the tube."""
 _REMEDY = "remove it, or name another by --state"
-
-
-def _tube_of(content: Any) -> str | None:
-    """The tube of a state of any version; None if it does not say."""
-    try:
-        tube = content["report"]["tube"]  # where it has to stay, so that other versions find it
-    except (KeyError, TypeError):
-        return None
-    return tube if isinstance(tube, str) else None
 
 
 def _checksum(content: object) -> str:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
+import pytube
 from pytube.comparison import Difference, Sums, bucket_of
 from pytube.config import Config, masked
 from pytube.counts import say_count
@@ -199,7 +200,7 @@ def _fingerprint(config: Config, tube: str, roots: Roots, choice: Sequence[str],
     """
     dsn = conninfo_to_dict(config.postgres.only_dsn.get_secret_value())
     what = {
-        "tube": tube,
+        "version": pytube.__version__,  # another one may compare otherwise
         "registry": roots.state.decode(),
         "choice": sorted(choice),
         "repair": repair,
@@ -295,69 +296,60 @@ class _Writer:
         return "the sink, which was found emptied, counts as complete again"
 
 
+@dataclass(slots=True)
 class _Run:
     """The work of one verification."""
 
-    def __init__(
-        self,
-        source: Source,
-        sink: Reading,
-        comparer: Comparer,
-        tables: Sequence[Root],
-        progress: Progress,
-        *,
-        repair: _Writer | None,
-        state: Path | None,
-        told: Told,
-        counted: Counted,
-        pace: Pace | None,
-    ) -> None:
-        self.report = progress.report
-        self._source = source
-        self._sink = sink
-        self._comparer = comparer
-        self._tables = tables
-        self._progress = progress
-        self._repair = repair
-        self._state = state
-        self._told = told
-        self._counted = counted
-        self._total = 0
-        """About how many keys are to be compared."""
-        self._pace = pace
-        self._at_once = AT_ONCE if pace is None else 1
-        self._is_walking = True
-        self._saved_at = self._told_at = time.monotonic()
-        self._page = _LOOK_AT_ONCE
-        """Keys of a page; what documents there are is learned from the first."""
+    source: Source
+    sink: Reading
+    comparer: Comparer
+    tables: Sequence[Root]
+    progress: Progress
+    repair: _Writer | None
+    state: Path | None
+    told: Told
+    counted: Counted
+    pace: Pace | None
+    total: int = 0
+    """About how many keys are to be compared."""
+    is_walking: bool = True
+    saved_at: float = field(default_factory=time.monotonic)
+    told_at: float = field(default_factory=time.monotonic)
+    page: int = _LOOK_AT_ONCE
+    """Keys of a page; what documents there are is learned from the first."""
+
+    @property
+    def report(self) -> Report:
+        """The findings so far."""
+        return self.progress.report
 
     # --- walks ----------------------------------------------------------------------------
 
     async def all(self, roots: Roots) -> None:
         """Compare all ids of the tables; then look for keys that only the sink has."""
-        self._total = round(sum([max(0, await self._source.rows(root)) for root in self._tables]))
-        for table in range(self._progress.table, len(self._tables)):
-            root = self._tables[table]
-            pages = self._pages(roots, root, self._progress.after)
+        self.total = round(sum([max(0, await self.source.rows(root)) for root in self.tables]))
+        for table in range(self.progress.table, len(self.tables)):
+            root = self.tables[table]
+            pages = self._pages(roots, root, self.progress.after)
             await self._compare_all(pages, root)
-            self._progress.table, self._progress.after = table + 1, None
+            self.progress.table, self.progress.after = table + 1, None
         await self._look_again()
         # From here on an interrupted run begins again, or keys that only the sink has would count twice.
         self.save()
-        self._is_walking = False
+        self.is_walking = False
         await self._find_extra(roots.keys)
 
     async def some(self, roots: Roots, sample: Sample) -> None:
         """Compare a sample of each table."""
-        for root in self._tables:
-            rows = await self._source.rows(root)
+        for root in self.tables:
+            rows = await self.source.rows(root)
             percent, limit = sample.percent, MOST_SAMPLED
             if sample.keys is not None:
                 limit = sample.keys
                 percent = min(100.0, max(1e-6, 100 * _MARGIN * limit / rows)) if rows else None
             drawn = None if percent is None else (percent, rows > _LARGE)
-            ids = await self._source.ids(roots, root, None, limit, drawn)
-            self._total += len(ids)
+            ids = await self.source.ids(roots, root, None, limit, drawn)
+            self.total += len(ids)
             await self._compare_all(self._slices(ids), root)
         await self._look_again()
         self.report.not_checked.append(
@@ -370,7 +362,7 @@ class _Run:
     async def close(self, roots: Roots) -> None:
         """Note the parts that were not checked."""
         report = self.report
-        if (await self._source.roots()).state != roots.state:
+        if (await self.source.roots()).state != roots.state:
             report.is_complete = False
             report.not_checked.append("the tube or its attached tables were changed meanwhile; run again")
         if report.skipped:
@@ -390,7 +382,7 @@ class _Run:
 
     async def _pages(self, roots: Roots, root: Root, after: Id | None) -> AsyncIterator[list[Id]]:
         while True:
-            ids = await self._source.ids(roots, root, after, self._page)
+            ids = await self.source.ids(roots, root, after, self.page)
             if not ids:
                 return
             after = ids[-1]
@@ -399,7 +391,7 @@ class _Run:
     async def _slices(self, ids: Sequence[Id]) -> AsyncIterator[list[Id]]:
         start = 0
         while start < len(ids):
-            end = start + self._page
+            end = start + self.page
             yield list(ids[start:end])
             start = end
 
@@ -410,7 +402,7 @@ class _Run:
             async for ids in pages:
                 keys = list(keys_in(root, ids))
                 running.append((ids[-1], len(keys), asyncio.create_task(self._compare(keys))))
-                if len(running) >= self._at_once:
+                if len(running) >= (AT_ONCE if self.pace is None else 1):
                     await self._take(running)
             while running:
                 await self._take(running)
@@ -421,13 +413,13 @@ class _Run:
 
     async def _compare(self, keys: Sequence[Key]) -> Compared:
         began = time.monotonic()
-        came = await self._comparer.compare(keys)
-        if self._pace is not None:
-            await self._pace(time.monotonic() - began)
+        came = await self.comparer.compare(keys)
+        if self.pace is not None:
+            await self.pace(time.monotonic() - began)
         if keys and came.bytes:
-            self._page = max(1, min(READ_MOST, _BYTES * len(keys) // came.bytes))
+            self.page = max(1, min(READ_MOST, _BYTES * len(keys) // came.bytes))
         elif keys:
-            self._page = READ_MOST
+            self.page = READ_MOST
         return came
 
     async def _take(self, running: deque[tuple[Id, int, asyncio.Task[Compared]]]) -> None:
@@ -435,15 +427,15 @@ class _Run:
         came = await task
         running.popleft()
         self._count(came, number)
-        self._progress.after = after
-        if len(self._progress.suspects) >= _SUSPECTS:
+        self.progress.after = after
+        if len(self.progress.suspects) >= _SUSPECTS:
             await self._look_again()
         now = time.monotonic()
-        if now - self._saved_at >= _SAVE_EVERY:
+        if now - self.saved_at >= _SAVE_EVERY:
             self.save()
-        if now - self._told_at >= _TELL_EVERY:
-            self._told_at = now
-            self._counted(self.report, self._total)
+        if now - self.told_at >= _TELL_EVERY:
+            self.told_at = now
+            self.counted(self.report, self.total)
 
     def _count(self, came: Compared, compared: int) -> None:
         report = self.report
@@ -451,23 +443,23 @@ class _Run:
         report.skipped += len(came.skipped)
         for key in came.unsendable:
             report.note("unsendable", key)
-        self._progress.suspects += came.suspects
-        self._progress.sums.add(came.at_sink)
+        self.progress.suspects += came.suspects
+        self.progress.sums.add(came.at_sink)
 
     # --- keys that differ -----------------------------------------------------------------
 
     async def _look_again(self) -> None:
-        suspects = self._progress.suspects
+        suspects = self.progress.suspects
         while suspects:
             group = suspects[:_LOOK_AT_ONCE]
-            judged = await self._comparer.judge(group)
-            if self._pace is not None:
-                await self._pace(0.0)  # it was a wait, for the most part
+            judged = await self.comparer.judge(group)
+            if self.pace is not None:
+                await self.pace(0.0)  # it was a wait, for the most part
             parked = 0
             if judged.differing:
                 parked = await self._parked(judged.differing)
-                if self._repair is not None:
-                    await self._repair.touch(judged.differing)
+                if self.repair is not None:
+                    await self.repair.touch(judged.differing)
             # All at once, so that an interrupted run counts none of them twice.
             del suspects[: len(group)]
             self._note(judged, parked)
@@ -475,7 +467,7 @@ class _Run:
     def _note(self, judged: Judged, parked: int) -> None:
         report = self.report
         report.parked += parked
-        if self._repair is not None:
+        if self.repair is not None:
             report.touched += len(judged.differing)
         for key, found in judged.differing.items():
             report.note(found.value, key)
@@ -491,26 +483,26 @@ class _Run:
     async def _parked(self, keys: Iterable[Key]) -> int:
         shards, ids = zip(*keys, strict=True)
         arguments = {"tube": self.report.tube, "shards": list(shards), "ids": [str(key) for key in ids]}
-        return int(await self._source.pool.value(_PARKED, arguments))
+        return int(await self.source.pool.value(_PARKED, arguments))
 
     # --- keys that only the sink has ------------------------------------------------------
 
     async def _find_extra(self, keys: KeyType) -> None:
         """Compare the keys of a scan of the sink with the keys found by reads, by buckets."""
-        why = why_no_scan(self._sink)
-        if why is not None or not isinstance(self._sink, Scanning):
+        why = why_no_scan(self.sink)
+        if why is not None or not isinstance(self.sink, Scanning):
             self.report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
             return
-        self._told("looking for keys that only the sink has")
-        shards = {shard for root in self._tables for shard in range(root.shard, root.shard + root.shards)}
-        at_sink = SinkKeys(self._sink, self.report.tube, shards, keys)
+        self.told("looking for keys that only the sink has")
+        shards = {shard for root in self.tables for shard in range(root.shard, root.shard + root.shards)}
+        at_sink = SinkKeys(self.sink, self.report.tube, shards, keys)
         sums = Sums()
         async for page in at_sink.pages():
             sums.add(page)
         if left_out := at_sink.left_out():
             self.report.is_complete = False
             self.report.not_checked += left_out
-        if differing := sums.differing(self._progress.sums):
+        if differing := sums.differing(self.progress.sums):
             await self._find_in(differing, at_sink)
 
     async def _find_in(self, buckets: Collection[int], at_sink: SinkKeys) -> None:
@@ -519,14 +511,14 @@ class _Run:
         async for page in at_sink.pages():
             # Some sinks give a key several times, as a rule close to each other.
             doubtful = [key for key in dict.fromkeys(page) if bucket_of(key) in buckets and key not in known]
-            for start in range(0, len(doubtful), self._page):
-                came = await self._comparer.compare(doubtful[start : start + self._page])
+            for start in range(0, len(doubtful), self.page):
+                came = await self.comparer.compare(doubtful[start : start + self.page])
                 # What the source has was compared before, and is counted.
-                self._progress.suspects += came.only_sink
+                self.progress.suspects += came.only_sink
                 if len(known) >= _REMEMBERED:
                     known.clear()
                 known.update(came.only_sink)
-            if len(self._progress.suspects) >= _SUSPECTS:
+            if len(self.progress.suspects) >= _SUSPECTS:
                 await self._look_again()
         await self._look_again()
 
@@ -534,26 +526,26 @@ class _Run:
 
     def save(self) -> None:
         """Keep where the walk is; once, say why that can't be kept."""
-        self._saved_at = time.monotonic()
-        if self._state is None or not self._is_walking:
+        self.saved_at = time.monotonic()
+        if self.state is None or not self.is_walking:
             return
         try:
-            self._progress.save(self._state)
+            self.progress.save(self.state)
         except OSError as error:
-            self._told(
-                f"where it stops can't be kept in {self._state}: {error.strerror}; name another by --state"
+            self.told(
+                f"where it stops can't be kept in {self.state}: {error.strerror}; name another by --state"
             )
-            self._state = None
+            self.state = None
 
     def stop(self) -> None:
         """Keep where the walk is, and say so."""
         self.save()
-        if self._state is not None:
-            self._told(
-                f"stopped: {self.report}; run it again with the same options to resume from {self._state}"
+        if self.state is not None:
+            self.told(
+                f"stopped: {self.report}; run it again with the same options to resume from {self.state}"
             )
 
     def forget(self) -> None:
         """Remove the file: the run is over."""
-        if self._state is not None:
-            self._state.unlink(missing_ok=True)
+        if self.state is not None:
+            self.state.unlink(missing_ok=True)

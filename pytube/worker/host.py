@@ -18,7 +18,7 @@ from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
-from pytube.documents.declared import trouble_of
+from pytube.documents.resolve import trouble_of
 from pytube.election.base import Claim, Revoked, wait_until_over
 from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError

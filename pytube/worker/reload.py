@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytube.config import Config
 from pytube.config.section import Section, key_path
-from pytube.documents.declared import refuse_unresolved, with_companions
+from pytube.documents.resolve import refuse_unresolved, with_companions
 from pytube.errors import ConfigError, PytubeError
 from pytube.events import ConfigRefused, DocumentRefused, Event
 from pytube.logs import Logger, is_news

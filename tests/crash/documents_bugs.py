@@ -59,7 +59,7 @@ def _by_own_id(document: Document) -> Document:
         path = _BY_OWN_ID.get(link.table.table)
         if link.path is None or path is None:
             return link
-        return replace(link, column="id", path=path, key_type=KeyType.BIGINT)
+        return replace(link, by=("id",), path=path, key_type=KeyType.BIGINT)
 
     return replace(document, links=tuple(map(changed, document.links)))
 
@@ -137,7 +137,7 @@ def _resolve_in_writers(session: Conn, documents: Sequence[Document]) -> None:
 
 def _key(root: Link) -> str:
     """A document's key by the columns of the root table."""
-    return f"json_build_array({', '.join(root.key_cols)})::text" if root.key_cols else root.column
+    return f"json_build_array({', '.join(root.by)})::text" if len(root.by) > 1 else root.column
 
 
 # --- the worker ------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from psycopg.pq import TransactionStatus
 from pytube import delivered, faults
 from pytube.config import Config, parse
 from pytube.db import connect
-from pytube.documents.apply import Documents as Applying
+from pytube.declarations.apply import Declarations
+from pytube.declarations.survey import plan
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
@@ -113,13 +114,13 @@ def apply_documents(dsn: str, bug: Bug = NO_BUG) -> Config:
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as session:
         session.execute(SCHEMA)
         bug.before(session)
-        catalogue, admin = Catalogue(session), Applying(session)
+        catalogue, admin = Catalogue(session), Declarations(session)
         compiled = [compile_document(name, config.documents[name], catalogue) for name in NAMES]
         documents = list(map(bug.change, compiled))
         for document in documents:
-            admin.apply(admin.plan(document, document.name))
+            admin.apply(plan(document, admin.there()))
         bug.after(session, compiled)
-        return with_documents(config, documents, admin.tubes())
+        return with_documents(config, documents, admin.there().tubes)
 
 
 # --- a worker that can be stopped as by SIGKILL ----------------------------------------------------

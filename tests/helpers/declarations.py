@@ -11,9 +11,8 @@ from pytube.config import Config
 from pytube.config.loader import parse
 from pytube.db.database import Database
 from pytube.declarations.apply import Declarations
-from pytube.declarations.model import Plan, Refused
+from pytube.declarations.model import Kind, Plan, State
 from pytube.declarations.survey import survey
-from pytube.documents.plan import State
 from tests.helpers.terms import Conn
 
 BASE = """
@@ -37,12 +36,17 @@ def session(dsn: str) -> Iterator[Declarations]:
         yield Declarations(connection, "tube")
 
 
+def surveyed(dsn: str, text: str) -> list[Plan]:
+    """What is planned of tubes and outboxes."""
+    with Database(SecretStr(dsn)).connect() as connection:
+        return list(survey(config(text), connection, kinds=(Kind.TUBE, Kind.OUTBOX)))
+
+
 def plans(dsn: str, text: str) -> dict[str, Plan]:
-    with session(dsn) as declarations:
-        found = survey(config(text), declarations)
-    refused = [one.problem for one in found if isinstance(one, Refused)]
+    found = surveyed(dsn, text)
+    refused = [one.problem for one in found if one.problem is not None]
     assert not refused, refused
-    return {one.name: one for one in found if isinstance(one, Plan)}
+    return {one.name: one for one in found}
 
 
 def apply(dsn: str, text: str, *, backfill: bool = False) -> list[str]:
@@ -57,8 +61,7 @@ def apply(dsn: str, text: str, *, backfill: bool = False) -> list[str]:
 
 def problem(dsn: str, text: str) -> str:
     """What is refused, and that it is all."""
-    with session(dsn) as declarations:
-        (said,) = [one.problem for one in survey(config(text), declarations) if isinstance(one, Refused)]
+    (said,) = [one.problem for one in surveyed(dsn, text) if one.problem is not None]
     return said
 
 

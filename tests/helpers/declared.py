@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytube.documents.model import Document, Link, TableName
+from pytube.config.names import TableName
+from pytube.documents.model import Document, Link
 from pytube.model import KeyType
 
 SCHEMA = """
@@ -41,7 +42,7 @@ def link(
     """A table of the shop, followed by a column; `columns` come on top of that and of the key."""
     counting = tuple(sorted({column, "id", *columns}))
     sections = (f"document.orders.{table}",)
-    return Link(TableName("shop", table), column, key_type, counting, path, sections, documents)
+    return Link(TableName("shop", table), (column,), key_type, counting, path, sections, documents)
 
 
 ROOT = replace(link("orders", "id", "customer_id", "status"), sections=("document.orders",))
@@ -63,7 +64,7 @@ def document(
 ) -> Document:
     """A document with these links; its digest depends on all that a worker would read or follow."""
     chosen: Sequence[Link] = links or (ROOT, ITEMS, CUSTOMERS, PRODUCTS)
-    said = [[str(one.table), one.column, one.columns, one.path] for one in chosen]
+    said = [[str(one.table), one.by, one.columns, one.path] for one in chosen]
     text = json.dumps([name, query, said])
     query = query or "SELECT id, row_to_json(o)::text FROM shop.orders AS o WHERE id = ANY (%(ids)s)"
     return Document(

@@ -345,7 +345,7 @@ def touched(connection: Conn, link: Link, row: Row) -> set[Any]:
         return set()
     value = values[0]
     if link.path is None:
-        return {json.dumps(values, ensure_ascii=False) if link.key_cols else value}
+        return {json.dumps(values, ensure_ascii=False) if len(link.by) > 1 else value}
     rows = connection.execute(link.path.encode(), {"keys": [value]}).fetchall()
     found = {key for (key,) in rows}
     assert None not in found

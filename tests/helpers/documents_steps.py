@@ -17,7 +17,7 @@ from psycopg import sql
 
 from pytube.config import Config, TubeConfig
 from pytube.db.session import Session, SessionPool
-from pytube.documents.declared import RELATIONS
+from pytube.documents.resolve import RELATIONS
 from pytube.enrich.rows import Enricher, build_enricher
 from pytube.errors import EnrichFailed, EnrichTimeout, SinkError
 from pytube.model import Batch, Document, Ok, Pod, PodClass, Result, Stale, Token

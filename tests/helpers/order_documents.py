@@ -9,8 +9,9 @@ from typing import Any
 
 import psycopg
 
-from pytube.documents.companions import companions_of, read_tubes
-from pytube.documents.model import Document, Link, TableName
+from pytube.config.names import TableName
+from pytube.documents.model import Document, Link
+from pytube.documents.tubes import companions_of, read_tubes
 from pytube.model import KeyType
 
 Conn = psycopg.Connection[Any]
@@ -89,7 +90,9 @@ def link(
 ) -> Link:
     """A table that is followed by a column; an UPDATE of `columns` counts, too."""
     section = f"document.orders.{table}"
-    return Link(TableName("public", table), column, keys, tuple(sorted({column, *columns})), path, (section,))
+    return Link(
+        TableName("public", table), (column,), keys, tuple(sorted({column, *columns})), path, (section,)
+    )
 
 
 _LINKS = (

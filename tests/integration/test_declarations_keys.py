@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from pytube.declarations.apply import Declarations
-from pytube.declarations.survey import survey
-from pytube.documents.plan import State
+from pytube.declarations.model import State
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
-from tests.helpers.declarations import BASE, apply, backfills, config, plans, problem, session
+from tests.helpers.declarations import BASE, apply, backfills, plans, problem
 from tests.helpers.documents_tenants import DECLARATION
 from tests.helpers.documents_tenants import SCHEMA as TENANTS
 from tests.helpers.terms import Conn
@@ -296,10 +293,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn, what: str) -> None:
-    text, words = REFUSED[what]
-    assert words in problem(dsn, text)
+def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn) -> None:
+    for what, (text, words) in REFUSED.items():
+        assert words in problem(dsn, text), what
     assert conn.execute("SELECT count(*) FROM tube.tube_list()").fetchone() == (0,)
 
 
@@ -379,31 +375,3 @@ def test_a_tube_whose_document_is_gone_and_comes_again(dsn: str, conn: Conn, fil
     run("apply", dsn=dsn, folder=file.parent)
     assert there(conn, "orders") == before
     assert run("plan", dsn=dsn, folder=file.parent).stdout.splitlines()[-1] == "nothing to do"
-
-
-# --- how it is planned -----------------------------------------------------------------------------
-
-
-def test_all_that_is_there_is_read_once(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many sections there are."""
-    more = "".join(
-        f'[tube.t{n}]\npartitions = 1\n[tube.t{n}.sink]\ntype = "jsonl"\npath = "x"\n'
-        f"[outbox.o{n}]\npartitions = 1\n"
-        for n in range(4)
-    )
-    read = Counter[str]()
-
-    def count(name: str) -> None:
-        was = getattr(Declarations, name)
-
-        def counted(self: Declarations) -> object:
-            read[name] += 1
-            return was(self)
-
-        monkeypatch.setattr(Declarations, name, counted)
-
-    count("tubes")
-    count("outboxes")
-    with session(dsn) as declarations:
-        assert len(survey(config(FILE + more), declarations)) == 9
-    assert read == {"tubes": 1, "outboxes": 1}

@@ -13,9 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from pytube.db.database import Database
-from pytube.documents.apply import Applied, Documents
+from pytube.declarations.apply import Applied, Declarations
+from pytube.declarations.documents import farewell
+from pytube.declarations.model import UNFINISHED, Plan, State, Step
+from pytube.declarations.survey import plan
 from pytube.documents.model import Document
-from pytube.documents.plan import UNFINISHED, State, Step
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.tubes.tables import LockBusy
 from tests.conftest import Connect
@@ -28,9 +30,9 @@ from tests.helpers.terms import Conn
 NEW = document(
     ROOT,
     link("notes", "order_id", "body"),
-    replace(ITEMS, column="product_id", path="SELECT 1"),
+    replace(ITEMS, by=("product_id",), path="SELECT 1"),
     replace(CUSTOMERS, columns=("id", "tier")),
-    replace(PRODUCTS, column="id", columns=("id", "sku")),
+    replace(PRODUCTS, columns=("id", "sku")),
 )
 
 
@@ -43,14 +45,18 @@ prepare = preparing(_prepare, "dsn")
 
 
 @contextmanager
-def session(dsn: str) -> Iterator[Documents]:
+def session(dsn: str) -> Iterator[Declarations]:
     with Database(SecretStr(dsn)).connect() as connection:
-        yield Documents(connection, "tube")
+        yield Declarations(connection, "tube")
+
+
+def planned(documents: Declarations, declared: Document) -> Plan:
+    return plan(declared, documents.there())
 
 
 def apply(dsn: str, declared: Document, *, backfill: bool = False) -> Applied:
     with session(dsn) as documents:
-        return documents.apply(documents.plan(declared, declared.name), backfill=backfill)
+        return documents.apply(planned(documents, declared), backfill=backfill)
 
 
 def followed(conn: Conn) -> set[tuple[str, str, str, tuple[str, ...]]]:
@@ -100,7 +106,7 @@ def test_from_nothing_and_again(any_dsn: str) -> None:
         assert digest(conn) == document().digest
         assert apply(any_dsn, document()).steps == []
         with session(any_dsn) as documents:
-            assert documents.plan(document(), "orders").state is State.APPLIED
+            assert planned(documents, document()).state is State.APPLIED
         conn.execute("UPDATE shop.products SET name = 'other' WHERE id = 3")
         conn.execute("UPDATE shop.products SET sku = 'other' WHERE id = 3")
         conn.execute("UPDATE shop.order_items SET order_id = 2 WHERE id = 20")
@@ -141,7 +147,7 @@ def test_changes_that_wait_in_a_relation_that_goes_are_made_good(dsn: str, conn:
     apply(dsn, document())
     if waits:
         conn.execute("UPDATE shop.customers SET name = 'other'")
-    other = document(ROOT, ITEMS, PRODUCTS, replace(CUSTOMERS, column="tenant"))
+    other = document(ROOT, ITEMS, PRODUCTS, replace(CUSTOMERS, by=("tenant",)))
     steps = apply(dsn, other).steps
     assert "detach shop.customers from orders_relations" in [step.text for step in steps]
     assert asked_for(conn) == (1 if waits else 0)
@@ -151,8 +157,8 @@ def test_one_that_is_released_asks_for_nothing(dsn: str, conn: Conn) -> None:
     apply(dsn, document())
     conn.execute("UPDATE shop.customers SET name = 'other'")
     with session(dsn) as documents:
-        documents.apply(documents.plan(None, "orders", stays=True))
-        assert set(documents.tubes()) == {"orders"}
+        documents.apply(farewell("orders", documents.there(), stays=True))
+        assert set(documents.there().tubes) == {"orders"}
     assert asked_for(conn) == 0
 
 
@@ -160,25 +166,23 @@ class Cut(Exception):
     """In place of a kill: what was committed stays."""
 
 
-@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
-def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn, before: Document | None) -> None:
-    if before is not None:
-        apply(dsn, before)
+def test_cut_after_each_step_it_goes_on(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
     with session(dsn) as documents:
-        planned = [step.text for step in documents.plan(NEW, "orders").steps]
+        expected = [step.text for step in planned(documents, NEW).steps]
     done: list[str] = []
 
     def cut(step: Step) -> None:
         done.append(step.text)
         raise Cut
 
-    while len(done) < len(planned):
+    while len(done) < len(expected):
         with session(dsn) as documents:
-            plan = documents.plan(NEW, "orders")
-            assert [step.text for step in plan.steps] == planned[len(done) :]
+            found = planned(documents, NEW)
+            assert [step.text for step in found.steps] == expected[len(done) :]
             with pytest.raises(Cut):
-                documents.apply(plan, told=cut)
-    assert done == planned
+                documents.apply(found, told=cut)
+    assert done == expected
     assert (followed(conn), digest(conn)) == (wanted(NEW), NEW.digest)
     assert apply(dsn, NEW).steps == []
 
@@ -210,15 +214,13 @@ def test_each_change_is_captured_between_all_steps(dsn: str, conn: Conn) -> None
 
     apply(dsn, document())
     with session(dsn) as documents:
-        documents.apply(documents.plan(NEW, "orders"), told=told)
+        documents.apply(planned(documents, NEW), told=told)
     assert set(checked) == set(used)
     assert len(checked) > 5
 
 
-@pytest.mark.parametrize("before", [None, document()], ids=["new", "changed"])
-def test_two_at_once(dsn: str, conn: Conn, before: Document | None) -> None:
-    if before is not None:
-        apply(dsn, before)
+def test_two_at_once(dsn: str, conn: Conn) -> None:
+    apply(dsn, document())
     errors: list[Exception] = []
 
     def run() -> None:
@@ -241,7 +243,7 @@ def test_one_waits_while_another_is_in_a_step(dsn: str, conn: Conn) -> None:
     with session(dsn) as documents, conn.transaction():
         conn.execute(lock)
         with pytest.raises(LockBusy, match="orders could not be locked"):
-            documents.apply(documents.plan(document(), "orders"), limit=0.1)
+            documents.apply(planned(documents, document()), limit=0.1)
     assert apply(dsn, document()).steps
 
 
@@ -253,19 +255,19 @@ def test_a_table_that_stays_locked(dsn: str, conn: Conn, connect: Connect) -> No
             with pytest.raises(
                 LockBusy, match=r"shop.products could not be locked .* the next apply continues from there"
             ):
-                documents.apply(documents.plan(document(), "orders"), limit=0.1)
+                documents.apply(planned(documents, document()), limit=0.1)
         assert digest(conn) == UNFINISHED
-        left = documents.apply(documents.plan(document(), "orders"))
+        left = documents.apply(planned(documents, document()))
     assert [str(step.action) for step in left.steps] == ["attach", "declare"]
 
 
 def test_another_file_between_the_plan_and_the_yes(dsn: str, conn: Conn) -> None:
     apply(dsn, document())
     with session(dsn) as documents:
-        plan = documents.plan(NEW, "orders")
+        found = planned(documents, NEW)
         apply(dsn, document(ROOT, ITEMS))
         with pytest.raises(UsageError, match="another declaration"):
-            documents.apply(plan)
+            documents.apply(found)
     assert digest(conn) == document(ROOT, ITEMS).digest
 
 
@@ -278,7 +280,7 @@ def test_another_file_meanwhile(dsn: str, conn: Conn) -> None:
             apply(dsn, document(ROOT, ITEMS))
 
     with session(dsn) as documents, pytest.raises(UsageError, match="another declaration"):
-        documents.apply(documents.plan(NEW, "orders"), told=told)
+        documents.apply(planned(documents, NEW), told=told)
     assert wanted(document(ROOT, ITEMS)) <= followed(conn)
     apply(dsn, document(ROOT, ITEMS))
     assert followed(conn) == wanted(document(ROOT, ITEMS))
@@ -287,12 +289,12 @@ def test_another_file_meanwhile(dsn: str, conn: Conn) -> None:
 def test_what_was_not_agreed_to_is_not_taken_away(dsn: str, conn: Conn) -> None:
     apply(dsn, document())
     with session(dsn) as documents:
-        plan = documents.plan(document(), "orders")
+        found = planned(documents, document())
         conn.execute(
             "SELECT tube.tube_table_ensure_attached('orders', 'shop.notes', 0, id_col => 'order_id')"
         )
         with pytest.raises(UsageError, match=r"would now detach shop\.notes"):
-            documents.apply(plan)
+            documents.apply(found)
     assert apply(dsn, document()).steps[0].text == "detach shop.notes from orders"
 
 
@@ -304,10 +306,10 @@ def test_a_backfill_is_asked_for_when_the_document_changes(dsn: str, conn: Conn)
 
     apply(dsn, document())
     assert backfills() == []
-    assert apply(dsn, document(), backfill=True).backfill is not None, "there was none before"
-    assert apply(dsn, document(), backfill=True).backfill is None
+    assert apply(dsn, document(), backfill=True).backfills, "there was none before"
+    assert apply(dsn, document(), backfill=True).backfills == []
     assert backfills() == [("shop.orders", "waiting", True)]
-    assert apply(dsn, NEW, backfill=True).backfill is not None
+    assert apply(dsn, NEW, backfill=True).backfills
     assert backfills() == [("shop.orders", "superseded", True), ("shop.orders", "waiting", True)]
 
 
@@ -326,6 +328,7 @@ LOST: dict[str, LiteralString] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backfill", [True, False])
 @pytest.mark.parametrize("what", LOST)
 def test_where_changes_were_missed_all_documents_are_sent(
@@ -342,16 +345,16 @@ def test_where_changes_were_missed_all_documents_are_sent(
     conn.execute(LOST[what])
     seen: list[tuple[int, bool]] = []
     with session(dsn) as documents:
-        plan = documents.plan(document(), "orders")
-        assert (plan.state, plan.wants_backfill) == (State.DRIFTED, True)
+        found = planned(documents, document())
+        assert (found.state, found.wants_backfill) == (State.DRIFTED, True)
         applied = documents.apply(
-            plan, backfill=backfill, told=lambda step: seen.append((len(backfills()), step.regains))
+            found, backfill=backfill, told=lambda step: seen.append((len(backfills()), bool(step.roots)))
         )
-        assert backfills() == [(applied.backfill, "shop.orders")]
+        assert backfills() == [(applied.backfills[0], "shop.orders")]
         assert seen[-1] == (1, True), "in the transaction of the last table"
         assert all(number == 0 for number, _ in seen[:-1])
-        assert documents.plan(document(), "orders").state is State.APPLIED
-        assert documents.apply(documents.plan(document(), "orders"), backfill=backfill).backfill is None
+        assert planned(documents, document()).state is State.APPLIED
+        assert documents.apply(planned(documents, document()), backfill=backfill).backfills == []
 
 
 def test_drift_that_missed_nothing_sends_nothing(dsn: str, conn: Conn) -> None:
@@ -360,7 +363,7 @@ def test_drift_that_missed_nothing_sends_nothing(dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube.tube_table_ensure_attached('orders', 'shop.notes', 0, 1, 'order_id')")
     applied = apply(dsn, document())
     assert [str(step.action) for step in applied.steps] == ["change", "detach"]
-    assert applied.backfill is None
+    assert applied.backfills == []
     assert conn.execute("SELECT count(*) FROM tube.tube_backfill").fetchone() == (0,)
 
 
@@ -371,7 +374,7 @@ def test_a_root_table_that_was_made_again_is_the_root_again(dsn: str, conn: Conn
     with pytest.raises(UsageError, match="pytube tube detach orders shop.order_items"):
         apply(dsn, document())
     conn.execute("SELECT tube.tube_table_ensure_detached('orders', 'shop.order_items')")
-    assert apply(dsn, document()).backfill is not None
+    assert apply(dsn, document()).backfills
     roots = conn.execute("SELECT tbl::text FROM tube.tube_list() WHERE tube = 'orders' AND root").fetchall()
     assert roots == [("shop.orders",)]
 
@@ -380,13 +383,14 @@ def test_one_that_is_not_declared_any_more(dsn: str) -> None:
     apply(dsn, document())
     apply(dsn, document(name="others"))
     with session(dsn) as documents:
-        applied = documents.apply(documents.plan(None, "orders"))
+        applied = documents.apply(farewell("orders", documents.there(), stays=False))
         assert [step.text for step in applied.steps] == ["drop tube orders and its queued changes"]
-        assert set(documents.tubes()) == {"others", "others_relations"}
-        documents.apply(documents.plan(None, "others", stays=True))
-        assert set(documents.tubes()) == {"others"}
-        assert documents.tubes()["others"].declared is None
-        assert {one.table.table for one in documents.tubes()["others"].tables} == {"orders", "order_items"}
+        assert set(documents.there().tubes) == {"others", "others_relations"}
+        documents.apply(farewell("others", documents.there(), stays=True))
+        left = documents.there().tubes
+        assert set(left) == {"others"}
+        assert left["others"].document is None
+        assert {one.table.table for one in left["others"].tables} == {"orders", "order_items"}
 
 
 def test_more_partitions(dsn: str, conn: Conn) -> None:
@@ -414,7 +418,7 @@ def test_shards_stay(dsn: str) -> None:
 def test_a_renamed_table_and_key(dsn: str, conn: Conn) -> None:
     apply(dsn, document())
     conn.execute("ALTER TABLE shop.products RENAME COLUMN id TO number")
-    renamed = replace(PRODUCTS, column="number", columns=("name", "number"))
+    renamed = replace(PRODUCTS, by=("number",), columns=("name", "number"))
     applied = apply(dsn, document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert followed(conn) == wanted(document(ROOT, ITEMS, CUSTOMERS, renamed))
     assert [step for step in applied.steps if step.loses] == []
@@ -426,15 +430,15 @@ def test_a_plan_tells_where_nothing_has_followed_a_renaming(dsn: str, conn: Conn
     conn.execute("SET search_path = tube, public")
     unfollow(conn)
     conn.execute("ALTER TABLE shop.products RENAME COLUMN id TO number")
-    renamed = document(ROOT, ITEMS, CUSTOMERS, replace(PRODUCTS, column="number", columns=("name", "number")))
+    renamed = document(ROOT, ITEMS, CUSTOMERS, replace(PRODUCTS, by=("number",), columns=("name", "number")))
     with session(dsn) as documents:
-        found = documents.plan(renamed, "orders")
+        found = planned(documents, renamed)
         (note, _) = sorted(found.notes)
         assert note.startswith("columns of shop.products were renamed or dropped, and nothing has followed")
         assert found.losses, "the old name is none of the document's"
     with session(dsn) as documents:
         conn.execute("SELECT tube.tube_sync()")
-        found = documents.plan(renamed, "orders")
+        found = planned(documents, renamed)
         assert (found.losses, found.notes) == ([], ())
 
 
@@ -446,16 +450,16 @@ def test_an_admin_who_owns_the_tables(dsn: str, conn: Conn) -> None:
         for table in ("customers", "products", "orders", "order_items", "notes"):
             conn.execute(f"ALTER TABLE shop.{table} OWNER TO {owner}".encode())
         with session(as_role(dsn, other)) as documents:
-            plan = documents.plan(document(), "orders")
+            found = planned(documents, document())
             with pytest.raises(
                 UsageError, match=f"{other} does not own shop.customers of {owner}, .*member of"
             ):
-                documents.check_rights([plan])
+                documents.check([found])
         with session(as_role(dsn, owner)) as documents:
-            documents.check_rights([plan])
+            documents.check([found])
         apply(as_role(dsn, owner), document(), backfill=True)
         apply(as_role(dsn, owner), NEW, backfill=True)
         assert followed(conn) == wanted(NEW)
         with session(as_role(dsn, owner)) as documents:
-            documents.apply(documents.plan(None, "orders"))
-            assert documents.tubes() == {}
+            documents.apply(farewell("orders", documents.there(), stays=False))
+            assert documents.there().tubes == {}

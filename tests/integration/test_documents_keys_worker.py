@@ -13,11 +13,11 @@ from pydantic import SecretStr
 
 from pytube.config import Config, load
 from pytube.db.database import Database
+from pytube.declarations.apply import Applied, Declarations
+from pytube.declarations.model import Kind, Plan, State
+from pytube.declarations.survey import survey
 from pytube.delivered import wait_async
-from pytube.documents.apply import Applied, Documents
-from pytube.documents.plan import Plan, State
 from pytube.documents.resolve import resolve
-from pytube.documents.survey import survey
 from pytube.keys import CompositeKey, KeyColumn, PartType
 from pytube.model import Batch
 from pytube.verify import explain, verify
@@ -76,17 +76,14 @@ def configuration(dsn: str, folder: Path, text: str = CONFIG) -> Config:
 
 def planned(dsn: str, config: Config) -> Plan:
     with Database(SecretStr(dsn)).connect() as connection:
-        (found,) = survey(config, connection, Documents(connection, "tube"))
-        assert isinstance(found, Plan), found
+        (found,) = survey(config, connection, kinds=(Kind.DOCUMENT,))
+        assert found.problem is None
         return found
 
 
 def applied(dsn: str, config: Config, *, backfill: bool = False) -> Applied:
     with Database(SecretStr(dsn)).connect() as connection:
-        documents = Documents(connection, "tube")
-        (found,) = survey(config, connection, documents)
-        assert isinstance(found, Plan), found
-        return documents.apply(found, backfill=backfill)
+        return Declarations(connection).apply(planned(dsn, config), backfill=backfill)
 
 
 @pytest.fixture
@@ -95,7 +92,7 @@ async def worker(dsn: str, tmp_path: Path) -> AsyncIterator[Worker]:
     held.clear()
     sent.clear()
     config = configuration(dsn, tmp_path)
-    assert applied(dsn, config, backfill=True).backfill is not None
+    assert applied(dsn, config, backfill=True).backfills
     worker = Worker(resolve(config))
     await worker.start()
     try:
@@ -138,7 +135,7 @@ def test_a_table_that_holds_the_key_by_other_columns(dsn: str, conn: Conn, tmp_p
     assert joined in CONFIG
     config = configuration(dsn, tmp_path, CONFIG.replace(joined, otherwise))
     (switch,) = (one for step in applied(dsn, config).steps for one in step.switches)
-    assert switch.by == ("tenant_id", "other")
+    assert switch.key == ("tenant_id", "other")
     conn.execute(
         "INSERT INTO shop.items VALUES (100, 'a', 1, 1, NULL, 'other'), (101, 'a', 1, 1, NULL, NULL)"
     )

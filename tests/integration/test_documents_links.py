@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from pytube.documents.model import Document, Link, TableName
+from pytube.config.names import TableName
+from pytube.documents.model import Document, Link
 from pytube.errors import ConfigError
 from pytube.model import KeyType
 from tests.conftest import Servers

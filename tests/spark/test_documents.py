@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from pytube.db.database import Database
-from pytube.documents.apply import Documents
+from pytube.declarations.apply import Declarations
+from pytube.declarations.survey import plan
 from pytube.errors import UnknownTable, UsageError
 from pytube.spark import backfill, fanout_sql, touch
 from tests.helpers import cli, declared
@@ -23,8 +24,8 @@ Conn = psycopg.Connection[Any]
 def shop(conn: Conn, dsn: str) -> Conn:
     conn.execute(declared.SCHEMA)
     with Database(SecretStr(dsn)).connect() as connection:
-        documents = Documents(connection, "tube")
-        documents.apply(documents.plan(declared.document(), "orders"))
+        declarations = Declarations(connection, "tube")
+        declarations.apply(plan(declared.document(), declarations.there()))
     conn.execute("DELETE FROM orders; DELETE FROM orders_relations")
     return conn
 

@@ -6,48 +6,39 @@ from dataclasses import replace
 
 import pytest
 
-from pytube.declarations.model import DeclaredTube
-from pytube.declarations.obstacles import refuse_tube
-from pytube.declarations.state import Attached, Tube
-from pytube.declarations.tubes import manner, plan
-from pytube.documents.model import TableName
-from pytube.documents.plan import Action
+from pytube.config.names import TableName
+from pytube.config.tubes import Attached
+from pytube.declarations import tubes
+from pytube.declarations.model import Action, DeclaredTube, Plan, There
+from pytube.declarations.tubes import manner
+from pytube.documents.tubes import Tube
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.model import KeyType
 
-ROOT = Attached(
-    TableName("a", "sites"),
-    "tenant",
-    0,
-    4,
-    frozenset(),
-    replica=False,
-    root=True,
-    made=True,
-    key_cols=("tenant", "id"),
-    shard_by="tenant",
-)
+ROOT = Attached(TableName("a", "sites"), ("tenant", "id"), shards=4, made=True, shard_by="tenant")
 RELATED = replace(
     ROOT,
     table=TableName("a", "visits"),
     root=False,
-    column="of_tenant",
-    key_cols=("of_tenant", "site"),
+    key=("of_tenant", "site"),
     shard_by="of_tenant",
 )
-ONE = replace(ROOT, column="id", key_cols=(), shard_by=None)
+ONE = replace(ROOT, key=("id",), shard_by=None)
 
 
 def there(*tables: Attached, applied: str | None = "before") -> Tube:
     """A tube and its tables, all made by a file; `applied` None: by hand."""
     made = applied is not None
-    return Tube(
-        "t", 1, None, KeyType.TEXT, None, None, applied, made, [replace(one, made=made) for one in tables]
-    )
+    attached = [replace(one, made=made) for one in tables]
+    return Tube("t", 1, KeyType.TEXT, applied=applied, made=made, tables=attached)
 
 
 def declared(*tables: Attached) -> DeclaredTube:
     return DeclaredTube("t", None, KeyType.TEXT, None, tables, "digest")
+
+
+def plan(tube: DeclaredTube, now: Tube | None) -> Plan:
+    return tubes.plan(tube, There({} if now is None else {"t": now}))
 
 
 def test_it_is_attached_as_it_is_said() -> None:
@@ -60,26 +51,25 @@ def test_it_is_attached_as_it_is_said() -> None:
 
 @pytest.mark.parametrize(
     "was",
-    [ONE, replace(ROOT, key_cols=("tenant", "name")), replace(ROOT, shard_by=None)],
+    [ONE, replace(ROOT, key=("tenant", "name")), replace(ROOT, shard_by=None)],
     ids=["one", "other", "whole"],
 )
 @pytest.mark.parametrize("applied", [None, "before"])
 def test_documents_keep_their_keys(was: Attached, applied: str | None) -> None:
     with pytest.raises(KeysWouldChange, match="would have a document under another key"):
-        refuse_tube(declared(ROOT), there(was, applied=applied))
+        plan(declared(ROOT), there(was, applied=applied))
     with pytest.raises(KeysWouldChange):
-        refuse_tube(declared(was), there(ROOT, applied=applied))
+        plan(declared(was), there(ROOT, applied=applied))
 
 
 @pytest.mark.parametrize("key", [("of_tenant", "other"), ("place", "site")])
 def test_a_related_table_may_hold_ids_elsewhere(key: tuple[str, ...]) -> None:
     """Which of its columns tells the shard has another name then, and the same place."""
-    new = replace(RELATED, column=key[0], key_cols=key, shard_by=key[0])
-    refuse_tube(declared(ROOT, new), there(ROOT, RELATED))
+    new = replace(RELATED, key=key, shard_by=key[0])
     (change, _) = plan(declared(ROOT, new), there(ROOT, RELATED)).steps
     assert (change.action, change.table, change.roots) == (Action.CHANGE, new.table, (ROOT.table,))
     with pytest.raises(UsageError, match=f"--key-cols {','.join(key)}") as caught:
-        refuse_tube(declared(ROOT, new), there(ROOT, RELATED, applied=None))
+        plan(declared(ROOT, new), there(ROOT, RELATED, applied=None))
     assert ("--shard-by" in str(caught.value)) is (key[0] != "of_tenant")
 
 

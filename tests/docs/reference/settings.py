@@ -27,10 +27,9 @@ from pytube.config import (
     TubeConfig,
     WorkerConfig,
 )
-from pytube.config.attachments import AttachmentConfig
 from pytube.config.documents import CHILDREN
 from pytube.config.section import OR_OFF
-from pytube.config.tubes import VerifyConfig
+from pytube.config.tubes import AttachmentConfig, VerifyConfig
 from tests.docs.reference.markdown import code, docstrings, sentence, table
 
 SECTIONS: Mapping[str, type[BaseModel]] = {

@@ -1,4 +1,4 @@
-"""Which companion tube, and which shard of it, has the touches of each relation.
+"""Tubes as they are in the database; and which companion tube, and which shard of it, has each relation.
 
 A companion tube holds the values of links in place of ids, all of one type. Each shard is one relation. A
 tube follows a table by one column, so a table that is followed by two has its second one in a second
@@ -10,74 +10,63 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
-from pytube.documents.model import Document, Link, TableName
+from pytube.config.names import TableName
+from pytube.config.tubes import Attached
+from pytube.documents.model import Document, Link
 from pytube.model import KeyType
 
-_TUBES = """
-    SELECT d.tube, d.companion_of, d.declared, d.key_type::text, d.partitions,
-        n.nspname, c.relname, d.id_col::text, d.shard, d.shards, d.columns::text[],
-        d.key_cols::text[], d.shard_by::text
-    FROM {s}.tube_documents() AS d
-    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.tbl
+_TUBES: Final = """
+    SELECT l.tube, l.partitions, l.key_type::text, l.predicate, l.companion_of, a.declared, a.applied, a.made,
+        n.nspname, c.relname, coalesce(l.key_cols, ARRAY[l.id_col])::text[], l.shard, l.shards,
+        coalesce(l.columns, '{{}}')::text[], l.replica, l.root, l.shard_by::text, a.attached
+    FROM {s}.tube_list() WITH ORDINALITY AS l
+    JOIN {s}.tube_applied() AS a ON a.tube = l.tube AND a.tbl IS NOT DISTINCT FROM l.tbl
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY l.ordinality
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A table as a tube follows it now."""
-
-    table: TableName
-    column: str
-    """The first one."""
-    shard: int
-    shards: int
-    columns: tuple[str, ...] | None
-    """None: each UPDATE counts."""
-    key_cols: tuple[str, ...] = ()
-    """The columns that are the key, in order; empty: `column` alone."""
-    shard_by: str | None = None
-    """The only one of them that a key's shard depends on; None: all count."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns by which the table is followed."""
-        return self.key_cols or (self.column,)
-
-
 @dataclass(slots=True)
-class TubeState:
-    """A tube of a document, or a companion of one, as it is in the database."""
+class Tube:
+    """A tube that is there."""
 
     name: str
-    companion_of: str | None
-    declared: str | None
-    """The digest of the document that was applied last; None: none was, or this is a companion."""
-    key_type: KeyType
     partitions: int
-    tables: list[Followed] = field(default_factory=list)
+    key_type: KeyType
+    predicate: str | None = None
+    companion_of: str | None = None
+    document: str | None = None
+    """The digest of the document that was applied last; None: it is of none, or a companion."""
+    applied: str | None = None
+    """The digest of the section applied last; None: it was created manually, or by a document."""
+    made: bool = False
+    """Whether it was made because of that."""
+    tables: list[Attached] = field(default_factory=list)
+    """By shard and order of attachment."""
+
+    def table(self, name: TableName) -> Attached | None:
+        """How it follows a table; None: it does not."""
+        return next((one for one in self.tables if one.table == name), None)
 
 
-def read_tubes(connection: psycopg.Connection[Any], schema: str) -> dict[str, TubeState]:
+def read_tubes(connection: psycopg.Connection[Any], schema: str) -> dict[str, Tube]:
     """All tubes of the installation by name, with the tables that they follow."""
-    found: dict[str, TubeState] = {}
+    found: dict[str, Tube] = {}
     for row in connection.execute(sql.SQL(_TUBES).format(s=sql.Identifier(schema))):
-        name, companion_of, declared, keys, partitions, *table = row
-        tube = found.setdefault(name, TubeState(name, companion_of, declared, KeyType(keys), partitions))
-        if table[0] is not None:
-            schema_name, table_name, column, shard, shards, columns, key_cols, shard_by = table
-            counting = None if columns is None else tuple(columns)
-            place = TableName(schema_name, table_name)
-            tube.tables.append(
-                Followed(place, column, shard, shards, counting, tuple(key_cols or ()), shard_by)
-            )
+        (name, partitions, keys, *of_tube), (place, table, *how) = row[:8], row[8:]
+        tube = found.setdefault(name, Tube(name, partitions, KeyType(keys), *of_tube))
+        if table is not None:
+            key, shard, shards, columns, *rest = how
+            where = TableName(place, table)
+            tube.tables.append(Attached(where, tuple(key), shard, shards, frozenset(columns), *rest))
     return found
 
 
@@ -91,7 +80,7 @@ class Companion:
     """By shard."""
 
 
-def companions_of(document: Document, tubes: Mapping[str, TubeState]) -> Sequence[Companion]:
+def companions_of(document: Document, tubes: Mapping[str, Tube]) -> Sequence[Companion]:
     """The companions of a document, with each of its relations in one of them.
 
     Args:
@@ -100,9 +89,14 @@ def companions_of(document: Document, tubes: Mapping[str, TubeState]) -> Sequenc
     """
     there = {name: tube for name, tube in tubes.items() if tube.companion_of == document.name}
     companions = {name: Companion(name, tube.key_type) for name, tube in sorted(there.items())}
+    places = {
+        (one.table, one.key, tube.key_type): (tube.name, one.shard)
+        for tube in reversed(there.values())
+        for one in tube.tables
+    }
     new = []
     for relation in document.relations:
-        place = next(_places(relation, there), None)
+        place = places.get((relation.table, relation.by, relation.key_type))
         if place is None:
             new.append(relation)
         else:
@@ -118,17 +112,7 @@ def companions_of(document: Document, tubes: Mapping[str, TubeState]) -> Sequenc
     return list(companions.values())
 
 
-def _places(relation: Link, there: Mapping[str, TubeState]) -> Iterator[tuple[str, int]]:
-    """Where a relation is followed already."""
-    for name, tube in there.items():
-        for one in tube.tables:
-            if (one.table, one.column) == (relation.table, relation.column) and (
-                tube.key_type is relation.key_type
-            ):
-                yield name, one.shard
-
-
-def _has_room(companion: Companion, relation: Link, there: TubeState | None) -> bool:
+def _has_room(companion: Companion, relation: Link, there: Tube | None) -> bool:
     """Whether a tube can follow the relation's table: it has these keys, and not the table by another column.
 
     A table that the document no longer names is in the way until it is detached.
@@ -150,7 +134,7 @@ def _shard(relation: Link) -> int:
 
     A pod may wait for a relation that is gone. Another relation must not get its number.
     """
-    name = json.dumps([relation.table.schema, relation.table.table, relation.column], ensure_ascii=False)
+    name = json.dumps([*relation.table, relation.column], ensure_ascii=False)
     return zlib.crc32(name.encode()) & 0x7FFF_FFFF
 
 
