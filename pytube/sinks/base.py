@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkabl
 
 from pytube.comparison import decode
 from pytube.errors import SinkUnavailable
-from pytube.keys import CompositeKey
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
 
 if TYPE_CHECKING:
@@ -225,32 +224,6 @@ class Keyed(Protocol):
 
 
 @runtime_checkable
-class Naming(Protocol):
-    """What a sink offers in addition to `Sink` if its options may name columns of a key of several."""
-
-    def names_columns(self) -> bool:
-        """Whether they do."""
-
-    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
-        """Set the columns that the keys of a shard consist of; None: they are of one column.
-
-        Called before the first document is sent or read, and whenever the tables of the tube change. Several
-        Postgres hosts, which have different shards, are set one by one.
-        """
-
-    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
-        """Why keys of these columns, of a table, can't be named, and what to do: as one sentence with a `;`.
-
-        None: they can. While they can't, no row is read, so nothing is sent.
-        """
-
-
-def naming_of(sink: object) -> Naming | None:
-    """The sink, if it does name columns of keys."""
-    return sink if isinstance(sink, Naming) and sink.names_columns() else None
-
-
-@runtime_checkable
 class Making(Protocol):
     """The addition to `Sink` for a sink whose `open` may make or change something, such as an index.
 
@@ -318,8 +291,15 @@ class Noting(Protocol):
         """
 
 
+def place_of(sink: Sink) -> Sink:
+    """The sink without its parts: whoever asks about its place, such as the mark, asks this one."""
+    inner: Sink = getattr(sink, "inner", sink)
+    return inner
+
+
 async def open_existing(sink: Sink) -> str | None:
     """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
+    sink = place_of(sink)
     if isinstance(sink, Making):
         return await sink.open_existing()
     await sink.open()

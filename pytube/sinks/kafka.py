@@ -14,7 +14,7 @@ from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.base import Trial, of_the_suite
 from pytube.sinks.calls import Abandoned
-from pytube.sinks.registry import SinkOptions, Templated, TemplateText
+from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
 from pytube.threads import in_thread
 
 try:
@@ -71,7 +71,7 @@ class KafkaOptions(SinkOptions):
         return value
 
 
-class KafkaSink(Templated):
+class KafkaSink:
     """Produces to one topic, either record by record or in transactions of one partition's batches.
 
     It does not compare: a topic is a log. Records carry their tokens, for readers that compare. With
@@ -83,7 +83,7 @@ class KafkaSink(Templated):
     def __init__(self, options: KafkaOptions) -> None:
         """Raises `ConfigError` for options that librdkafka refuses."""
         self._options = options
-        super().__init__(options.key)
+        self.template = KeyTemplate(options.key)
         self._clients = Producers(options.bootstrap_servers, options.timeout, options.client_options)
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""
@@ -123,7 +123,7 @@ class KafkaSink(Templated):
             raise SinkUnavailable('sink "kafka": it is not open')
         if not batch.documents:
             return []
-        records = Records(batch, self._template if self._options.key_format == "text" else None)
+        records = Records(batch, self.template if self._options.key_format == "text" else None)
         sending = self._lane(batch).begin(batch, records)
         try:
             return await sending.answer()

@@ -37,7 +37,7 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
-from pytube.sinks.registry import Templated
+from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
 
 try:
@@ -63,7 +63,7 @@ _PAUSE = 1.0
 """Seconds after which documents are sent again whose server took others of the batch."""
 
 
-class RedisSink(Templated):
+class RedisSink:
     """Writes documents as strings or hashes, or deletes the keys of a cache.
 
     A script compares tokens in one step with the write, so `abandon` returns at once: a late write loses.
@@ -73,7 +73,7 @@ class RedisSink(Templated):
 
     def __init__(self, options: RedisOptions) -> None:
         self._options = options
-        super().__init__(options.key)
+        self.template = KeyTemplate(options.key)
         self._servers: Servers | None = None
         self._resolver = Resolver(options.connect_timeout)
         self._log = Logger("pytube.sinks.redis")
@@ -283,10 +283,10 @@ class RedisSink(Templated):
 
     def _tag(self, tube: str, shard: int) -> bytes:
         """The hash tag of a shard's names in a cluster, which comes before any column; none need be known."""
-        return hash_tag(self._template.example("0", tube, shard).encode())
+        return hash_tag(self.template.example("0", tube, shard).encode())
 
     def _name(self, tube: str, shard: int, key: Id) -> bytes:
-        return self._template.name(tube, shard, key).encode()
+        return self.template.name(tube, shard, key).encode()
 
     def _calls(self, batch: Batch, results: dict[int, Result]) -> Iterator[Call]:
         """The batch as calls of the script; documents that can't be written get their result here."""

@@ -24,7 +24,8 @@ from pytube.logs import Logger, UserFaults
 from pytube.model import Documents, Id, Key, KeyType, Token
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning, naming_of
+from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning
+from pytube.sinks.registry import naming_of
 from pytube.transforms import Origin, Transforms
 from pytube.tubes.calls import unknown_tube
 

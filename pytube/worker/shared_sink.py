@@ -34,6 +34,7 @@ from pytube.sinks import (
     build_sink,
     finished,
     open_existing,
+    place_of,
     why_no_mark,
     why_no_note,
 )
@@ -276,6 +277,7 @@ class SharedSink:
         """What opens it, or has opened it; None while it is not wanted."""
         self._closing: asyncio.Task[None] | None = None
         self.sink = self._build(settings, given)
+        self._place = place_of(self.sink)
 
     def is_as(self, settings: SinkConfig, backfill_share: float) -> bool:
         """Whether a sink made from these would be the same."""
@@ -332,36 +334,36 @@ class SharedSink:
     @property
     def has_mark(self) -> bool:
         """Whether the sink can now be checked for the loss of its documents."""
-        return why_no_mark(self.sink) is None and (self.why_closed is None or self._is_missing)
+        return why_no_mark(self._place) is None and (self.why_closed is None or self._is_missing)
 
     async def read_mark(self) -> str | None:
         """See `Marked.read_mark`; None, too, while there is something to be made. Only if `has_mark`."""
-        assert isinstance(self.sink, Marked)
-        return None if self.why_closed is not None else await self.sink.read_mark(self._tube)
+        assert isinstance(self._place, Marked)
+        return None if self.why_closed is not None else await self._place.read_mark(self._tube)
 
     async def leave_mark(self, mark: str) -> str | None:
         """Make missing parts, and leave the mark; the mark that is there then. Only if `has_mark`."""
-        assert isinstance(self.sink, Marked)
+        assert isinstance(self._place, Marked)
         if self.why_closed is not None:
             self.may_make = True  # it is about to be opened again
             return None
-        await self.sink.write_mark(self._tube, mark)
-        return await self.sink.read_mark(self._tube)
+        await self._place.write_mark(self._tube, mark)
+        return await self._place.read_mark(self._tube)
 
     @property
     def has_note(self) -> bool:
         """Whether a note can be read and left now."""
-        return why_no_note(self.sink) is None and self.why_closed is None
+        return why_no_note(self._place) is None and self.why_closed is None
 
     async def read_note(self, key: str) -> str | None:
         """See `Noting.read_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        return await self.sink.read_note(key)
+        assert isinstance(self._place, Noting)
+        return await self._place.read_note(key)
 
     async def write_note(self, key: str, text: str) -> None:
         """See `Noting.write_note`. Only if `has_note`."""
-        assert isinstance(self.sink, Noting)
-        await self.sink.write_note(key, text)
+        assert isinstance(self._place, Noting)
+        await self._place.write_note(key, text)
 
     # --- how it opens ---------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from pytube.events import Event, PartitionEvent
 from pytube.model import PodClass
 from pytube.pipeline.inflight import Flight
 from pytube.sinks import Sink, why_no_read
-from pytube.sinks.base import naming_of
+from pytube.sinks.registry import naming_of
 from pytube.sources.pods import TubeSource
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm

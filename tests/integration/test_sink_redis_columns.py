@@ -71,7 +71,7 @@ async def test_marks_and_registers_are_read_before_any_columns_are_known(
     server: RedisServer, store: redis_py.Redis
 ) -> None:
     async with opened(server.url, "{tenant}:{id}") as sink:
-        sink.learn_keys(lambda _: KEY)
+        sink.template.learn_keys(lambda _: KEY)
         assert await sink.send(batch({(0, '["a", 1]'): {"v": 1}}, seq=1)) == [OK]
         await sink.write_mark("conformance", "full")
         await sink.write_note("conformance", "note")
@@ -87,7 +87,7 @@ async def test_all_names_of_a_shard_are_in_one_slot(tmp_path: Path) -> None:
     cluster = RedisCluster(tmp_path)
     try:
         async with opened(cluster.url, "{{{tube}}}:{tenant}:{id}", cluster=True) as sink:
-            sink.learn_keys(lambda _: KEY)
+            sink.template.learn_keys(lambda _: KEY)
             written = {(shard, f'["a", {number}]'): {"v": number} for shard in (0, 1) for number in range(20)}
             assert await sink.send(batch(written, seq=1)) == [OK] * 40
             of_no_row = {(0, f"by hand {number}"): None for number in range(20)}
