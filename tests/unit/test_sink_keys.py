@@ -59,7 +59,7 @@ def test_an_id_is_no_template() -> None:
 
 def of_columns(text: str, key: CompositeKey | None = KEY) -> KeyTemplate:
     template = KeyTemplate(text)
-    template.learn_keys(lambda shard: key if shard < 10 else None)
+    template.learn(lambda shard: key if shard < 10 else None)
     return template
 
 
@@ -121,9 +121,8 @@ def test_the_name_of_a_key_of_no_row_is_that_of_no_row() -> None:
 @pytest.mark.parametrize("taken", ["tube", "shard"])
 def test_a_column_with_the_name_of_another_placeholder(taken: str) -> None:
     key = CompositeKey((KeyColumn("tenant", PartType.TEXT), KeyColumn(taken, PartType.TEXT)))
-    reason = KeyTemplate(f"{{tenant}}:{{{taken}}}").why_no_name(key, "public.docs")
+    reason = KeyTemplate(f"{{tenant}}:{{{taken}}}").why_not(key, "public.docs")
     assert reason == (
-        f'option "key" of the sink: '
         f"{{tenant}}:{{{taken}}} names tenant, and keys of public.docs are of tenant, {taken}; "
         f"give {{id}} alone: {{{taken}}} stands for the {taken} of pytube, not for a column"
     )
@@ -131,13 +130,12 @@ def test_a_column_with_the_name_of_another_placeholder(taken: str) -> None:
 
 def test_keys_of_one_column() -> None:
     template = KeyTemplate("{tenant}:{id}")
-    assert template.why_no_name(None, "public.t") == (
-        'option "key" of the sink: {tenant}:{id} names id, tenant, and keys of public.t are of one column; '
-        "write {id}"
+    assert template.why_not(None, "public.t") == (
+        "{tenant}:{id} names id, tenant, and keys of public.t are of one column; write {id}"
     )
-    assert template.why_no_name(KEY, "public.t") is None
-    assert KeyTemplate("{id}").why_no_name(None, "public.t") is None
-    assert KeyTemplate("{shard}:{id}").why_no_name(KEY, "public.t") is None
+    assert template.why_not(KEY, "public.t") is None
+    assert KeyTemplate("{id}").why_not(None, "public.t") is None
+    assert KeyTemplate("{shard}:{id}").why_not(KEY, "public.t") is None
 
 
 @pytest.mark.parametrize(
@@ -150,8 +148,8 @@ def test_a_template_names_the_columns_that_the_key_has(template: str, shard: int
 
 def test_hosts_have_different_shards() -> None:
     template = KeyTemplate("{tenant}:{id}")
-    template.learn_keys(lambda shard: KEY if shard == 0 else None, "one")
-    template.learn_keys(lambda shard: KEY if shard == 1 else None, "other")
+    template.learn(lambda shard: KEY if shard == 0 else None, "one")
+    template.learn(lambda shard: KEY if shard == 1 else None, "other")
     assert [template.name("t", shard, '["a", 1]') for shard in (0, 1)] == ["a:1", "a:1"]
 
 
