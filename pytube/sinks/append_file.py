@@ -49,13 +49,13 @@ class AppendFile:
             ConfigError: the path can't be right, or the file system has no locks.
             SinkUnavailable: it may work later.
         """
-        with self._mutex:
-            self._fd = self._open()
-            try:
+        try:
+            with self._mutex:
+                self._fd = self._open()
                 self._check(self._fd)
-            except BaseException:
-                self._drop()
-                raise
+        finally:
+            if self._closing:  # by a caller that did not wait
+                self._drop_when_free()
 
     def append(self, begin: Callable[[], None], block: Callable[[], bytes]) -> None:
         """Wait for the lock, without limit, and write `block()` at the end, as separate lines.

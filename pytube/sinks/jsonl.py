@@ -240,21 +240,14 @@ class JsonlSink:
         if self._file is not None:
             return
         file = AppendFile(self.path, fsync=self._fsync)
-
-        def work(begin: Callable[[], bool]) -> None:
-            file.open()
-            if not begin():
-                file.close()
-
-        call = ThreadCall(work, "jsonl-open")
         try:
-            await call.over.wait()
-        except asyncio.CancelledError:
-            if not call.call_off(SinkUnavailable('sink "jsonl": open was cancelled')):
-                file.close()
+            await in_thread(file.open)
+        except BaseException:
+            file.close()
             raise
-        call.result()
-        self._keep(file)
+        self._file = self._file or file
+        if self._file is not file:  # another call of `open` was faster
+            file.close()
 
     async def open_existing(self) -> str | None:
         """Open the file, if there is one; a folder that is missing is found by `open`."""
@@ -278,17 +271,18 @@ class JsonlSink:
         call = ThreadCall(lambda begin: self._append(file, batch, begin), "jsonl-write")
         self._calls.add(call)
         try:
-            if not await call.over_by(batch.send_before):
+            left = None if batch.send_before == float("inf") else batch.send_before - time.monotonic()
+            if not (await asyncio.wait([call.over], timeout=left))[0]:
                 why = "nothing was written, the right to send had lapsed while it waited for the lock"
                 call.call_off(SinkUnavailable(f'sink "jsonl": {why}'))
-                await call.over.wait()
+            await asyncio.wait([call.over])
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable("called off")):
                 self._abandoned.add(batch, call.over)
             raise
         finally:
             self._calls.discard(call)
-        call.result()
+        call.over.result()
         return [OK] * len(batch)
 
     async def abandon(self, batch: Batch) -> None:
@@ -333,16 +327,8 @@ class JsonlSink:
             raise SinkUnavailable('sink "jsonl" is not open')
         async with self._reading:
             reader = self._replay = self._replay or Replay([self.path])
-            call = ThreadCall(lambda _: reader.poll(), "jsonl-read")
-            await call.over.wait()
-            call.result()
+            await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
-
-    def _keep(self, file: AppendFile) -> None:
-        if self._file is None:
-            self._file = file
-        else:  # another call of `open` was faster
-            file.close()
 
     def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
         """Runs in a thread."""

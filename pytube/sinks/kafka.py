@@ -23,8 +23,7 @@ try:
     from confluent_kafka.cimpl import NewTopic
 
     from pytube.kafka.clients import Producers
-    from pytube.sinks.kafka_records import Records, Stream
-    from pytube.sinks.kafka_transactions import Lane
+    from pytube.sinks.kafka_records import Lane, Records, Stream
 except ModuleNotFoundError as missing:
     if missing.name != "confluent_kafka":
         raise
@@ -129,7 +128,7 @@ class KafkaSink:
             return await sending.answer()
         except BaseException:
             sending.call_off()
-            self._abandoned.add(batch, sending.over)
+            self._abandoned.add(batch, sending.over.future)
             raise
 
     async def abandon(self, batch: Batch) -> None:

@@ -65,9 +65,14 @@ class KeyTemplate:
         self._key_of[host] = key_of
 
     def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
+        """As `why_not`, with the name of the option. While there is a reason, no row is read."""
+        reason = self.why_not(key, table)
+        return reason and f'option "key" of the sink: {reason}'
+
+    def why_not(self, key: CompositeKey | None, table: str) -> str | None:
         """Why keys of these columns, of a table, can't be named, and what to do: as one sentence with a `;`.
 
-        None: they can. While they can't, no row is read, so nothing is sent.
+        None: they can.
         """
         names = [] if key is None else [column.name for column in key.columns]
         if not self.columns or self.columns == set(names):
@@ -80,8 +85,7 @@ class KeyTemplate:
         elif names:
             remedy = "name all of these, or give {id} alone, which is the whole key as one text"
         return (
-            f'option "key" of the sink: {self.text} names {", ".join(sorted(self.columns))}, and keys of '
-            f"{table} are of {of}; {remedy}"
+            f"{self.text} names {', '.join(sorted(self.columns))}, and keys of {table} are of {of}; {remedy}"
         )
 
     def name(self, tube: str, shard: int, id: int | str) -> str:  # noqa: A002 # as the placeholder

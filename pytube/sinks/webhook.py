@@ -23,7 +23,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.model import OK, Batch, Document, Documents, Id, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import Trial, in_groups, refuse_lapsed
-from pytube.sinks.calls import Abandoned, Flag
+from pytube.sinks.calls import Abandoned
 from pytube.sinks.jsonl import on_one_line
 from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve
@@ -419,9 +419,7 @@ class WebhookSink:
 
     def _leave(self, batch: Batch) -> None:
         """The receiver may still work on a request of the batch."""
-        over = Flag()
-        asyncio.get_running_loop().call_later(self._options.settle_seconds, over.set)
-        self._abandoned.add(batch, over)
+        self._abandoned.add(batch, asyncio.ensure_future(asyncio.sleep(self._options.settle_seconds)))
 
     # --- answers --------------------------------------------------------------------------
 
