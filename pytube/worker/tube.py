@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from pytube.config import Config, TubeConfig
 from pytube.db.session import SessionPool
 from pytube.election.base import Broken
-from pytube.enrich import build_enricher
+from pytube.enrich import Enricher
 from pytube.enrich.check import Fault, check_enriching
 from pytube.enrich.statements import Roots, refuse_unnamed, why_no_columns
 from pytube.errors import ConfigError
@@ -74,8 +74,8 @@ class Tube(Queue):
         self.metrics = TubeMetrics()
         self.backfill_limits = settings.backfill
         self.transforms = self._load_transforms(settings)
-        self.enricher = build_enricher(
-            settings.enrich, name, pool, config.postgres.answer_timeout, self._learn_roots
+        self.enricher = Enricher(
+            pool, name, settings.enrich, config.postgres.answer_timeout, self._learn_roots
         )
         self._sink = sink
         self._enrich = settings.enrich
