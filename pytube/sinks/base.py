@@ -122,14 +122,6 @@ EVERY_SEQ = 2**63 - 1
 """As `below_seq` of a scan: all documents of the shard."""
 
 
-@runtime_checkable
-class Overlooking(Protocol):
-    """What a sink offers in addition to `Scanning` if its scans may leave out documents of the tube."""
-
-    def overlooked(self) -> str | None:
-        """What the last scan of each shard has left out, in a sentence; None: nothing."""
-
-
 class Stored:
     """What a sink holds of one key: a document or none, and the stamp of the write, as far as it is known."""
 

@@ -17,7 +17,7 @@ import orjson
 from pydantic import Field
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import OK, Batch, Document, Key, KeyType, Result, Token
+from pytube.model import OK, Batch, Document, Documents, Key, KeyType, Result, Token
 from pytube.sinks.append_file import STDOUT, AppendFile
 from pytube.sinks.base import Stored, Trial, refuse_lapsed
 from pytube.sinks.calls import Abandoned, ThreadCall
@@ -194,11 +194,6 @@ class Tail:
 # --- the sink -------------------------------------------------------------------------------------
 
 
-_STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
-_NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
-_NAMED = b',"shard":%d,"id":%b' + _STAMPS
-
-
 class JsonlOptions(SinkOptions):
     """What `[tube.NAME.sink]` may hold for `type = "jsonl"`."""
 
@@ -245,9 +240,7 @@ class JsonlSink:
         except BaseException:
             file.close()
             raise
-        self._file = self._file or file
-        if self._file is not file:  # another call of `open` was faster
-            file.close()
+        self._keep(file)
 
     async def open_existing(self) -> str | None:
         """Open the file, if there is one; a folder that is missing is found by `open`."""
@@ -330,6 +323,12 @@ class JsonlSink:
             await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
 
+    def _keep(self, file: AppendFile) -> None:
+        if self._file is not None:  # another call of `open` was faster
+            file.close()
+        else:
+            self._file = file
+
     def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
         """Runs in a thread."""
         pieces = encode(batch, self._client)
@@ -351,23 +350,33 @@ def _stored(line: Line | None) -> Stored:
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:
     """The lines of the batch, split where the time of the write belongs."""
-    head = b'{"tube":' + orjson.dumps(batch.tube)
     tail = b"" if client is None else b',"client":' + orjson.dumps(client)
     pieces = [b""]
-    for document in batch:
-        pieces[-1] += head + _envelope(document)
-        pieces.append(tail + b',"doc":' + on_one_line(document.body) + b"}\n")
+    for envelope, doc in envelopes(batch.tube, batch.documents):
+        pieces[-1] += envelope + b',"at":'
+        pieces.append(tail + b',"doc":' + doc + b"}\n")
     return pieces
 
 
-def _envelope(document: Document) -> bytes:
-    op = b"delete" if document.body is None else b"upsert"
-    token = document.token
-    key = document.id
-    rest = (op, int(token), token.epoch, token.counter, document.seq)
-    if isinstance(key, int):
-        return _NUMBERED % (document.shard, key, *rest)
-    return _NAMED % (document.shard, orjson.dumps(key), *rest)
+def envelopes(tube: str, documents: Sequence[Document]) -> Iterator[tuple[bytes, bytes]]:
+    """The begin of each document's line, up to its seq, and the document on one line.
+
+    In a worker's documents, equal parts are written once: to write each line separately would take
+    as long as to send it.
+    """
+    if isinstance(documents, Documents):
+        token, seq = documents.token, documents.seq
+        runs = [(shard, token, seq, ids, bodies) for shard, ids, bodies in documents.runs()]
+    else:
+        runs = [(one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
+    name = orjson.dumps(tube)
+    for shard, token, seq, ids, bodies in runs:
+        head = b'{"tube":%b,"shard":%d,"id":' % (name, shard)
+        rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d' % (int(token), *token, seq)
+        upsert, delete = b',"op":"upsert",' + rest, b',"op":"delete",' + rest
+        for key, body in zip(ids, bodies, strict=True):
+            text = b"%d" % key if isinstance(key, int) else orjson.dumps(key)
+            yield head + text + (delete if body is None else upsert), on_one_line(body)
 
 
 def on_one_line(body: bytes | None) -> bytes:

@@ -449,7 +449,7 @@ class Lane:
                 )
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_LANE_FULL)) from None  # noqa: SLF001
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None  # noqa: SLF001
                 producer.poll(_LANE_FULL)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:

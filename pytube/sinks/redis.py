@@ -99,9 +99,7 @@ class RedisSink:
             if isinstance(error, SinkTimeout):
                 raise SinkUnavailable(str(error)) from error
             raise
-        self._servers = self._servers or servers
-        if self._servers is not servers:  # another call of `open` was faster
-            await servers.close()
+        await self._keep(servers)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, `max_bytes` a round trip."""
@@ -389,6 +387,12 @@ class RedisSink:
             )
 
     # --- the server and the options -------------------------------------------------------
+
+    async def _keep(self, servers: Servers) -> None:
+        if self._servers is not None:  # another call of `open` was faster
+            await servers.close()
+        else:
+            self._servers = servers
 
     def _opened(self) -> Servers:
         if self._servers is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -64,20 +64,20 @@ class RedisOptions(ServerOptions):
             raise ValueError
         return value
 
-    @model_validator(mode="after")
-    def _fits_a_cluster(self) -> Self:
+    def faults(self) -> Iterator[str]:
+        """See `SinkOptions.faults`."""
+        yield from super().faults()
         if not self.cluster:
-            return self
+            return
         name = KeyTemplate(self.key).example(_ID).encode()
         tag = hash_tag(name)
         if not tag or name.index(tag) > name.index(_ID.encode()) or _ID.encode() in tag:
-            raise ConfigError(
-                'sink "redis": option "key": with cluster = true all documents of a shard have to be in one '
-                'slot: give a hash tag before {id}, e.g. "{{{tube}:{shard}}}:{id}"'
+            yield (
+                'option "key": with cluster = true all documents of a shard have to be in one slot: give a '
+                'hash tag before {id}, e.g. "{{{tube}:{shard}}}:{id}"'
             )
         if self.parts.path.strip("/") not in ("", "0"):
-            raise ConfigError('sink "redis": option "url": a cluster has no other database than 0')
-        return self
+            yield 'option "url": a cluster has no other database than 0'
 
     @property
     def parts(self) -> SplitResult:

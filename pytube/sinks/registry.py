@@ -177,6 +177,16 @@ class SinkOptions(BaseModel):
         except ValidationError as error:
             raise ConfigError(_option_errors(sink, cls, error)) from None
 
+    def faults(self) -> Iterator[str]:
+        """Faults that no single field can check. Messages name no secrets."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if faults := list(self.faults()):
+            raise ValueError("; ".join(faults))
+        return self
+
 
 class ServerOptions(SinkOptions):
     """Base of the options of a sink that has connections to a server, which may be encrypted."""
@@ -193,15 +203,9 @@ class ServerOptions(SinkOptions):
     pool_size: int = Field(default=16, ge=1, description="a number of connections, 1 or more")
 
     def faults(self) -> Iterator[str]:
-        """Faults that no single field can check. Messages have no values: some are secrets."""
+        """See `SinkOptions.faults`."""
         if self.client_key is not None and self.client_cert is None:
             yield "client_key goes with client_cert"
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if faults := list(self.faults()):
-            raise ValueError("; ".join(faults))
-        return self
 
 
 def known_sinks() -> list[str]:

@@ -137,7 +137,7 @@ def test_the_page_has_every_option_with_its_default() -> None:
 def test_the_line_of_the_page_is_what_is_sent() -> None:
     shown = BY_NAME["docs/sinks/webhook.md"].blocks("json")[0].text
     body = json.dumps({"id": 7, "name": "Ada"}, separators=(",", ":")).encode()
-    (sent,) = lines(b'"es-live"', [document((3, 7), body, token=(1795253820, 91), seq=4711)])
+    (sent,) = lines("es-live", [document((3, 7), body, token=(1795253820, 91), seq=4711)])
     assert sent.decode() == shown.strip()
 
 
@@ -146,8 +146,8 @@ def test_the_lines_of_a_worker_s_documents() -> None:
     documents.add(3, [7, 8, 9], [b'{"a": 1}', None, b'{\n "a":\r\n 2}'])
     documents.add(4, ["x"], [b""])
     documents.add(3, ['it\'s "quoted"'], [b"{}"])
-    together = lines(b'"t"', documents)
-    assert together == [line for one in documents for line in lines(b'"t"', [one])]
+    together = lines("t", documents)
+    assert together == [line for one in documents for line in lines("t", [one])]
     assert not any(line.count(b"\n") or line.count(b"\r") for line in together)
     assert [json.loads(line)["doc"] for line in together if b'""' not in line and b":}" not in line]
     assert [(one["shard"], one["id"], one["op"]) for one in map(json.loads, together[:3])] == [

@@ -110,7 +110,7 @@ class OpenSearchOptions(ServerOptions):
     compress: bool = Field(default=True, description="true to compress requests, or false")
 
     def faults(self) -> Iterator[str]:
-        """Faults that no single field can check. Messages have no values: some are secrets."""
+        """See `SinkOptions.faults`."""
         yield from super().faults()
         if (self.user is None) != (self.password is None):
             yield "user and password go together"
