@@ -18,15 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pytube.comparison import decode
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
-
-if TYPE_CHECKING:
-    from pytube.sinks.opensearch.reindex import IndexReindexer
 
 T = TypeVar("T")
 
@@ -355,33 +351,6 @@ def _why_not(sink: object, offer: type, method: str, lacking: str) -> str | None
         return lacking
     cannot: Callable[[], str | None] | None = getattr(sink, method, None)
     return None if cannot is None else cannot()
-
-
-# --- a second copy beside the live one ------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReindexState:
-    """A reindex that is under way."""
-
-    tube: str
-    old: str | None
-    """The name of the copy from which to move; None if it was deleted."""
-    new: str | None
-    """The name of the copy that is filled; None if it was deleted."""
-    is_switched: bool
-    """Whether readers see the new copy."""
-    started_at: datetime
-    backfills: tuple[int, ...]
-    """The ids of the backfills that fill the new copy; none while it is unknown whether one began."""
-
-
-@runtime_checkable
-class Reindexing(Protocol):
-    """A sink that can be reindexed: a new copy is filled while the old one stays live."""
-
-    def reindexer(self) -> IndexReindexer:
-        """What does it. Nothing is opened yet."""
 
 
 # --- sinks that the conformance suite may judge ---------------------------------------------------

@@ -333,13 +333,14 @@ class JsonlSink:
         """Runs in a thread."""
         pieces = encode(batch, self._client)
 
-        def may_write() -> None:
+        def block() -> bytes:
             if not begin():
                 raise SinkUnavailable("called off")
             refuse_lapsed('sink "jsonl"', batch)
+            # The time is the same for the whole batch, and is that of the write, not of the wait.
+            return (b"%.6f" % time.time()).join(pieces)
 
-        # The time is the same for the whole batch, and is that of the write, not of the wait.
-        file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
+        file.append(block)
 
 
 def _stored(line: Line | None) -> Stored:

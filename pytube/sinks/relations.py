@@ -174,6 +174,7 @@ class RelationsSink:
         try:
             await asyncio.wait([sending])
         except asyncio.CancelledError:
+            work.is_given_up = True
             self._abandoned.add(batch, sending)
             self._abandoned.add(batch, asyncio.ensure_future(work.end(sending)))
             raise
@@ -350,7 +351,6 @@ class _Work:
 
     async def end(self, sending: asyncio.Future[list[Result]]) -> None:
         """Have the statement cancelled; its session is cut off if that does not end it."""
-        self.is_given_up = True
         connection = self.connection
         if connection is None:
             return

@@ -297,11 +297,9 @@ class WebhookSink:
             # The rest of the URL may be a secret.
             f'sink "webhook": {self._host}:{self._port}',
             options.url.get_secret_value(),
+            options,
             resolve=self._allowed,
             tls=tls,
-            connections=options.pool_size,
-            connect_timeout=options.connect_timeout,
-            timeout=options.timeout,
             idle_seconds=_IDLE_SECONDS,
             most=LONGEST_ANSWER,
         )

@@ -23,10 +23,10 @@ from pytube.testing.harness import (
     in_loop,
     skip,
 )
-from pytube.testing.reading import MarkChecks, ReadingChecks
+from pytube.testing.reading import OfferChecks
 
 
-class SinkContract(ReadingChecks, MarkChecks):
+class SinkContract(OfferChecks):
     """Inherit in a class `Test…` and give `make_sink` and `read_back`; pytest finds the tests.
 
     The other methods of `SinkHarness` make some checks sharper; give the ones that the store allows. Checks

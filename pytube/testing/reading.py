@@ -1,4 +1,4 @@
-"""The part of the conformance suite for sinks whose documents can be read back."""
+"""The part of the conformance suite for what a sink may offer: reading back, marks, notes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pytube.sinks.base import (
 from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, in_loop, skip
 
 
-class ReadingChecks(SinkHarness):
-    """Whatever was written is read, as `as_held` says, with its stamp or without any."""
+class OfferChecks(SinkHarness):
+    """What was written is read, as `as_held` says, with its stamp or without; marks go with documents."""
 
     @in_loop
     async def test_read_gives_what_was_written(self) -> None:
@@ -81,12 +81,7 @@ class ReadingChecks(SinkHarness):
         expect(value == expected, f"{key} is read as {value!r:.200}, expected {expected!r:.200}")
         expect(decode(found[key].body or b"") == expected, f"{key}: body and value differ")
 
-
-# --- marks ----------------------------------------------------------------------------------------
-
-
-class MarkChecks(SinkHarness):
-    """To look makes nothing; the mark stays with the documents, and goes with them."""
+    # --- marks and notes ----------------------------------------------------------------------
 
     @in_loop
     async def test_open_existing(self) -> None:
