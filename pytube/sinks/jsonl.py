@@ -370,24 +370,26 @@ def envelopes(tube: str, documents: Sequence[Document]) -> Iterator[tuple[bytes,
         runs = [(shard, token, seq, ids, bodies) for shard, ids, bodies in documents.runs()]
     else:
         runs = [(one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
-    name = orjson.dumps(tube)
-    for shard, token, seq, ids, bodies in runs:
-        head = b'{"tube":%b,"shard":%d,"id":' % (name, shard)
+    quoted = orjson.dumps(tube)
+    for shard, token, seq, ids, found in runs:
+        head = b'{"tube":%b,"shard":%d,"id":' % (quoted, shard)
         rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d' % (int(token), *token, seq)
         upsert, delete = b',"op":"upsert",' + rest, b',"op":"delete",' + rest
+        text = b"".join(filter(None, found))  # one look at all of them: there hardly ever is a line break
+        has_breaks = b"\n" in text or b"\r" in text
+        bodies = [body and on_one_line(body) for body in found] if has_breaks else found
         for key, body in zip(ids, bodies, strict=True):
-            text = b"%d" % key if isinstance(key, int) else orjson.dumps(key)
-            yield head + text + (delete if body is None else upsert), on_one_line(body)
+            name = b"%d" % key if isinstance(key, int) else orjson.dumps(key)
+            if body is None:
+                yield head + name + delete, b"null"
+            else:
+                yield head + name + upsert, body
 
 
-def on_one_line(body: bytes | None) -> bytes:
-    """The body on one line; `null` for a delete.
+def on_one_line(body: bytes) -> bytes:
+    """The body on one line.
 
     In JSON a raw line break can only stand between values, where a blank will do. So the body
     need not be decoded, which would round its numbers.
     """
-    if body is None:
-        return b"null"
-    if b"\n" in body or b"\r" in body:
-        return body.replace(b"\n", b" ").replace(b"\r", b" ")
-    return body
+    return body.replace(b"\n", b" ").replace(b"\r", b" ")
