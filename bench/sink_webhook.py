@@ -8,7 +8,6 @@ import sys
 from itertools import count
 
 import httpcore
-import orjson
 
 from bench.frame.page import Section
 from bench.frame.rounds import interleave
@@ -47,7 +46,7 @@ def _measure(server: Server, section: Section, url: str) -> None:
 
     def before(name: str) -> None:
         sent = batches(next(rounds))
-        bodies = [body_of(lines(orjson.dumps(b.tube), b.documents), "ndjson") for b in sent]
+        bodies = [body_of(lines(b.tube, b.documents), "ndjson") for b in sent]
         made[name] = list(zip(sent, bodies, strict=True))
 
     taken = interleave(

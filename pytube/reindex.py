@@ -1,7 +1,7 @@
 """The steps of a reindex of one tube: start, look, compare, switch, finish, abandon.
 
 Each can be interrupted anywhere and run again. The state of a reindex is at the sink (see
-`pytube.sinks.base`), and of its backfills in Postgres; nothing is kept here.
+`pytube.sinks.opensearch.reindex`), and of its backfills in Postgres; nothing is kept here.
 
 The order of the start is what makes the new copy complete. First every write goes to both copies; writes to
 the old one alone were read before that. Then the backfill begins: it collects the ids of all rows, and each
@@ -28,10 +28,9 @@ from pytube.errors import (
     UnknownBackfill,
     UsageError,
 )
-from pytube.sinks.base import ReindexState
 
 if TYPE_CHECKING:
-    from pytube.sinks.opensearch.reindex import IndexReindexer
+    from pytube.sinks.opensearch.reindex import IndexReindexer, ReindexState
 
 Phase = Literal["filling", "stopped", "filled", "switched"]
 
@@ -81,12 +80,7 @@ class Reindex:
     def __init__(
         self, tube: str, reindexer: IndexReindexer, connection: psycopg.Connection, schema: str
     ) -> None:
-        """Args:
-        tube: its name.
-        reindexer: of its sink.
-        connection: autocommit, with pytube's schema in its path.
-        schema: pytube's.
-        """
+        """`connection`: autocommit, with pytube's schema in its path."""
         self._tube = tube
         self._reindexer = reindexer
         self._connection = connection

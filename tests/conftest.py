@@ -16,11 +16,14 @@ import pytest
 from tests.helpers.database import SHARED, Prepare, TestServer, server_folder, shared_data
 
 if TYPE_CHECKING:
+    import redis
+
     from pytube.embedded.kafka_real import RealKafka
     from pytube.embedded.postgres import Postgres, Version
     from pytube.embedded.process import Port
     from pytube.embedded.search_server import SearchServer
     from tests.helpers.proxy import Proxy
+    from tests.helpers.redis_server import RedisServer
 
 Connect = Callable[..., "psycopg.Connection[Any]"]
 
@@ -303,3 +306,24 @@ def opensearch(request: pytest.FixtureRequest) -> SearchServer:
     """A real OpenSearch server; in long runs, a real Elasticsearch, too."""
     server: SearchServer = request.getfixturevalue(f"real_{request.param}")
     return server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    from tests.helpers.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_store(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A client of the empty server."""
+    with redis_server.client() as client:
+        client.client_unpause()
+        client.flushall()
+        client.config_set("maxmemory", 0)
+        client.config_set("repl-diskless-sync-delay", 0)
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_resetstat()
+        yield client

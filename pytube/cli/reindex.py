@@ -28,12 +28,11 @@ from pytube.db.database import Database
 from pytube.errors import ConfigError, UsageError
 from pytube.reindex import Reindex, Status, Unanswered
 from pytube.sinks import build_sink
-from pytube.sinks.base import Reindexing, ReindexState
 from pytube.verify.report import Report
 from pytube.verify.run import verify
 
 if TYPE_CHECKING:
-    from pytube.sinks.opensearch.reindex import IndexReindexer
+    from pytube.sinks.opensearch.reindex import IndexReindexer, ReindexState
 
 _PATIENCE = click.option(
     "--timeout",
@@ -59,12 +58,13 @@ class _Target:
         sink = self.config.tube(self.tube).sink
         # Without its parts: copies are made and moved whatever is in them.
         built = build_sink(sink.type, sink.options, request_timeout=sink.request_timeout)
-        if not isinstance(built, Reindexing):
+        make: Callable[[], IndexReindexer] | None = getattr(built, "reindexer", None)
+        if make is None:
             raise ConfigError(
                 f"tube {self.tube!r} can't be reindexed: its sink is {sink.type}, and only a sink that has "
                 "an alias for its documents can be, such as opensearch"
             )
-        reindexer = built.reindexer()
+        reindexer = make()
 
         async def run() -> Result:
             try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol, cast
+from typing import cast
 
 import psycopg
 
@@ -42,8 +42,6 @@ _DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exc
 _CANCELED = "57014"
 _FEW = 20
 """Ids up to which a plan for any ten does: to plan for these very ids costs more than to read them."""
-_ANY_IDS: Mapping[str, str] = {"plan_cache_mode": "force_generic_plan"}
-_THESE_IDS: Mapping[str, str] = {}
 _REGISTRY_CHANGES = 5
 """How often in a row the registry may change under one read before we give up."""
 
@@ -63,47 +61,11 @@ class Read:
     """The root table that was read, as `schema.table`; None when there is none."""
 
 
-class Enricher(Protocol):
-    """Reads documents. Called concurrently, always after the batch's token was drawn."""
+class Enricher:
+    """Reads documents: by one statement for each root table of a batch, on a pool of connections.
 
-    async def read(
-        self,
-        groups: Mapping[int, Sequence[Id]],
-        *,
-        urgent: bool = True,
-        locks: LockListener | None = None,
-    ) -> Mapping[int, Read]:
-        """The documents of these ids by shard, of one moment for each table that is later than this call.
-
-        `urgent=False` lets other reads go first. `locks` gets the tables that the read waits for.
-
-        Raises:
-            DatabaseUnavailable: the connection was lost.
-            EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
-            EnrichTimeout: it took too long, which fewer ids at a time may not.
-            EnrichDataError: the data of some row makes the query fail; smaller batches show which.
-        """
-
-
-class TouchEnricher:
-    """Each touched key becomes the document `null`, whether its row is still there or not."""
-
-    async def read(
-        self,
-        groups: Mapping[int, Sequence[Id]],
-        *,
-        urgent: bool = True,
-        locks: LockListener | None = None,
-    ) -> Mapping[int, Read]:
-        """`null` for each id."""
-        del urgent, locks
-        return {shard: Read(dict.fromkeys(ids, b"null")) for shard, ids in groups.items()}
-
-
-class RowEnricher:
-    """One statement for each root table of a batch, on a pool of connections.
-
-    A query that names `%(shard)s` is run once for each shard.
+    A query that names `%(shard)s` is run once for each shard. With `mode = "none"`, nothing is read: each key
+    becomes the document `null`, whether its row is still there or not.
     """
 
     def __init__(
@@ -140,7 +102,19 @@ class RowEnricher:
         urgent: bool = True,
         locks: LockListener | None = None,
     ) -> Mapping[int, Read]:
-        """See `Enricher.read`."""
+        """The documents of these ids by shard, of one moment for each table that is later than this call.
+
+        Called concurrently, always after the batch's token was drawn. `urgent=False` lets other reads go
+        first. `locks` gets the tables that the read waits for.
+
+        Raises:
+            DatabaseUnavailable: the connection was lost.
+            EnrichFailed: the source can't be read at all (a missing grant, a wrong query).
+            EnrichTimeout: it took too long, which fewer ids at a time may not.
+            EnrichDataError: the data of some row makes the query fail; smaller batches show which.
+        """
+        if self._config.mode == "none" and not self._config.tables:
+            return {shard: Read(dict.fromkeys(ids, b"null")) for shard, ids in groups.items()}
         if locks is None:
             return await self._read(groups, urgent, None)
         with self._reads.begin(locks, lambda: self._tables_of(groups)) as listener:
@@ -174,7 +148,8 @@ class RowEnricher:
         """Of the session that reads these ids."""
         if self._is_declared:
             return STEADY_PLANS
-        return _ANY_IDS if sum(map(len, groups.values())) <= _FEW else _THESE_IDS
+        is_few = sum(map(len, groups.values())) <= _FEW
+        return {"plan_cache_mode": "force_generic_plan"} if is_few else {}
 
     async def _read_once(
         self, connection: psycopg.AsyncConnection, groups: Mapping[int, Sequence[Id]]
@@ -351,16 +326,3 @@ def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeE
     if error.sqlstate == _CANCELED:
         return EnrichTimeout(text)
     return EnrichFailed(text)
-
-
-def build_enricher(
-    config: EnrichConfig,
-    tube: str,
-    pool: SessionPool,
-    answer_timeout: float,
-    on_roots: OnRoots | None = None,
-) -> Enricher:
-    """The enricher of one tube in this process; `answer_timeout` and `on_roots` as for `RowEnricher`."""
-    if config.mode == "none" and not config.tables:
-        return TouchEnricher()
-    return RowEnricher(pool, tube, config, answer_timeout, on_roots)

@@ -128,7 +128,7 @@ _UNASKED = {
     KeyType.UUID: " OR q.id::uuid <> ALL(%(ids)s)",
     KeyType.TEXT: "",
 }
-"""Rows let through so that the reader sees that the query is wrong; see `RowEnricher`."""
+"""Rows let through so that the reader sees that the query is wrong; see `Enricher`."""
 
 
 def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:

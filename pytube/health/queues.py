@@ -27,7 +27,7 @@ from pytube.health.fleet import HostSample, LastSample, Partition
 from pytube.health.troubles import hanging, oldest, pace, troubles
 from pytube.health.watcher import PACE_LOOK, Reader, queues_of
 from pytube.sinks import build_sink
-from pytube.sinks.base import naming_of
+from pytube.sinks.registry import naming_of
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 

@@ -49,18 +49,18 @@ class AppendFile:
             ConfigError: the path can't be right, or the file system has no locks.
             SinkUnavailable: it may work later.
         """
-        with self._mutex:
-            self._fd = self._open()
-            try:
+        try:
+            with self._mutex:
+                self._fd = self._open()
                 self._check(self._fd)
-            except BaseException:
-                self._drop()
-                raise
+        finally:
+            if self._closing:  # by a caller that did not wait
+                self._drop_when_free()
 
-    def append(self, begin: Callable[[], None], block: Callable[[], bytes]) -> None:
+    def append(self, block: Callable[[], bytes]) -> None:
         """Wait for the lock, without limit, and write `block()` at the end, as separate lines.
 
-        `begin` is called under the lock, right before the write. It raises if the write must not
+        `block` is called under the lock, right before the write. It raises if the write must not
         begin any more.
 
         Raises:
@@ -71,7 +71,6 @@ class AppendFile:
             with self._mutex:
                 fd = self._locked()
                 try:
-                    begin()
                     self._write(fd, block())
                 finally:
                     fcntl.flock(fd, fcntl.LOCK_UN)

@@ -18,16 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pytube.comparison import decode
 from pytube.errors import SinkUnavailable
-from pytube.keys import CompositeKey
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
-
-if TYPE_CHECKING:
-    from pytube.sinks.opensearch.reindex import IndexReindexer
 
 T = TypeVar("T")
 
@@ -121,14 +116,6 @@ class Scanning(Protocol):
 
 EVERY_SEQ = 2**63 - 1
 """As `below_seq` of a scan: all documents of the shard."""
-
-
-@runtime_checkable
-class Overlooking(Protocol):
-    """What a sink offers in addition to `Scanning` if its scans may leave out documents of the tube."""
-
-    def overlooked(self) -> str | None:
-        """What the last scan of each shard has left out, in a sentence; None: nothing."""
 
 
 class Stored:
@@ -225,32 +212,6 @@ class Keyed(Protocol):
 
 
 @runtime_checkable
-class Naming(Protocol):
-    """What a sink offers in addition to `Sink` if its options may name columns of a key of several."""
-
-    def names_columns(self) -> bool:
-        """Whether they do."""
-
-    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
-        """Set the columns that the keys of a shard consist of; None: they are of one column.
-
-        Called before the first document is sent or read, and whenever the tables of the tube change. Several
-        Postgres hosts, which have different shards, are set one by one.
-        """
-
-    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
-        """Why keys of these columns, of a table, can't be named, and what to do: as one sentence with a `;`.
-
-        None: they can. While they can't, no row is read, so nothing is sent.
-        """
-
-
-def naming_of(sink: object) -> Naming | None:
-    """The sink, if it does name columns of keys."""
-    return sink if isinstance(sink, Naming) and sink.names_columns() else None
-
-
-@runtime_checkable
 class Making(Protocol):
     """The addition to `Sink` for a sink whose `open` may make or change something, such as an index.
 
@@ -318,8 +279,15 @@ class Noting(Protocol):
         """
 
 
+def place_of(sink: Sink) -> Sink:
+    """The sink without its parts: whoever asks about its place, such as the mark, asks this one."""
+    inner: Sink = getattr(sink, "inner", sink)
+    return inner
+
+
 async def open_existing(sink: Sink) -> str | None:
     """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
+    sink = place_of(sink)
     if isinstance(sink, Making):
         return await sink.open_existing()
     await sink.open()
@@ -383,33 +351,6 @@ def _why_not(sink: object, offer: type, method: str, lacking: str) -> str | None
         return lacking
     cannot: Callable[[], str | None] | None = getattr(sink, method, None)
     return None if cannot is None else cannot()
-
-
-# --- a second copy beside the live one ------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReindexState:
-    """A reindex that is under way."""
-
-    tube: str
-    old: str | None
-    """The name of the copy from which to move; None if it was deleted."""
-    new: str | None
-    """The name of the copy that is filled; None if it was deleted."""
-    is_switched: bool
-    """Whether readers see the new copy."""
-    started_at: datetime
-    backfills: tuple[int, ...]
-    """The ids of the backfills that fill the new copy; none while it is unknown whether one began."""
-
-
-@runtime_checkable
-class Reindexing(Protocol):
-    """A sink that can be reindexed: a new copy is filled while the old one stays live."""
-
-    def reindexer(self) -> IndexReindexer:
-        """What does it. Nothing is opened yet."""
 
 
 # --- sinks that the conformance suite may judge ---------------------------------------------------

@@ -13,7 +13,7 @@ from pydantic import Field
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.base import Stored, Trial, refuse_lapsed
-from pytube.sinks.calls import Abandoned, Flag, ThreadCall
+from pytube.sinks.calls import Abandoned, ThreadCall
 from pytube.sinks.registry import SinkOptions
 from pytube.targets import TARGET, import_target, is_async
 
@@ -93,11 +93,19 @@ class CallableSink:
             if slots is not self._slots:
                 raise SinkUnavailable(f"{self.name} was not called: the sink is closed")
             refuse_lapsed(self.name, batch)
+            call = self._call(batch)
         except SinkUnavailable:
             slots.release()
             raise
+        call.add_done_callback(lambda _: slots.release())
         try:
-            answer = await (self._in_task if self._is_async else self._in_thread)(batch, slots)
+            await asyncio.wait([call])
+            answer = call.result()
+        except asyncio.CancelledError:
+            if self._is_async:
+                call.cancel()
+            self._abandoned.add(batch, call)
+            raise
         except TimeoutError as error:
             raise SinkTimeout(f"{self.name} ran into a time limit: {error}") from error
         if answer is None:
@@ -141,14 +149,17 @@ class CallableSink:
         if is_async(reader):
             answer = await reader(tube, keys)
         else:
-            call = ThreadCall(lambda _: reader(tube, keys), f"callable-read-{self.name}")
-            await call.over.wait()
-            answer = call.result()
+            answer = await ThreadCall(lambda _: reader(tube, keys), f"callable-read-{self.name}").over
         if not isinstance(answer, Mapping):
             raise SinkContract(
                 f"the read function of {self.name} answered with a {type(answer).__name__}, no mapping"
             )
         return {key: _as_stored(self.name, answer.get(key)) for key in keys}
+
+    def _call(self, batch: Batch) -> asyncio.Future[Any]:
+        if self._is_async:
+            return asyncio.create_task(self._await_function(batch))
+        return ThreadCall(lambda _: self._function(batch), f"callable-{self.name}").over
 
     async def _take_slot(self, slots: asyncio.Semaphore, batch: Batch) -> None:
         left = batch.send_before - time.monotonic()
@@ -161,47 +172,11 @@ class CallableSink:
                 f"({len(self._abandoned)} of them given up) until the right to send had lapsed"
             ) from None
 
-    async def _in_thread(self, batch: Batch, slots: asyncio.Semaphore) -> Any:
-        def work(begin: Callable[[], bool]) -> Any:
-            if not begin():
-                return None
-            refuse_lapsed(self.name, batch)
-            return self._function(batch)
-
-        try:
-            call = ThreadCall(work, f"callable-{self.name}", slots.release)
-        except SinkError:
-            slots.release()
-            raise
-        try:
-            await call.over.wait()
-        except asyncio.CancelledError:
-            if not call.call_off(SinkUnavailable("called off")):
-                self._abandoned.add(batch, call.over)
-            raise
-        return call.result()
-
-    async def _in_task(self, batch: Batch, slots: asyncio.Semaphore) -> Any:
-        task = asyncio.create_task(self._await_function(batch))
-        over = Flag(slots.release)
-        task.add_done_callback(lambda _: over.set())
-        try:
-            await over.wait()
-        except asyncio.CancelledError:
-            # Its error has no reader any more, and should not be logged as lost.
-            task.add_done_callback(lambda t: t.cancelled() or t.exception())
-            task.cancel()
-            self._abandoned.add(batch, over)
-            raise
-        if task.cancelled():
-            raise SinkError(f"{self.name} cancelled itself")
-        return task.result()
-
     async def _await_function(self, batch: Batch) -> Any:
         try:
             return await self._function(batch)
-        except SystemExit as error:
-            # It would stop the event loop, and with it the worker.
+        except (SystemExit, asyncio.CancelledError) as error:
+            # The first would stop the event loop, and with it the worker; the second look like the caller's.
             raise SinkError(f"{self.name} raised {error!r}") from error
 
 

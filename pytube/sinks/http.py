@@ -58,12 +58,10 @@ class Client:
         self,
         name: str,
         url: str,
+        options: ServerOptions,
         *,
         resolve: Resolve,
         tls: ssl.SSLContext | None,
-        connections: int,
-        connect_timeout: float,
-        timeout: float,
         idle_seconds: float = 15.0,
         most: int | None = None,
     ) -> None:
@@ -72,12 +70,10 @@ class Client:
         Args:
             name: the server in errors. The URL may be a secret.
             url: what all paths begin with.
+            options: of the sink; a request waits for one of `pool_size` connections without limit.
             resolve: gives the addresses that may be connected to. It is not asked where `url` has an address:
                 who restricts addresses asks for that of `place_of(url)` before.
             tls: how certificates are checked.
-            connections: at most; a request waits for one without limit.
-            connect_timeout: seconds.
-            timeout: seconds from the connection to the end of the answer.
             idle_seconds: for which an idle connection is kept.
             most: bytes of an answer, which is not unpacked then; None: any number.
         """
@@ -85,9 +81,9 @@ class Client:
         self._url = url
         self._resolver = _Resolver(resolve)
         self._tls = tls
-        self._slots = asyncio.Semaphore(connections)
-        self._connect_timeout = connect_timeout
-        self._timeout = timeout
+        self._slots = asyncio.Semaphore(options.pool_size)
+        self._connect_timeout = options.connect_timeout
+        self._timeout = options.timeout
         self._idle_seconds = idle_seconds
         self._most = most
         self._session: aiohttp.ClientSession | None = None

@@ -17,7 +17,7 @@ import orjson
 from pydantic import Field
 
 from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import OK, Batch, Document, Key, KeyType, Result, Token
+from pytube.model import OK, Batch, Document, Documents, Key, KeyType, Result, Token
 from pytube.sinks.append_file import STDOUT, AppendFile
 from pytube.sinks.base import Stored, Trial, refuse_lapsed
 from pytube.sinks.calls import Abandoned, ThreadCall
@@ -194,11 +194,6 @@ class Tail:
 # --- the sink -------------------------------------------------------------------------------------
 
 
-_STAMPS = b',"op":"%b","token":"%d","epoch":%d,"counter":%d,"seq":%d,"at":'
-_NUMBERED = b',"shard":%d,"id":%d' + _STAMPS
-_NAMED = b',"shard":%d,"id":%b' + _STAMPS
-
-
 class JsonlOptions(SinkOptions):
     """What `[tube.NAME.sink]` may hold for `type = "jsonl"`."""
 
@@ -240,20 +235,11 @@ class JsonlSink:
         if self._file is not None:
             return
         file = AppendFile(self.path, fsync=self._fsync)
-
-        def work(begin: Callable[[], bool]) -> None:
-            file.open()
-            if not begin():
-                file.close()
-
-        call = ThreadCall(work, "jsonl-open")
         try:
-            await call.over.wait()
-        except asyncio.CancelledError:
-            if not call.call_off(SinkUnavailable('sink "jsonl": open was cancelled')):
-                file.close()
+            await in_thread(file.open)
+        except BaseException:
+            file.close()
             raise
-        call.result()
         self._keep(file)
 
     async def open_existing(self) -> str | None:
@@ -278,17 +264,18 @@ class JsonlSink:
         call = ThreadCall(lambda begin: self._append(file, batch, begin), "jsonl-write")
         self._calls.add(call)
         try:
-            if not await call.over_by(batch.send_before):
+            left = None if batch.send_before == float("inf") else batch.send_before - time.monotonic()
+            if not (await asyncio.wait([call.over], timeout=left))[0]:
                 why = "nothing was written, the right to send had lapsed while it waited for the lock"
                 call.call_off(SinkUnavailable(f'sink "jsonl": {why}'))
-                await call.over.wait()
+            await asyncio.wait([call.over])
         except asyncio.CancelledError:
             if not call.call_off(SinkUnavailable("called off")):
                 self._abandoned.add(batch, call.over)
             raise
         finally:
             self._calls.discard(call)
-        call.result()
+        call.over.result()
         return [OK] * len(batch)
 
     async def abandon(self, batch: Batch) -> None:
@@ -333,28 +320,27 @@ class JsonlSink:
             raise SinkUnavailable('sink "jsonl" is not open')
         async with self._reading:
             reader = self._replay = self._replay or Replay([self.path])
-            call = ThreadCall(lambda _: reader.poll(), "jsonl-read")
-            await call.over.wait()
-            call.result()
+            await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
 
     def _keep(self, file: AppendFile) -> None:
-        if self._file is None:
-            self._file = file
-        else:  # another call of `open` was faster
+        if self._file is not None:  # another call of `open` was faster
             file.close()
+        else:
+            self._file = file
 
     def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
         """Runs in a thread."""
         pieces = encode(batch, self._client)
 
-        def may_write() -> None:
+        def block() -> bytes:
             if not begin():
                 raise SinkUnavailable("called off")
             refuse_lapsed('sink "jsonl"', batch)
+            # The time is the same for the whole batch, and is that of the write, not of the wait.
+            return (b"%.6f" % time.time()).join(pieces)
 
-        # The time is the same for the whole batch, and is that of the write, not of the wait.
-        file.append(may_write, lambda: (b"%.6f" % time.time()).join(pieces))
+        file.append(block)
 
 
 def _stored(line: Line | None) -> Stored:
@@ -365,33 +351,45 @@ def _stored(line: Line | None) -> Stored:
 
 def encode(batch: Batch, client: str | None) -> list[bytes]:
     """The lines of the batch, split where the time of the write belongs."""
-    head = b'{"tube":' + orjson.dumps(batch.tube)
     tail = b"" if client is None else b',"client":' + orjson.dumps(client)
     pieces = [b""]
-    for document in batch:
-        pieces[-1] += head + _envelope(document)
-        pieces.append(tail + b',"doc":' + on_one_line(document.body) + b"}\n")
+    for envelope, doc in envelopes(batch.tube, batch.documents):
+        pieces[-1] += envelope + b',"at":'
+        pieces.append(tail + b',"doc":' + doc + b"}\n")
     return pieces
 
 
-def _envelope(document: Document) -> bytes:
-    op = b"delete" if document.body is None else b"upsert"
-    token = document.token
-    key = document.id
-    rest = (op, int(token), token.epoch, token.counter, document.seq)
-    if isinstance(key, int):
-        return _NUMBERED % (document.shard, key, *rest)
-    return _NAMED % (document.shard, orjson.dumps(key), *rest)
+def envelopes(tube: str, documents: Sequence[Document]) -> Iterator[tuple[bytes, bytes]]:
+    """The begin of each document's line, up to its seq, and the document on one line.
+
+    In a worker's documents, equal parts are written once: to write each line separately would take
+    as long as to send it.
+    """
+    if isinstance(documents, Documents):
+        token, seq = documents.token, documents.seq
+        runs = [(shard, token, seq, ids, bodies) for shard, ids, bodies in documents.runs()]
+    else:
+        runs = [(one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
+    quoted = orjson.dumps(tube)
+    for shard, token, seq, ids, found in runs:
+        head = b'{"tube":%b,"shard":%d,"id":' % (quoted, shard)
+        rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d' % (int(token), *token, seq)
+        upsert, delete = b',"op":"upsert",' + rest, b',"op":"delete",' + rest
+        text = b"".join(filter(None, found))  # one look at all of them: there hardly ever is a line break
+        has_breaks = b"\n" in text or b"\r" in text
+        bodies = [body and on_one_line(body) for body in found] if has_breaks else found
+        for key, body in zip(ids, bodies, strict=True):
+            name = b"%d" % key if isinstance(key, int) else orjson.dumps(key)
+            if body is None:
+                yield head + name + delete, b"null"
+            else:
+                yield head + name + upsert, body
 
 
-def on_one_line(body: bytes | None) -> bytes:
-    """The body on one line; `null` for a delete.
+def on_one_line(body: bytes) -> bytes:
+    """The body on one line.
 
     In JSON a raw line break can only stand between values, where a blank will do. So the body
     need not be decoded, which would round its numbers.
     """
-    if body is None:
-        return b"null"
-    if b"\n" in body or b"\r" in body:
-        return body.replace(b"\n", b" ").replace(b"\r", b" ")
-    return body
+    return body.replace(b"\n", b" ").replace(b"\r", b" ")

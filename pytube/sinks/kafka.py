@@ -14,7 +14,7 @@ from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.base import Trial, of_the_suite
 from pytube.sinks.calls import Abandoned
-from pytube.sinks.registry import SinkOptions, Templated, TemplateText
+from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
 from pytube.threads import in_thread
 
 try:
@@ -23,8 +23,7 @@ try:
     from confluent_kafka.cimpl import NewTopic
 
     from pytube.kafka.clients import Producers
-    from pytube.sinks.kafka_records import Records, Stream
-    from pytube.sinks.kafka_transactions import Lane
+    from pytube.sinks.kafka_records import Lane, Records, Stream
 except ModuleNotFoundError as missing:
     if missing.name != "confluent_kafka":
         raise
@@ -71,7 +70,7 @@ class KafkaOptions(SinkOptions):
         return value
 
 
-class KafkaSink(Templated):
+class KafkaSink:
     """Produces to one topic, either record by record or in transactions of one partition's batches.
 
     It does not compare: a topic is a log. Records carry their tokens, for readers that compare. With
@@ -83,7 +82,7 @@ class KafkaSink(Templated):
     def __init__(self, options: KafkaOptions) -> None:
         """Raises `ConfigError` for options that librdkafka refuses."""
         self._options = options
-        super().__init__(options.key)
+        self.template = KeyTemplate(options.key)
         self._clients = Producers(options.bootstrap_servers, options.timeout, options.client_options)
         self.write_timeout = options.timeout + _REPORT_DELAY
         """See `pytube.sinks.base.Bounded`."""
@@ -123,13 +122,13 @@ class KafkaSink(Templated):
             raise SinkUnavailable('sink "kafka": it is not open')
         if not batch.documents:
             return []
-        records = Records(batch, self._template if self._options.key_format == "text" else None)
+        records = Records(batch, self.template if self._options.key_format == "text" else None)
         sending = self._lane(batch).begin(batch, records)
         try:
             return await sending.answer()
         except BaseException:
             sending.call_off()
-            self._abandoned.add(batch, sending.over)
+            self._abandoned.add(batch, sending.over.future)
             raise
 
     async def abandon(self, batch: Batch) -> None:

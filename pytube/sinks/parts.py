@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from pytube.errors import SinkContract
@@ -20,20 +20,14 @@ from pytube.sinks.base import (
     HOLDS_NOTHING,
     READ_MOST,
     Bounded,
-    Marked,
-    Noting,
     Reading,
     Scanning,
     Sink,
     Stored,
     held_forms,
-    open_existing,
-    why_no_mark,
-    why_no_note,
     why_no_read,
     why_no_scan,
 )
-from pytube.sinks.json_text import begins_with, elements, members
 
 _SLICE = 0.005
 """Seconds of splitting after which the event loop gets its turn."""
@@ -68,6 +62,62 @@ def base_id(found: Id) -> tuple[Id, str] | None:
     return (key, part) if part_id(key, part) == found else None
 
 
+# --- JSON texts, cut into the values of their top level, each as it is written -------------------
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+# Numbers stay texts, because Python refuses integers of 4300 digits.
+_VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+def cut(text: str, brackets: Literal["{}", "[]"], expected: str) -> Iterator[tuple[str, Any, str]]:
+    """Each value of an object or array: its name, the value, in which numbers are texts, and its own text.
+
+    Raises:
+        ValueError: `expected`, if the text begins with another sign; else why it is not valid JSON.
+    """
+    begin, end = brackets
+    at = _past(text, _past(text, 0, ""), begin)
+    if not at:
+        raise ValueError(expected)
+    while not (over := _past(text, at, end)):
+        name = ""
+        if begin == "{":
+            name, own, at = _value(text, at)
+            if not own.startswith('"'):
+                raise ValueError("it is not valid JSON: a name is not a string")
+            at = _past_required(text, at, ":")
+        value, own, at = _value(text, at)
+        yield name, value, own
+        if not _past(text, at, end):
+            at = _past_required(text, at, ",")
+    if over < len(text):
+        raise ValueError("it is not valid JSON: more text follows its end")
+
+
+def _past(text: str, at: int, sign: str) -> int:
+    """Where the text continues, without blanks, after `sign`; 0 if that does not come next."""
+    found = _BLANKS.match(text, at + len(sign))
+    return found.end() if found is not None and text.startswith(sign, at) else 0
+
+
+def _past_required(text: str, at: int, sign: str) -> int:
+    after = _past(text, at, sign)
+    if not after:
+        raise ValueError(f"it is not valid JSON: {sign!r} is missing at character {at}")
+    return after
+
+
+def _value(text: str, at: int) -> tuple[Any, str, int]:
+    """The next value, decoded; its text; and where the text continues."""
+    try:
+        value, end = _VALUES.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value, text[at:end], _past(text, end, "")
+
+
 # --- documents ----------------------------------------------------------------------------------
 
 
@@ -96,18 +146,14 @@ class Parts:
 
     def _elements(self, text: str) -> dict[str, str]:
         expected = f"expected an array of at most {len(self.names)} documents"
-        if not begins_with("[", text):
-            raise ValueError(expected)
-        found = {str(at): part for at, part in enumerate(elements(text))}
+        found = {str(at): part for at, (_, _, part) in enumerate(cut(text, "[]", expected))}
         if len(found) > len(self.names):
             raise ValueError(f"{expected}, got {len(found)}")
         return found
 
     def _members(self, text: str) -> dict[str, str]:
-        if not begins_with("{", text):
-            raise ValueError(f"expected an object with the parts {_listed(self.names)}")
         found: dict[str, str] = {}
-        for name, _, part in members(text):
+        for name, _, part in cut(text, "{}", f"expected an object with the parts {_listed(self.names)}"):
             if not self.has(name):
                 raise ValueError(f"its member {name[:50]!r} is none of the parts {_listed(self.names)}")
             if name in found:
@@ -209,8 +255,7 @@ def join_results(names: Sequence[str], results: Sequence[Result], token: Token) 
 class PartsSink:
     """Splits each document into the parts that are declared, for any other sink.
 
-    It offers neither `Trying` nor `Reindexing`: both are about the place of the other sink, and are asked of
-    that one.
+    What is about the place, such as its mark, is asked of the other sink: see `place_of`.
     """
 
     write_timeout: float
@@ -221,7 +266,7 @@ class PartsSink:
         self.compares = inner.compares
         if isinstance(inner, Bounded):
             self.write_timeout = inner.write_timeout
-        self._inner = inner
+        self.inner = inner
         self._parts = parts
         self._sent: WeakKeyDictionary[Batch, Batch] = WeakKeyDictionary()
         """The batch of parts that was sent for each batch that may still be abandoned."""
@@ -230,21 +275,17 @@ class PartsSink:
 
     async def open(self) -> None:
         """Open the other sink."""
-        await self._inner.open()
-
-    async def open_existing(self) -> str | None:
-        """Open the other sink, without making anything."""
-        return await open_existing(self._inner)
+        await self.inner.open()
 
     async def close(self) -> None:
         """Close the other sink."""
-        await self._inner.close()
+        await self.inner.close()
 
     async def abandon(self, batch: Batch) -> None:
         """Wait for the parts that were sent for this very batch."""
         sent = self._sent.get(batch)
         if sent is not None:
-            await self._inner.abandon(sent)
+            await self.inner.abandon(sent)
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -253,7 +294,7 @@ class PartsSink:
         split = await self._split(batch)
         parts = [document for one in split if not isinstance(one, Reject) for document in one]
         sent = self._sent[batch] = batch.carrying(parts)
-        results = await self._inner.send(sent)
+        results = await self.inner.send(sent)
         if len(results) != len(parts):
             raise SinkContract(f"the sink answered {len(results)} results for {len(parts)} parts")
         answers = iter(results)
@@ -290,16 +331,16 @@ class PartsSink:
 
     def cannot_scan(self) -> str | None:
         """As the other sink."""
-        return why_no_scan(self._inner)
+        return why_no_scan(self.inner)
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The id of the whole document for each part that the other sink finds, so perhaps several times.
 
         To remember the ids for giving each once would take memory for all of them.
         """
-        assert isinstance(self._inner, Scanning)
+        assert isinstance(self.inner, Scanning)
         self._strangers.pop(shard, None)
-        scan = self._inner.scan(tube, shard, below_seq)
+        scan = self.inner.scan(tube, shard, below_seq)
         try:
             async for page in scan:
                 yield [key for key in (self._base(shard, found) for found in page) if key is not None]
@@ -331,11 +372,11 @@ class PartsSink:
 
     def cannot_read(self) -> str | None:
         """As the other sink."""
-        return why_no_read(self._inner)
+        return why_no_read(self.inner)
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """The parts of each, all of one document in the same read of the other sink."""
-        assert isinstance(self._inner, Reading)
+        assert isinstance(self.inner, Reading)
         names = self._parts.names
         at_once = max(1, READ_MOST // len(names))
         joined: dict[Key, Stored] = {}
@@ -344,14 +385,14 @@ class PartsSink:
                 (shard, key): [(shard, part_id(key, name)) for name in names]
                 for shard, key in keys[start : start + at_once]
             }
-            held = await self._inner.read(tube, [part for parts in wanted.values() for part in parts])
+            held = await self.inner.read(tube, [part for parts in wanted.values() for part in parts])
             for key, parts in wanted.items():
                 joined[key] = Joined(self._parts, [held[part] for part in parts])
         return joined
 
     async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
         """The parts as the other sink would hold them, joined as `read` joins them."""
-        assert isinstance(self._inner, Reading)
+        assert isinstance(self.inner, Reading)
         split: list[list[bytes | None] | None] = []
         for body in bodies:
             try:
@@ -359,7 +400,7 @@ class PartsSink:
             except ValueError:
                 split.append(None)
         sent = [part for parts in split if parts is not None for part in parts if part is not None]
-        held = iter(await held_forms(self._inner, sent))
+        held = iter(await held_forms(self.inner, sent))
         return [None if parts is None else self._held(parts, held) for parts in split]
 
     def _held(self, parts: Sequence[bytes | None], held: Iterator[bytes | None]) -> bytes | None:
@@ -368,35 +409,3 @@ class PartsSink:
         if any(part is not None and form is None for part, form in zip(parts, made, strict=True)):
             return None
         return self._parts.join(made) if any(made) else HOLDS_NOTHING
-
-    # --- the mark ---------------------------------------------------------------------------
-
-    def cannot_mark(self) -> str | None:
-        """As the other sink."""
-        return why_no_mark(self._inner)
-
-    async def read_mark(self, tube: str) -> str | None:
-        """The other sink's."""
-        assert isinstance(self._inner, Marked)
-        return await self._inner.read_mark(tube)
-
-    async def write_mark(self, tube: str, mark: str) -> None:
-        """Leave it at the other sink."""
-        assert isinstance(self._inner, Marked)
-        await self._inner.write_mark(tube, mark)
-
-    # --- the note ---------------------------------------------------------------------------
-
-    def cannot_note(self) -> str | None:
-        """As the other sink."""
-        return why_no_note(self._inner)
-
-    async def read_note(self, key: str) -> str | None:
-        """The other sink's."""
-        assert isinstance(self._inner, Noting)
-        return await self._inner.read_note(key)
-
-    async def write_note(self, key: str, text: str) -> None:
-        """Leave it at the other sink."""
-        assert isinstance(self._inner, Noting)
-        await self._inner.write_note(key, text)

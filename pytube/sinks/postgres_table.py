@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import psycopg
 from psycopg import sql
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from pytube.errors import ConfigError
 from pytube.model import KeyType
@@ -81,21 +81,16 @@ class PostgresOptions(SinkOptions):
             raise ValueError("not a type")
         return value
 
-    @model_validator(mode="after")
-    def _has_possible_names(self) -> Self:
+    def faults(self) -> Iterator[str]:
+        """See `SinkOptions.faults`."""
         for name in (self.schema_name, self.table, self.stamps_table, *self.key, *self.data, *self.fields):
             if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
-                raise ConfigError(
-                    f'sink "postgres": "{name}" can\'t be a name in Postgres: expected 1 to 63 bytes'
-                )
+                yield f'"{name}" can\'t be a name in Postgres: expected 1 to 63 bytes'
         names = [*self.key, *self.data]
         twice = {name for name in names if names.count(name) > 1}
         twice |= {field for field in self.fields if self.fields.count(field) > 1}
         if twice:
-            raise ConfigError(
-                f'sink "postgres": {_quoted(twice)} stands for two things; name each column once'
-            )
-        return self
+            yield f"{_quoted(twice)} stands for two things; name each column once"
 
     @property
     def stamps_table(self) -> str:

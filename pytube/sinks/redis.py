@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from operator import attrgetter
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any, Self
 
 import orjson
@@ -37,19 +37,18 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
-from pytube.sinks.registry import Templated
+from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
 
 try:
     from redis.exceptions import (
-        MovedError,
         NoPermissionError,
         NoScriptError,
         ReadOnlyError,
         ResponseError,
     )
 
-    from pytube.sinks.redis_servers import RedisOptions, Server, Servers
+    from pytube.sinks.redis_servers import Command, RedisOptions, Server, Servers
 except ModuleNotFoundError as error:
     raise ConfigError(f'sink "redis" needs the package {error.name}: {how_to_install("redis")}') from None
 
@@ -63,7 +62,7 @@ _PAUSE = 1.0
 """Seconds after which documents are sent again whose server took others of the batch."""
 
 
-class RedisSink(Templated):
+class RedisSink:
     """Writes documents as strings or hashes, or deletes the keys of a cache.
 
     A script compares tokens in one step with the write, so `abandon` returns at once: a late write loses.
@@ -73,7 +72,7 @@ class RedisSink(Templated):
 
     def __init__(self, options: RedisOptions) -> None:
         self._options = options
-        super().__init__(options.key)
+        self.template = KeyTemplate(options.key)
         self._servers: Servers | None = None
         self._resolver = Resolver(options.connect_timeout)
         self._log = Logger("pytube.sinks.redis")
@@ -92,7 +91,7 @@ class RedisSink(Templated):
             return
         servers = Servers(self._options, self._resolver)
         try:
-            await servers.refresh(self._options.timeout)
+            await servers.refresh()
             for server in servers.all:
                 await self._check(server)
         except BaseException as error:
@@ -134,18 +133,11 @@ class RedisSink(Templated):
     async def erase_trial(self, tube: str, keys: Collection[Key]) -> None:
         """Delete the documents of these keys, their tombstones and registers, which a trial has written."""
         await self.open()
-        servers = self._opened()
         names = {self._name(tube, *key) for key in keys}
         everything = [*names, *map(tombstone_of, names), *{self._register(tube, shard) for shard, _ in keys}]
+        everything += [*self._marks(tube), *map(note_of, notes_of_the_suite(tube))]
         for start in range(0, len(everything), _ERASED):
-            part = everything[start : start + _ERASED]
-            # They have one hash tag, and so one server.
-            (answer,) = await servers.of(part[0]).ask([[b"DEL", *part]], self._options.timeout)
-            if isinstance(answer, ResponseError):
-                raise SinkUnavailable(f'sink "redis": keys can\'t be deleted: {answer}')
-        await self._ask_marks(
-            [[b"DEL", name] for name in [*self._marks(tube), *map(note_of, notes_of_the_suite(tube))]]
-        )
+            await self._ask([[b"DEL", name] for name in everything[start : start + _ERASED]])
         await self.close()
 
     def cannot_scan(self) -> str | None:
@@ -187,7 +179,7 @@ class RedisSink(Templated):
 
     async def read_mark(self, tube: str) -> str | None:
         """The value of a key that never expires; of a cluster, that of a key in each part of the slots."""
-        held = await self._ask_marks([[b"MGET", name] for name in self._marks(tube)])
+        held = await self._ask([[b"MGET", name] for name in self._marks(tube)])
         marks = {mark for (mark,) in held}
         # In a cluster, one server of several may have been emptied.
         return marks.pop().decode() if len(marks) == 1 and marks != {None} else None
@@ -195,85 +187,80 @@ class RedisSink(Templated):
     async def write_mark(self, tube: str, mark: str) -> None:
         """Set the first key, unless another process has, and then the others to the same."""
         first, *others = self._marks(tube)
-        _, (held,) = await self._ask_marks([[b"SET", first, mark.encode(), b"NX"], [b"MGET", first]])
-        await self._ask_marks([[b"SET", name, held] for name in others if held is not None])
+        _, (held,) = await self._ask([[b"SET", first, mark.encode(), b"NX"], [b"MGET", first]])
+        await self._ask([[b"SET", name, held] for name in others if held is not None])
 
     async def read_note(self, key: str) -> str | None:
         """The value of a key beside that of the mark; tubes of one database share it."""
-        ((held,),) = await self._ask_marks([[b"MGET", note_of(key)]])
+        ((held,),) = await self._ask([[b"MGET", note_of(key)]])
         return None if held is None else bytes(held).decode()
 
     async def write_note(self, key: str, text: str) -> None:
         """Set that key."""
-        await self._ask_marks([[b"SET", note_of(key), text.encode()]])
+        await self._ask([[b"SET", note_of(key), text.encode()]])
 
     def _marks(self, tube: str) -> list[bytes]:
         return marks_of(self._tag(tube, 0), tube, cluster=self._options.cluster)
 
-    async def _ask_marks(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
+    async def _ask(self, commands: Sequence[Command]) -> list[Any]:
         """The replies to commands about one key each, in order."""
-        servers = self._opened()
-        if servers.in_doubt:
-            await servers.refresh(self._options.timeout)
-        shares: dict[Server, list[int]] = {}
-        for at, (_, name, *_) in enumerate(commands):
-            shares.setdefault(servers.of(name), []).append(at)
-        replies: list[Any] = [None] * len(commands)
-        for server, share in shares.items():
-            found = await server.ask([commands[at] for at in share], self._options.timeout)
-            for at, reply in zip(share, found, strict=True):
-                if isinstance(reply, NoPermissionError):  # of the key or command: others may continue
-                    raise ConfigError(f'sink "redis": grant MGET and SET of pytube.mark:* ({reply})')
-                if isinstance(reply, ResponseError):
-                    servers.in_doubt = self._options.cluster
-                    raise SinkUnavailable(f'sink "redis": the mark can\'t be read or written: {reply}')
-                replies[at] = reply
+        replies = await self._opened().spread(commands, itemgetter(1), self._ask_server)
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, NoPermissionError) and command[0] != b"DEL":  # others may continue
+                raise ConfigError(f'sink "redis": grant MGET and SET of pytube.mark:* ({reply})')
+            if isinstance(reply, SinkUnavailable):
+                raise reply
+            if isinstance(reply, ResponseError):
+                raise SinkUnavailable(f'sink "redis": {command[0].decode()} was refused: {reply}')
         return replies
+
+    async def _ask_server(self, server: Server, commands: Sequence[Command]) -> list[Any]:
+        return await server.ask(commands, self._options.timeout)
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """The documents, with what registers and tombstones say of their last writes, shard by shard."""
         servers = self._opened()
-        found: dict[Key, Stored] = {}
         shards: dict[int, list[Id]] = {}
         for shard, key in keys:
             shards.setdefault(shard, []).append(key)
-        for shard, ids in shards.items():
-            try:
-                found |= await self._read(servers, tube, shard, ids)
-            except MovedError:  # once more, where the cluster has those keys now
-                await servers.refresh(self._options.timeout)
-                found |= await self._read(servers, tube, shard, ids)
+        asked = [self._reading(tube, shard, ids) for shard, ids in shards.items()]
+        answers = await servers.spread(asked, lambda commands: commands[1][1], self._ask_server_each)
+        found: dict[Key, Stored] = {}
+        for (shard, ids), answer in zip(shards.items(), answers, strict=True):
+            if isinstance(answer, SinkUnavailable):
+                raise answer
+            for reply in answer:
+                if isinstance(reply, ResponseError):
+                    raise SinkUnavailable(f'sink "redis": the documents could not be read: {reply}')
+            stamps, stones, *documents = answer[-1]
+            if self._options.mode != "hash":
+                (documents,) = documents
+            for key, *held in zip(ids, stamps, stones, documents, strict=True):
+                found[shard, key] = _stored(*held)
         return found
 
-    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The same; in the mode `hash` an object whose values are texts."""
-        return bodies if self._options.mode == "json" else [_as_hash(body) for body in bodies]
-
-    async def _read(self, servers: Servers, tube: str, shard: int, ids: Sequence[Id]) -> dict[Key, Stored]:
-        register = self._register(tube, shard)
+    def _reading(self, tube: str, shard: int, ids: Sequence[Id]) -> list[Command]:
+        """The commands that read documents of a shard and their stamps, in one step: as of one moment."""
         names = [self._name(tube, shard, key) for key in ids]
         is_hash = self._options.mode == "hash"
-        commands: list[Sequence[bytes]] = [
-            # In one step, so that documents and stamps are of one moment.
+        return [
             [b"MULTI"],
-            [b"HMGET", register, *map(member_of, ids)],
+            [b"HMGET", self._register(tube, shard), *map(member_of, ids)],
             [b"MGET", *map(tombstone_of, names)],
             *([[b"HGETALL", name] for name in names] if is_hash else [[b"MGET", *names]]),
             [b"EXEC"],
         ]
-        *queued, replies = await servers.of(register).ask(commands, self._options.timeout)
-        for reply in [*queued, replies]:
-            if isinstance(reply, MovedError):
-                raise reply
-            if isinstance(reply, ResponseError):
-                raise SinkUnavailable(f'sink "redis": the documents could not be read: {reply}')
-        stamps, stones, *documents = replies
-        return {
-            (shard, key): _stored(stamp, stone, document)
-            for key, stamp, stone, document in zip(
-                ids, stamps, stones, documents if is_hash else documents[0], strict=True
-            )
-        }
+
+    async def _ask_server_each(
+        self, server: Server, requests: Sequence[Sequence[Command]]
+    ) -> list[list[Any]]:
+        """The replies to the commands of each request."""
+        replies = iter(await self._ask_server(server, [one for request in requests for one in request]))
+        return [[next(replies) for _ in request] for request in requests]
+
+    async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The same; in the mode `hash` an object whose values are texts."""
+        return bodies if self._options.mode == "json" else [_as_hash(body) for body in bodies]
 
     # --- from a batch to calls ------------------------------------------------------------
 
@@ -283,10 +270,10 @@ class RedisSink(Templated):
 
     def _tag(self, tube: str, shard: int) -> bytes:
         """The hash tag of a shard's names in a cluster, which comes before any column; none need be known."""
-        return hash_tag(self._template.example("0", tube, shard).encode())
+        return hash_tag(self.template.example("0", tube, shard).encode())
 
     def _name(self, tube: str, shard: int, key: Id) -> bytes:
-        return self._template.name(tube, shard, key).encode()
+        return self.template.name(tube, shard, key).encode()
 
     def _calls(self, batch: Batch, results: dict[int, Result]) -> Iterator[Call]:
         """The batch as calls of the script; documents that can't be written get their result here."""
@@ -323,45 +310,26 @@ class RedisSink(Templated):
         self, servers: Servers, calls: Sequence[Call], batch: Batch, results: dict[int, Result]
     ) -> str:
         """Have the calls done, and note their results; why some were not done, or nothing."""
+        trouble = ""
         try:
-            if servers.in_doubt:
-                await servers.refresh(self._options.timeout)
-            moved, trouble = await self._spread(servers, calls, batch, results)
-            if moved:  # once more, where the cluster has those keys now
-                await servers.refresh(self._options.timeout)
-                moved, later = await self._spread(servers, moved, batch, results)
-                trouble = trouble or later or ('sink "redis": slots of the cluster move' if moved else "")
+            replies = await servers.spread(
+                calls, attrgetter("register"), partial(self._write, servers, batch)
+            )
         except (SinkUnavailable, ConfigError) as error:
             return str(error)
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, SinkUnavailable):
+                trouble = str(reply)
+            elif isinstance(reply, ResponseError):
+                trouble = f'sink "redis": the server refused the write: {reply}'
+            else:
+                results.update(dict.fromkeys(call.positions, OK))
+                results.update(call.refused(reply))
         return trouble
 
-    async def _spread(
-        self, servers: Servers, calls: Sequence[Call], batch: Batch, results: dict[int, Result]
-    ) -> tuple[list[Call], str]:
-        """Have each server do its calls; returns the calls that have moved elsewhere, and another trouble."""
-        shares: dict[Server, list[Call]] = {}
-        for call in calls:
-            shares.setdefault(servers.of(call.register), []).append(call)
-        answers = await asyncio.gather(
-            *(self._ask(servers, server, share, batch) for server, share in shares.items()),
-            return_exceptions=True,
-        )
-        moved: list[Call] = []
-        trouble = ""
-        for share, answer in zip(shares.values(), answers, strict=True):
-            if isinstance(answer, SinkUnavailable):
-                trouble = str(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                for call, reply in zip(share, answer, strict=True):
-                    if isinstance(reply, MovedError):
-                        moved.append(call)
-                    else:
-                        trouble = _note(call, reply, results) or trouble
-        return moved, trouble
-
-    async def _ask(self, servers: Servers, server: Server, calls: Sequence[Call], batch: Batch) -> list[Any]:
+    async def _write(
+        self, servers: Servers, batch: Batch, server: Server, calls: Sequence[Call]
+    ) -> list[Any]:
         """The reply to each call, all of them confirmed as the options demand."""
 
         def begin() -> None:
@@ -369,10 +337,10 @@ class RedisSink(Templated):
                 raise SinkUnavailable('sink "redis" is closed')
             refuse_lapsed('sink "redis"', batch)
 
-        replies = await self._round(servers, server, calls, begin, with_text=False)
+        replies = await self._round(server, calls, begin, with_text=False)
         lost = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if lost:
-            again = await self._round(servers, server, [calls[at] for at in lost], begin, with_text=True)
+            again = await self._round(server, [calls[at] for at in lost], begin, with_text=True)
             for at, reply in zip(lost, again, strict=True):
                 replies[at] = reply
         if any(isinstance(reply, ReadOnlyError) for reply in replies):
@@ -380,13 +348,7 @@ class RedisSink(Templated):
         return replies
 
     async def _round(
-        self,
-        servers: Servers,
-        server: Server,
-        calls: Sequence[Call],
-        begin: Callable[[], None],
-        *,
-        with_text: bool,
+        self, server: Server, calls: Sequence[Call], begin: Callable[[], None], *, with_text: bool
     ) -> list[Any]:
         """One round trip."""
         options = self._options
@@ -395,7 +357,7 @@ class RedisSink(Templated):
         commands = [call.command(seconds, with_text=with_text and not at) for at, call in enumerate(calls)]
         wait = self._wait()
         limit = options.timeout + (options.wait_timeout if wait else 0)
-        replies = await servers.ask(server, [*commands, *wait], limit, begin)
+        replies = await server.ask([*commands, *wait], limit, begin)
         for demand, reply in zip(wait, replies[len(calls) :], strict=True):
             self._check_confirmed(server, demand, reply)
         return replies[: len(calls)]
@@ -427,10 +389,10 @@ class RedisSink(Templated):
     # --- the server and the options -------------------------------------------------------
 
     async def _keep(self, servers: Servers) -> None:
-        if self._servers is None:
-            self._servers = servers
-        else:  # another call of `open` was faster
+        if self._servers is not None:  # another call of `open` was faster
             await servers.close()
+        else:
+            self._servers = servers
 
     def _opened(self) -> Servers:
         if self._servers is None:
@@ -454,13 +416,10 @@ class RedisSink(Templated):
                 )
                 return
             about |= _fields(reply)
-        self._check_kind(server, about)
-        self._check_eviction(server, about)
-        self._check_persistence(server, about)
-
-    def _check_kind(self, server: Server, about: Mapping[bytes, bytes]) -> None:
         if about.get(b"redis_mode") == b"cluster" and not self._options.cluster:
             raise ConfigError(f'sink "redis": {server.name} is a member of a cluster; set cluster = true')
+        self._check_eviction(server, about)
+        self._check_persistence(server, about)
 
     def _check_eviction(self, server: Server, about: Mapping[bytes, bytes]) -> None:
         policy = about.get(b"maxmemory_policy", b"unknown").decode()
@@ -496,15 +455,6 @@ class RedisSink(Templated):
             raise ConfigError(
                 f'sink "redis": option "wait_fsync" needs Redis 7.2 or newer, and {server.name} is {version}'
             )
-
-
-def _note(call: Call, reply: Any, results: dict[int, Result]) -> str:
-    """Note the results of a call; why it was not done, or nothing."""
-    if isinstance(reply, ResponseError):
-        return f'sink "redis": the server refused the write: {reply}'
-    results.update(dict.fromkeys(call.positions, OK))
-    results.update(call.refused(reply))
-    return ""
 
 
 def _stored(stamp: bytes | None, stone: bytes | None, document: Any) -> Stored:

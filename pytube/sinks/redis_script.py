@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any, Literal
 
 from pytube.model import Document, Id, Stale, Token
-from pytube.sinks.json_text import begins_with, members
+from pytube.sinks.parts import cut
 
 Mode = Literal["json", "hash", "invalidate"]
 
@@ -242,11 +242,8 @@ def hash_fields(body: bytes) -> list[bytes]:
         ValueError: it is not a JSON object, or a text in it has no UTF-8 form.
     """
     found: dict[str, bytes] = {}
-    text = body.decode()
-    if not begins_with("{", text):
-        raise ValueError("it is not a JSON object")
     try:
-        for name, value, own in members(text):
+        for name, value, own in cut(body.decode(), "{}", "it is not a JSON object"):
             found.pop(name, None)
             if value is not None:
                 found[name] = (value if isinstance(value, str) else own).encode()

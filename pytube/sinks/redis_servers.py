@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    MovedError,
     RedisError,
     ResponseError,
 )
@@ -63,20 +64,20 @@ class RedisOptions(ServerOptions):
             raise ValueError
         return value
 
-    @model_validator(mode="after")
-    def _fits_a_cluster(self) -> Self:
+    def faults(self) -> Iterator[str]:
+        """See `SinkOptions.faults`."""
+        yield from super().faults()
         if not self.cluster:
-            return self
+            return
         name = KeyTemplate(self.key).example(_ID).encode()
         tag = hash_tag(name)
         if not tag or name.index(tag) > name.index(_ID.encode()) or _ID.encode() in tag:
-            raise ConfigError(
-                'sink "redis": option "key": with cluster = true all documents of a shard have to be in one '
-                'slot: give a hash tag before {id}, e.g. "{{{tube}:{shard}}}:{id}"'
+            yield (
+                'option "key": with cluster = true all documents of a shard have to be in one slot: give a '
+                'hash tag before {id}, e.g. "{{{tube}:{shard}}}:{id}"'
             )
         if self.parts.path.strip("/") not in ("", "0"):
-            raise ConfigError('sink "redis": option "url": a cluster has no other database than 0')
-        return self
+            yield 'option "url": a cluster has no other database than 0'
 
     @property
     def parts(self) -> SplitResult:
@@ -111,6 +112,7 @@ class RedisOptions(ServerOptions):
 # --- servers --------------------------------------------------------------------------------------
 
 
+T = TypeVar("T")
 Address = tuple[str, int]
 Command = Sequence[bytes]
 
@@ -250,6 +252,10 @@ async def _reply(connection: Connection) -> Any:
         return error
 
 
+def _has_moved(reply: Any) -> bool:
+    return any(isinstance(one, MovedError) for one in (reply if isinstance(reply, list) else [reply]))
+
+
 class Servers:
     """All servers: one, or the primaries of a cluster."""
 
@@ -270,15 +276,42 @@ class Servers:
         """The servers that hold keys."""
         return list(dict.fromkeys(filter(None, self._slots))) if self._cluster else [self.seed]
 
-    async def ask(
-        self, server: Server, commands: Sequence[Command], limit: float, begin: Callable[[], None]
+    async def spread(
+        self,
+        items: Sequence[T],
+        key_of: Callable[[T], bytes],
+        ask: Callable[[Server, list[T]], Awaitable[list[Any]]],
     ) -> list[Any]:
-        """`Server.ask`; its failure puts the slots in doubt."""
-        try:
-            return await server.ask(commands, limit, begin)
-        except BaseException:
-            self.in_doubt = self._cluster
-            raise
+        """The reply to each item, which `ask` gets of the server that has its key.
+
+        If a server can't be reached, the replies are that `SinkUnavailable`. What the cluster has moved is
+        asked for once more.
+        """
+        if self.in_doubt:
+            await self.refresh()
+        replies: dict[int, Any] = {}
+        todo: Sequence[int] = range(len(items))
+        for is_last in (False, True):
+            shares: dict[Server, list[int]] = {}
+            for at in todo:
+                shares.setdefault(self.of(key_of(items[at])), []).append(at)
+            answers = await asyncio.gather(
+                *(ask(server, [items[at] for at in share]) for server, share in shares.items()),
+                return_exceptions=True,
+            )
+            for share, answer in zip(shares.values(), answers, strict=True):
+                if not isinstance(answer, BaseException):
+                    replies.update(zip(share, answer, strict=True))
+                    continue
+                self.in_doubt = self._cluster
+                if not isinstance(answer, SinkUnavailable):
+                    raise answer
+                replies.update(dict.fromkeys(share, answer))
+            todo = [at for at in todo if _has_moved(replies[at])]
+            if is_last or not todo:
+                break
+            await self.refresh()
+        return [replies[at] for at in range(len(items))]
 
     def of(self, key: bytes) -> Server:
         """The server that has `key`; `SinkUnavailable` while none of the cluster has its slot."""
@@ -291,7 +324,7 @@ class Servers:
             raise SinkUnavailable(f'sink "redis": no server of the cluster has slot {slot}')
         return server
 
-    async def refresh(self, limit: float) -> None:
+    async def refresh(self) -> None:
         """Ask which server of the cluster has which slots; does nothing where there is no cluster.
 
         Raises:
@@ -303,7 +336,7 @@ class Servers:
             return
         for server in [*self.all, self.seed]:
             with contextlib.suppress(SinkUnavailable, SinkTimeout):
-                (reply,) = await server.ask([[b"CLUSTER", b"SLOTS"]], limit)
+                (reply,) = await server.ask([[b"CLUSTER", b"SLOTS"]], self._options.timeout)
                 if isinstance(reply, ResponseError):
                     raise ConfigError(
                         f'sink "redis": option "cluster" is true, and {server.name} answers: {reply}'

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pytube.errors import ConfigError, SinkError
 from pytube.keys import CompositeKey
 from pytube.model import KeyType
-from pytube.sinks.base import Bounded, Keyed, Naming, Sink, SinkFactory
+from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
 from pytube.sinks.parts import Parts, PartsSink
 from pytube.targets import import_object
 
@@ -56,14 +56,23 @@ class KeyTemplate:
         self._key_of: dict[str | None, Callable[[int], CompositeKey | None]] = {}
         """By host."""
 
-    def learn(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
-        """`key_of`: of which columns the keys of a shard are made, as it is from now on; None: of one."""
+    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
+        """`key_of`: of which columns the keys of a shard are made, as it is from now on; None: of one.
+
+        Called before the first document is sent or read, and whenever the tables of the tube change. Several
+        Postgres hosts, which have different shards, are set one by one.
+        """
         self._key_of[host] = key_of
 
-    def why_not(self, key: CompositeKey | None, table: str) -> str | None:
-        """Why the keys of a table can't be named by their columns, and what to do; None: they can.
+    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
+        """As `why_not`, with the name of the option. While there is a reason, no row is read."""
+        reason = self.why_not(key, table)
+        return reason and f'option "key" of the sink: {reason}'
 
-        `key`: None where they are of one column.
+    def why_not(self, key: CompositeKey | None, table: str) -> str | None:
+        """Why keys of these columns, of a table, can't be named, and what to do: as one sentence with a `;`.
+
+        None: they can.
         """
         names = [] if key is None else [column.name for column in key.columns]
         if not self.columns or self.columns == set(names):
@@ -84,12 +93,14 @@ class KeyTemplate:
         if not self.columns:
             return self.text.format(tube=tube, shard=shard, id=id)
         if not self._key_of:
-            raise SinkError(f'option "key": {self.text} names columns, and none are known: no rows are read')
+            raise SinkError(
+                f'option "key" of the sink: {self.text} names columns, and none are known: no rows are read'
+            )
         keys = (key_of(shard) for key_of in self._key_of.values())
         key = next((key for key in keys if key is not None), None)
-        reason = self.why_not(key, f"shard {shard}")
+        reason = self.why_no_name(key, f"shard {shard}")
         if key is None or reason is not None:
-            raise SinkError(f'option "key": {reason}')
+            raise SinkError(reason)
         values = key.by_name(str(id))
         if values is None:
             # Of no row: nothing was ever written under it. In names of rows, a sign stands between values.
@@ -132,24 +143,10 @@ def _before_columns(parts: Sequence[tuple[str, str | None]], columns: Collection
     return found
 
 
-class Templated:
-    """Base of sinks that name documents by a `KeyTemplate`; they are `Naming`."""
-
-    def __init__(self, key: str) -> None:
-        self._template = KeyTemplate(key)
-
-    def names_columns(self) -> bool:
-        """Whether the template does."""
-        return bool(self._template.columns)
-
-    def learn_keys(self, key_of: Callable[[int], CompositeKey | None], host: str | None = None) -> None:
-        """See `Naming.learn_keys`."""
-        self._template.learn(key_of, host)
-
-    def why_no_name(self, key: CompositeKey | None, table: str) -> str | None:
-        """See `Naming.why_no_name`."""
-        reason = self._template.why_not(key, table)
-        return reason and f'option "key" of the sink: {reason}'
+def naming_of(sink: object) -> KeyTemplate | None:
+    """The `template` of a sink, if it names columns of keys."""
+    template = getattr(sink, "template", None)
+    return template if isinstance(template, KeyTemplate) and template.columns else None
 
 
 def _checked_template(text: str) -> str:
@@ -180,6 +177,16 @@ class SinkOptions(BaseModel):
         except ValidationError as error:
             raise ConfigError(_option_errors(sink, cls, error)) from None
 
+    def faults(self) -> Iterator[str]:
+        """Faults that no single field can check. Messages name no secrets."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if faults := list(self.faults()):
+            raise ValueError("; ".join(faults))
+        return self
+
 
 class ServerOptions(SinkOptions):
     """Base of the options of a sink that has connections to a server, which may be encrypted."""
@@ -196,15 +203,9 @@ class ServerOptions(SinkOptions):
     pool_size: int = Field(default=16, ge=1, description="a number of connections, 1 or more")
 
     def faults(self) -> Iterator[str]:
-        """Faults that no single field can check. Messages have no values: some are secrets."""
+        """See `SinkOptions.faults`."""
         if self.client_key is not None and self.client_cert is None:
             yield "client_key goes with client_cert"
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if faults := list(self.faults()):
-            raise ValueError("; ".join(faults))
-        return self
 
 
 def known_sinks() -> list[str]:
@@ -276,7 +277,7 @@ def finished(
         )
     if parts is None:
         return sink
-    if isinstance(sink, Naming) and sink.names_columns():
+    if naming_of(sink) is not None:
         raise ConfigError(
             f'sink "{sink_type}": option "key": with `parts` there are no columns of keys, only {{id}}'
         )

@@ -42,6 +42,7 @@ from pytube.documents.resolve import why_not_applied
 from pytube.errors import DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Id, KeyType, Result, Retry
 from pytube.sinks.base import refuse_lapsed
+from pytube.sinks.calls import Abandoned
 from pytube.sinks.registry import SinkOptions
 
 _SESSIONS = 2
@@ -139,8 +140,7 @@ class RelationsSink:
         self._pool: SessionPool | None = None
         self._partitions = 1
         """Of the document's tube, as last seen."""
-        self._given_up: dict[Batch, _Work] = {}
-        """The work begun for batches whose send was cancelled, and has not ended."""
+        self._abandoned = Abandoned()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
@@ -170,32 +170,25 @@ class RelationsSink:
             raise _unavailable("it is not open")
         refuse_lapsed('sink "relations"', batch)
         work = _Work()
-        work.task = asyncio.ensure_future(self._send(work, self._pool, batch))
+        sending = asyncio.ensure_future(self._send(work, self._pool, batch))
         try:
-            return await asyncio.shield(work.task)
+            await asyncio.wait([sending])
         except asyncio.CancelledError:
             work.is_given_up = True
-            if not work.task.done():
-                self._given_up[batch] = work
-                work.task.add_done_callback(lambda task: self._forget(batch, task))
+            self._abandoned.add(batch, sending)
+            self._abandoned.add(batch, asyncio.ensure_future(work.end(sending)))
             raise
+        return sending.result()
 
     async def abandon(self, batch: Batch) -> None:
-        """Return when the statement of a `send` that was cancelled is over, which is cancelled, too."""
-        work = self._given_up.get(batch)
-        if work is not None:
-            await work.end()
+        """Return when the statement of a `send` that was cancelled is over: it is cancelled, too."""
+        await self._abandoned.over(batch)
 
     async def close(self) -> None:
         """Close the sessions that are idle now, and each of the others after its statement."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
-
-    def _forget(self, batch: Batch, task: asyncio.Task[list[Result]]) -> None:
-        self._given_up.pop(batch, None)
-        if not task.cancelled():
-            task.exception()  # retrieved, or asyncio would log it
 
     # --- a batch ------------------------------------------------------------------------------
 
@@ -352,24 +345,20 @@ class RelationsSink:
 class _Work:
     """The work for one batch."""
 
-    task: asyncio.Task[list[Result]] | None = None
     connection: psycopg.AsyncConnection | None = None
     """Where a statement is under way."""
     is_given_up: bool = False
 
-    async def end(self) -> None:
-        """Have the statement cancelled, and return when it has ended, or its session was cut off."""
-        task, connection = self.task, self.connection
-        if task is None:
+    async def end(self, sending: asyncio.Future[list[Result]]) -> None:
+        """Have the statement cancelled; its session is cut off if that does not end it."""
+        connection = self.connection
+        if connection is None:
             return
-        if connection is not None:
-            with suppress(psycopg.Error, TimeoutError, OSError):
-                await connection.cancel_safe(timeout=_CANCEL_LIMIT)
-        await asyncio.wait([task], timeout=_CANCEL_LIMIT)
-        if not task.done():
-            if connection is not None:
-                shut_down(connection)
-            await asyncio.wait([task])
+        with suppress(psycopg.Error, TimeoutError, OSError):
+            await connection.cancel_safe(timeout=_CANCEL_LIMIT)
+        await asyncio.wait([sending], timeout=_CANCEL_LIMIT)
+        if not sending.done():
+            shut_down(connection)
 
 
 def _refuse_other_server(connection: psycopg.AsyncConnection, batch: Batch, epoch: int) -> None:

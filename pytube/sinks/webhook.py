@@ -17,14 +17,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-import orjson
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
-from pytube.model import OK, Batch, Document, Documents, Id, KeyType, Reject, Result, Retry, Stale, Token
+from pytube.model import OK, Batch, Document, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import Trial, in_groups, refuse_lapsed
-from pytube.sinks.calls import Abandoned, Flag
-from pytube.sinks.jsonl import on_one_line
+from pytube.sinks.calls import Abandoned
+from pytube.sinks.jsonl import envelopes
 from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve
 
@@ -50,37 +49,9 @@ LONGEST_REASON = 500
 # --- requests -----------------------------------------------------------------------------------
 
 
-def lines(tube: bytes, documents: Sequence[Document]) -> list[bytes]:
-    """The documents as lines; `tube` is its name in JSON.
-
-    In a worker's documents, equal parts are written once: to write each line separately would take
-    as long as to send it.
-    """
-    if isinstance(documents, Documents):
-        runs = documents.runs()
-        found = [
-            _run(tube, shard, documents.token, documents.seq, ids, bodies) for shard, ids, bodies in runs
-        ]
-    else:
-        found = [_run(tube, one.shard, one.token, one.seq, [one.id], [one.body]) for one in documents]
-    return [line for run in found for line in run]
-
-
-def _run(
-    tube: bytes, shard: int, token: Token, seq: int, ids: Sequence[Id], bodies: Sequence[bytes | None]
-) -> list[bytes]:
-    """The lines of documents of one shard, with one token."""
-    head = b'{"tube":%b,"shard":%d,"id":' % (tube, shard)
-    rest = b'"token":"%d","epoch":%d,"counter":%d,"seq":%d,"doc":' % (int(token), *token, seq)
-    upsert, delete = b',"op":"upsert",%b' % rest, b',"op":"delete",%bnull' % rest
-    text = b"".join(filter(None, bodies))
-    if b"\n" in text or b"\r" in text:  # one look at all of them; there hardly ever is one
-        bodies = [body and on_one_line(body) for body in bodies]
-    keys = [b"%d" % key if isinstance(key, int) else orjson.dumps(key) for key in ids]
-    return [
-        b"%b%b%b%b}" % (head, key, upsert, body) if body is not None else b"%b%b%b}" % (head, key, delete)
-        for key, body in zip(keys, bodies, strict=True)
-    ]
+def lines(tube: str, documents: Sequence[Document]) -> list[bytes]:
+    """The documents as lines: those of the sink `jsonl` without its own fields."""
+    return [b'%b,"doc":%b}' % pair for pair in envelopes(tube, documents)]
 
 
 def body_of(items: Sequence[bytes], form: Format) -> bytes:
@@ -251,15 +222,15 @@ class WebhookOptions(ServerOptions):
                 raise ValueError
         return value
 
-    @model_validator(mode="after")
-    def _is_encrypted(self) -> Self:
+    def faults(self) -> Iterator[str]:
+        """See `SinkOptions.faults`."""
+        yield from super().faults()
         scheme = urlsplit(self.url.get_secret_value()).scheme
         if scheme != "https" and not (scheme == "http" and self.allow_plain_http):
-            raise ConfigError(
-                'sink "webhook": option "url": expected "https://…"; "http://…" shows documents and headers '
-                "to everybody on the way, and needs allow_plain_http = true"
+            yield (
+                'option "url": expected "https://…"; "http://…" shows documents and headers to everybody on '
+                "the way, and needs allow_plain_http = true"
             )
-        return self
 
     @property
     def keys(self) -> list[bytes]:
@@ -326,11 +297,9 @@ class WebhookSink:
             # The rest of the URL may be a secret.
             f'sink "webhook": {self._host}:{self._port}',
             options.url.get_secret_value(),
+            options,
             resolve=self._allowed,
             tls=tls,
-            connections=options.pool_size,
-            connect_timeout=options.connect_timeout,
-            timeout=options.timeout,
             idle_seconds=_IDLE_SECONDS,
             most=LONGEST_ANSWER,
         )
@@ -378,7 +347,7 @@ class WebhookSink:
 
     def _parts(self, batch: Batch) -> Iterator[list[bytes]]:
         """The documents as lines, in groups of at most `max_bytes`."""
-        found = lines(orjson.dumps(batch.tube), batch.documents)
+        found = lines(batch.tube, batch.documents)
         return in_groups(found, lambda line: len(line) + 1, self._options.max_bytes)
 
     async def _post(self, client: Client, batch: Batch, items: Sequence[bytes]) -> list[Result]:
@@ -419,9 +388,7 @@ class WebhookSink:
 
     def _leave(self, batch: Batch) -> None:
         """The receiver may still work on a request of the batch."""
-        over = Flag()
-        asyncio.get_running_loop().call_later(self._options.settle_seconds, over.set)
-        self._abandoned.add(batch, over)
+        self._abandoned.add(batch, asyncio.ensure_future(asyncio.sleep(self._options.settle_seconds)))
 
     # --- answers --------------------------------------------------------------------------
 

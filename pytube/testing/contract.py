@@ -6,14 +6,12 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import astuple
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pytube.errors import PytubeError, SinkError, SinkUnavailable
 from pytube.model import Key, Ok, Reject, Retry, Stale, Token
-from pytube.sinks.base import PAGE, Scanning, Sink, why_no_scan
+from pytube.sinks.base import PAGE, Sink, why_no_scan
 from pytube.testing.harness import (
     ODD_DOCUMENTS,
     ODD_TEXTS,
@@ -25,15 +23,10 @@ from pytube.testing.harness import (
     in_loop,
     skip,
 )
-from pytube.testing.reading import MarkChecks, ReadingChecks
+from pytube.testing.reading import OfferChecks
 
 
-@runtime_checkable
-class _ScanningSink(Sink, Scanning, Protocol):
-    """Both."""
-
-
-class SinkContract(ReadingChecks, MarkChecks):
+class SinkContract(OfferChecks):
     """Inherit in a class `Test…` and give `make_sink` and `read_back`; pytest finds the tests.
 
     The other methods of `SinkHarness` make some checks sharper; give the ones that the store allows. Checks
@@ -340,7 +333,7 @@ class SinkContract(ReadingChecks, MarkChecks):
     @in_loop
     async def test_scan_finds_what_is_older(self) -> None:
         """Documents of the shard with a lower stamp; not newer or deleted ones, or ones of another shard."""
-        async with self._scanning() as sink:
+        async with self.offering("scan", why_no_scan) as sink:
             await self.write_ok(
                 sink,
                 batch({(0, 1): {"v": 1}, (0, 2): {"v": 1}, (0, 3): {"v": 1}, (1, 4): {"v": 1}}, seq=5),
@@ -356,7 +349,7 @@ class SinkContract(ReadingChecks, MarkChecks):
     @in_loop
     async def test_scan_after_more_was_written(self) -> None:
         """A second look sees documents written since the first."""
-        async with self._scanning() as sink:
+        async with self.offering("scan", why_no_scan) as sink:
             await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, seq=5))
             await self._expect(sink, 0, 10, {1, 2})
             await self.write_ok(sink, batch({1: {"v": 2}, 7: {"v": 1}}, token=(1, 2), seq=6))
@@ -368,14 +361,14 @@ class SinkContract(ReadingChecks, MarkChecks):
         """The one who sweeps need not be the one who wrote."""
         async with self.opened() as first:
             await self.write_ok(first, batch({1: {"v": 1}}, seq=5))
-        async with self._scanning() as sink:
+        async with self.offering("scan", why_no_scan) as sink:
             await self._expect(sink, 0, 10, {1})
 
     @in_loop
     async def test_scan_of_many_comes_in_pages(self) -> None:
         """None is left out between two pages, and none is too long; least and greatest ids are found."""
         ids = {*range(PAGE * 2 + 1), -(2**63), 2**63 - 1}
-        async with self._scanning() as sink:
+        async with self.offering("scan", why_no_scan) as sink:
             wanted = sorted(ids)
             for start in range(0, len(wanted), 1000):
                 part = wanted[start : start + 1000]
@@ -387,21 +380,14 @@ class SinkContract(ReadingChecks, MarkChecks):
     async def test_scan_of_keys_that_are_texts(self) -> None:
         """They are found as they were written, over the end of a page, too."""
         texts = sorted({*ODD_TEXTS, *(f"k{number}" for number in range(PAGE))})
-        async with self._scanning() as sink:
+        async with self.offering("scan", why_no_scan) as sink:
             for start in range(0, len(texts), 1000):
                 documents: dict[str, object] = {key: {} for key in texts[start : start + 1000]}
                 await self.write_ok(sink, batch(documents, token=(1, start + 1), seq=1))
             await self.write_ok(sink, batch({"k1": None}, token=(2, 1), seq=1))
             await self._expect(sink, 0, 2, {*texts} - {"k1"})
 
-    @asynccontextmanager
-    async def _scanning(self) -> AsyncIterator[_ScanningSink]:
-        async with self.opened() as sink:
-            if not isinstance(sink, _ScanningSink) or why_no_scan(sink) is not None:
-                skip(f"no scan: {why_no_scan(sink)}")
-            yield sink
-
-    async def _expect(self, sink: _ScanningSink, shard: int, below_seq: int, ids: set[Any]) -> None:
+    async def _expect(self, sink: Any, shard: int, below_seq: int, ids: set[Any]) -> None:
         found: list[Any] = []
         async for page in sink.scan(TUBE.get(), shard, below_seq):
             expect(len(page) <= PAGE, f"a page of {len(page)} ids, and {PAGE} are allowed")

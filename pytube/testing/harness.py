@@ -189,6 +189,14 @@ class SinkHarness:
         finally:
             await sink.close()
 
+    @contextlib.asynccontextmanager
+    async def offering(self, what: str, why_not: Callable[[Sink], str | None]) -> AsyncIterator[Any]:
+        """A sink that is open and can do `what`; without one the check is skipped."""
+        async with self.opened() as sink:
+            if (why := why_not(sink)) is not None:
+                skip(f"no {what}: {why}")
+            yield sink
+
     async def values(self) -> dict[Key, Any]:
         """What the store holds now."""
         found = self.read_back()
@@ -214,7 +222,7 @@ class SinkHarness:
         await self.expect_values(expected, when)
 
     async def expect_refused(self, send: Callable[[], Awaitable[object]], when: str) -> None:
-        """Fail unless the send raises `SinkUnavailable`."""
+        """Fail unless the call raises `SinkUnavailable`."""
         try:
             answer = await send()
         except SinkUnavailable:

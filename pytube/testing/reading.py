@@ -1,21 +1,17 @@
-"""The part of the conformance suite for sinks whose documents can be read back."""
+"""The part of the conformance suite for what a sink may offer: reading back, marks, notes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any
 
 from pytube.comparison import decode
-from pytube.errors import SinkUnavailable
 from pytube.model import Batch, Key, Token
 from pytube.sinks.base import (
     READ_MOST,
     Making,
     Marked,
     Noting,
-    Reading,
-    Sink,
     Stored,
     held_forms,
     notes_of_the_suite,
@@ -27,19 +23,14 @@ from pytube.sinks.base import (
 from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, in_loop, skip
 
 
-@runtime_checkable
-class _ReadingSink(Sink, Reading, Protocol):
-    """Both."""
-
-
-class ReadingChecks(SinkHarness):
-    """Whatever was written is read, as `as_held` says, with its stamp or without any."""
+class OfferChecks(SinkHarness):
+    """What was written is read, as `as_held` says, with its stamp or without; marks go with documents."""
 
     @in_loop
     async def test_read_gives_what_was_written(self) -> None:
         """Documents at the limits of Postgres' types; not deleted ones, nor ones that never were."""
         sent = batch(ODD_DOCUMENTS, token=(1, 1), seq=5)
-        async with self._reading() as sink:
+        async with self.offering("reading", why_no_read) as sink:
             await self.write_ok(sink, sent)
             await self._expect_read(sink, sent)
             await self.write_ok(sink, batch({(0, 0): None, (0, -1): {"v": 2}}, token=(1, 2), seq=6))
@@ -55,7 +46,7 @@ class ReadingChecks(SinkHarness):
     async def test_read_of_keys_that_are_texts(self) -> None:
         """Each is distinct."""
         sent = batch({text: {"n": at} for at, text in enumerate(ODD_TEXTS)})
-        async with self._reading() as sink:
+        async with self.offering("reading", why_no_read) as sink:
             await self.write_ok(sink, sent)
             await self._expect_read(sink, sent)
 
@@ -63,21 +54,14 @@ class ReadingChecks(SinkHarness):
     async def test_read_of_many_that_another_sink_wrote(self) -> None:
         """As many keys as may be asked for; by anyone who has the sink open."""
         sent = batch({key: {"n": key} for key in range(READ_MOST)})
-        async with self._reading() as sink:
+        async with self.offering("reading", why_no_read) as sink:
             async with self.opened() as other:
                 await self.write_ok(other, sent)
             await self._expect_read(sink, sent)
             await sink.close()
-            await self._expect_unread(sink)
+            await self.expect_refused(lambda: sink.read(TUBE.get(), [(0, 1)]), "read after close")
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[_ReadingSink]:
-        async with self.opened() as sink:
-            if not isinstance(sink, _ReadingSink) or why_no_read(sink) is not None:
-                skip(f"no reading: {why_no_read(sink)}")
-            yield sink
-
-    async def _expect_read(self, sink: _ReadingSink, sent: Batch) -> None:
+    async def _expect_read(self, sink: Any, sent: Batch) -> None:
         bodies = [document.body or b"" for document in sent]
         held = await held_forms(sink, bodies)
         expect(len(held) == len(bodies), f"as_held gave {len(held)} documents for {len(bodies)}")
@@ -97,24 +81,7 @@ class ReadingChecks(SinkHarness):
         expect(value == expected, f"{key} is read as {value!r:.200}, expected {expected!r:.200}")
         expect(decode(found[key].body or b"") == expected, f"{key}: body and value differ")
 
-    async def _expect_unread(self, sink: _ReadingSink) -> None:
-        try:
-            await sink.read(TUBE.get(), [(0, 1)])
-        except SinkUnavailable:
-            return
-        raise AssertionError("a closed sink was read")
-
-
-# --- marks ----------------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class _MarkedSink(Sink, Marked, Protocol):
-    """Both."""
-
-
-class MarkChecks(SinkHarness):
-    """To look makes nothing; the mark stays with the documents, and goes with them."""
+    # --- marks and notes ----------------------------------------------------------------------
 
     @in_loop
     async def test_open_existing(self) -> None:
@@ -138,27 +105,22 @@ class MarkChecks(SinkHarness):
     @in_loop
     async def test_mark_stays(self) -> None:
         """While documents come and go; for every sink of the place. An existing one is not overwritten."""
-        async with self._marked() as sink:
+        async with self.offering("mark", why_no_mark) as sink:
             mark = await self._mark(sink, "first")
             await self.write_ok(sink, batch({1: {"v": 1}, 2: {"v": 1}}, token=(1, 1)))
             await self.write_ok(sink, batch({1: None, 2: None}, token=(1, 2)))
             await sink.write_mark(TUBE.get(), "second")
-            async with self._marked() as other:
+            async with self.offering("mark", why_no_mark) as other:
                 for one in (sink, other):
                     expect(await one.read_mark(TUBE.get()) == mark, "the mark is another one")
             await sink.close()
-            try:
-                await sink.read_mark(TUBE.get())
-            except SinkUnavailable:
-                pass
-            else:
-                expect(False, "a closed sink returned its mark")
+            await self.expect_refused(lambda: sink.read_mark(TUBE.get()), "read_mark after close")
         await self.expect_values({}, "beside a mark")
 
     @in_loop
     async def test_mark_goes(self) -> None:
         """With the documents."""
-        async with self._marked() as sink:
+        async with self.offering("mark", why_no_mark) as sink:
             mark = await self._mark(sink, "first")
             await self.write_ok(sink, batch({1: {"v": 1}}))
             if not await self.lose():
@@ -172,9 +134,9 @@ class MarkChecks(SinkHarness):
     @in_loop
     async def test_note(self) -> None:
         """The last one of each key is there for every sink of the place; mark and documents stay."""
-        async with self._marked() as sink:
-            if not isinstance(sink, Noting) or why_no_note(sink) is not None:
-                skip(f"no note: {why_no_note(sink)}")
+        async with self.offering("mark", why_no_mark) as sink:
+            if (why := why_no_note(sink)) is not None:
+                skip(f"no note: {why}")
             mark = await self._mark(sink, "first")
             await self.write_ok(sink, batch({1: {"v": 1}}))
             ours, others = notes_of_the_suite(TUBE.get())
@@ -188,13 +150,6 @@ class MarkChecks(SinkHarness):
                     expect(held == left, f"the notes are {held}, and {left} were left")
             expect(await sink.read_mark(TUBE.get()) == mark, "a note has changed the mark")
         await self.expect_values({(0, 1): {"v": 1}}, "beside a note")
-
-    @asynccontextmanager
-    async def _marked(self) -> AsyncIterator[_MarkedSink]:
-        async with self.opened() as sink:
-            if not isinstance(sink, _MarkedSink) or why_no_mark(sink) is not None:
-                skip(f"no mark: {why_no_mark(sink)}")
-            yield sink
 
     async def _mark(self, sink: Marked, wanted: str) -> str:
         """The mark, left if there is none."""

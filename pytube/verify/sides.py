@@ -16,7 +16,7 @@ from pytube.config import Config
 from pytube.db.connect import wait_for_answer
 from pytube.db.errors import describe, translated
 from pytube.db.session import Session, SessionPool
-from pytube.enrich import Read, build_enricher
+from pytube.enrich import Enricher, Read
 from pytube.enrich.rows import load_roots
 from pytube.enrich.statements import Root, Roots, ids_statement, part_arguments, refuse_unnamed
 from pytube.errors import EnrichDataError, EnrichTimeout, StatementFailed, UnknownTable, UsageError
@@ -24,7 +24,9 @@ from pytube.logs import Logger, UserFaults
 from pytube.model import Documents, Id, Key, KeyType, Token
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, Overlooking, Scanning, naming_of
+from pytube.sinks.base import EVERY_SEQ, Scanning
+from pytube.sinks.parts import PartsSink
+from pytube.sinks.registry import naming_of
 from pytube.transforms import Origin, Transforms
 from pytube.tubes.calls import unknown_tube
 
@@ -82,9 +84,7 @@ class Source:
             splits=self._settings.sink.parts is not None,
         )
         self._answer_timeout = config.postgres.answer_timeout
-        self._enricher = build_enricher(
-            self._settings.enrich, tube, pool, self._answer_timeout, self._learn_roots
-        )
+        self._enricher = Enricher(pool, tube, self._settings.enrich, self._answer_timeout, self._learn_roots)
 
     def _learn_roots(self, roots: Roots) -> None:
         naming = naming_of(self._sink)
@@ -302,7 +302,7 @@ class SinkKeys:
     def left_out(self) -> list[str]:
         """What the last scan has met and did not give, in sentences."""
         said = []
-        if isinstance(self._sink, Overlooking) and (overlooked := self._sink.overlooked()) is not None:
+        if isinstance(self._sink, PartsSink) and (overlooked := self._sink.overlooked()) is not None:
             said.append(overlooked)
         if self._strange and self._example is not None:
             shard, key = self._example

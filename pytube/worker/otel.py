@@ -9,10 +9,11 @@ No span holds a document, a key, or the text of an error, which may quote either
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -29,8 +30,8 @@ import pytube
 from pytube.errors import ConfigError
 from pytube.model import Documents, Id, Pod
 from pytube.pipeline.inflight import Flight, InFlight
-from pytube.sinks.calls import ThreadCall
 from pytube.sources.terms import Term
+from pytube.threads import in_thread
 from pytube.worker.metrics import BatchTrace, PartitionTraces, Step, Tracing
 
 _CLOSE_TIMEOUT = 5.0
@@ -77,8 +78,9 @@ class OpenTelemetry(Tracing):
         """Send the remaining spans, for at most 5 seconds."""
         provider, self._own = self._own, None
         if provider is not None:
-            call = ThreadCall(lambda _: provider.shutdown(), "pytube tracing")
-            await call.over_by(time.monotonic() + _CLOSE_TIMEOUT)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                    await in_thread(provider.shutdown)
 
 
 def _provider(setting: bool | str, client_id: str) -> TracerProvider:

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from pytube.config import Config, OutboxConfig, TubeConfig, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election.base import Broken
-from pytube.enrich import build_enricher
+from pytube.enrich import Enricher
 from pytube.enrich.check import Fault, check_enriching
 from pytube.enrich.statements import Roots, refuse_unnamed, why_no_columns
 from pytube.errors import ConfigError, UnknownTube
@@ -31,7 +31,7 @@ from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.pipeline.inflight import Flight
 from pytube.sinks import why_no_read
-from pytube.sinks.base import naming_of
+from pytube.sinks.registry import naming_of
 from pytube.sources.pods import TubeSource
 from pytube.sources.terms import Candidate, read_partitions
 from pytube.transforms import Transforms
@@ -240,8 +240,8 @@ class Tube(Queue):
         self.tracing = tracing
         self.backfill_limits = settings.backfill
         self.transforms = self._load_transforms(settings)
-        self.enricher = build_enricher(
-            settings.enrich, name, database.pool, config.postgres.answer_timeout, self._learn_roots
+        self.enricher = Enricher(
+            database.pool, name, settings.enrich, config.postgres.answer_timeout, self._learn_roots
         )
         self.shared_sink = sink
         self.sink = sink.sink

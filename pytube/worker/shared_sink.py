@@ -34,6 +34,7 @@ from pytube.sinks import (
     build_sink,
     finished,
     open_existing,
+    place_of,
     why_no_mark,
     why_no_note,
 )
@@ -291,6 +292,7 @@ class SharedSink:
         """What opens it, or has opened it; None while it is not wanted."""
         self._closing: asyncio.Task[None] | None = None
         self.sink = self._build(settings, given)
+        self._place = place_of(self.sink)
 
     def is_as(self, settings: SinkConfig, backfill_share: float) -> bool:
         """Whether a sink made from these would be the same."""
@@ -347,27 +349,27 @@ class SharedSink:
     @property
     def has_mark(self) -> bool:
         """Whether the sink can now be checked for the loss of its documents."""
-        return why_no_mark(self.sink) is None and (self.why_closed is None or self._is_missing)
+        return why_no_mark(self._place) is None and (self.why_closed is None or self._is_missing)
 
     async def read_mark(self) -> str | None:
         """See `Marked.read_mark`; None, too, while there is something to be made. Only if `has_mark`."""
-        assert isinstance(self.sink, Marked)
-        return None if self.why_closed is not None else await self.sink.read_mark(self._tube)
+        assert isinstance(self._place, Marked)
+        return None if self.why_closed is not None else await self._place.read_mark(self._tube)
 
     async def leave_mark(self, mark: str) -> str | None:
         """Make missing parts, and leave the mark; the mark that is there then. Only if `has_mark`."""
-        assert isinstance(self.sink, Marked)
+        assert isinstance(self._place, Marked)
         if self.why_closed is not None:
             self.may_make = True  # it is about to be opened again
             return None
-        await self.sink.write_mark(self._tube, mark)
-        return await self.sink.read_mark(self._tube)
+        await self._place.write_mark(self._tube, mark)
+        return await self._place.read_mark(self._tube)
 
     @property
     def notes(self) -> Noting | None:
         """The sink, if a note can be read and left there now."""
-        is_noting = why_no_note(self.sink) is None and self.why_closed is None
-        return self.sink if is_noting and isinstance(self.sink, Noting) else None
+        is_noting = why_no_note(self._place) is None and self.why_closed is None
+        return self._place if is_noting and isinstance(self._place, Noting) else None
 
     # --- how it opens ---------------------------------------------------------------------
 

@@ -50,12 +50,13 @@ def send(batch: Batch) -> list[Result]:
     taken = Batch(batch.tube, batch.partition, batch.token, [d for d in batch if d.key not in keys])
     pieces = encode(taken, os.environ[CLIENT])
 
-    def begin() -> None:
+    def block() -> bytes:
         if batch.has_lapsed():
             raise SinkUnavailable("not written: the right to send had lapsed")
         _refuse(rejected(batch.tube, folder), refused)
+        return (b"%.6f" % time.time()).join(pieces)
 
-    _file(batch.tube, folder).append(begin, lambda: (b"%.6f" % time.time()).join(pieces))
+    _file(batch.tube, folder).append(block)
     return [Reject(REASON) if document.key in keys else OK for document in batch]
 
 

@@ -35,8 +35,9 @@ def send(batch: Batch) -> None:
     pieces = encode(batch, os.environ["CLIENT_ID"])
     time.sleep(DAWDLE)
 
-    def begin() -> None:
+    def block() -> bytes:
         if batch.has_lapsed():
             raise SinkUnavailable("not written: the right to send had lapsed")
+        return (b"%.6f" % time.time()).join(pieces)
 
-    _file().append(begin, lambda: (b"%.6f" % time.time()).join(pieces))
+    _file().append(block)

@@ -18,7 +18,7 @@ from psycopg import sql
 from pytube.config import Config, TubeConfig
 from pytube.db.session import Session, SessionPool
 from pytube.documents.resolve import RELATIONS
-from pytube.enrich.rows import Enricher, build_enricher
+from pytube.enrich.rows import Enricher
 from pytube.errors import EnrichFailed, EnrichTimeout, SinkError
 from pytube.model import Batch, Document, Ok, Pod, PodClass, Result, Stale, Token
 from pytube.pipeline.inflight import Flight, InFlight
@@ -191,7 +191,7 @@ class Delivery:
             sink = MemorySink(self.stores[name], compares=True)
         self._run(sink.open())
         self._stack.callback(lambda: self._run(sink.close()))
-        enricher = build_enricher(tube.enrich, name, self._pool, 10.0)
+        enricher = Enricher(self._pool, name, tube.enrich, 10.0)
         partitions = self._run(terms.read_partitions(self._pool, [name]))[name]
         for partition in range(partitions):
             term = terms.Term(name, partitions, partition, 0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import redis
 
 from pytube.embedded.process import HOST, Port
 from pytube.embedded.redis import Redis
+from pytube.model import Key
+from pytube.sinks.redis import RedisSink
 from tests.helpers.waiting import wait_until
 
 
@@ -58,3 +62,26 @@ def _is_whole(server: RedisServer) -> bool:
     with server.client() as client:
         about = client.cluster("INFO")
         return bool(about["cluster_state"] == "ok" and about["cluster_known_nodes"] == "3")
+
+
+# --- the sink on them ---------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(url: str, **options: object) -> AsyncIterator[RedisSink]:
+    sink = RedisSink.from_options({"url": url, **options})
+    await sink.open()
+    try:
+        yield sink
+    finally:
+        await sink.close()
+
+
+def held(store: redis.Redis) -> dict[Key, bytes]:
+    """The documents by the names that the default template gives them."""
+    found: dict[Key, bytes] = {}
+    for name in store.scan_iter(count=5000):
+        if not name.startswith(b"pytube."):
+            tag, _, rest = name.partition(b"}:")
+            found[int(tag.rpartition(b":")[2]), rest.decode()] = name
+    return found

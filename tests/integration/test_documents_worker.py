@@ -19,7 +19,7 @@ from pytube.delivered import wait_async
 from pytube.documents.model import Document
 from pytube.documents.resolve import with_documents
 from pytube.documents.tubes import companions_of, read_tubes
-from pytube.enrich import build_enricher
+from pytube.enrich import Enricher
 from pytube.errors import ConfigError
 from pytube.events import Event
 from pytube.model import Batch
@@ -371,8 +371,8 @@ async def test_documents_are_read_with_steady_plans_and_other_queries_as_ever(ds
     conn.execute("SELECT tube_table_ensure_attached('hand', 'public.orders', 0)")
     pool = SessionPool(lambda: Session.open(dsn, "tube", "test"), size=1)
     enrichers = {
-        "orders": build_enricher(declared, "orders", pool, 60.0),
-        "hand": build_enricher(by_hand, "hand", pool, 60.0),
+        "orders": Enricher(pool, "orders", declared, 60.0),
+        "hand": Enricher(pool, "hand", by_hand, 60.0),
     }
 
     async def shown(tube: str) -> object:

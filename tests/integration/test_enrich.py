@@ -11,7 +11,7 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from pytube.config import EnrichConfig, PostgresConfig
-from pytube.enrich.rows import RowEnricher, arguments_of, load_roots
+from pytube.enrich.rows import Enricher, arguments_of, load_roots
 from pytube.enrich.statements import ids_statement, statement_for
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
@@ -37,7 +37,7 @@ class Reader:
         self.pool = Database(postgres, ["t"], receive_deadline=5.0, emit=lambda _: None).pool
         if query is not None:
             config = EnrichConfig(mode="query", query=query)
-        self.enricher = RowEnricher(self.pool, "t", config)
+        self.enricher = Enricher(self.pool, "t", config)
         self.statements: list[object] = []
         """The parameters of each statement that read rows."""
         self._record()

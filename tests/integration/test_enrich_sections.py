@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pytube.config import DocumentConfig, EnrichConfig, PostgresConfig, parse
 from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Fault, Report, check_enriching
-from pytube.enrich.rows import RowEnricher
+from pytube.enrich.rows import Enricher
 from pytube.errors import ConfigError, EnrichFailed
 from pytube.model import Id
 from pytube.worker import Worker
@@ -52,16 +52,16 @@ def _tables(conn: Conn) -> None:
 
 
 @asynccontextmanager
-async def enricher(dsn: str, config: EnrichConfig) -> AsyncIterator[RowEnricher]:
+async def enricher(dsn: str, config: EnrichConfig) -> AsyncIterator[Enricher]:
     postgres = PostgresConfig(dsn=SecretStr(dsn), pool_size=2)
     pool = Database(postgres, ["t"], receive_deadline=5.0, emit=lambda _: None).pool
     try:
-        yield RowEnricher(pool, "t", config)
+        yield Enricher(pool, "t", config)
     finally:
         await pool.close()
 
 
-async def read(enricher: RowEnricher, shard: int, *ids: Id) -> dict[Id, bytes]:
+async def read(enricher: Enricher, shard: int, *ids: Id) -> dict[Id, bytes]:
     return dict((await enricher.read({shard: ids}))[shard].bodies)
 
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from pytube.config import EnrichConfig, PostgresConfig, load
 from pytube.enrich.check import check_enriching
-from pytube.enrich.rows import RowEnricher
+from pytube.enrich.rows import Enricher
 from pytube.errors import EnrichFailed, UsageError
 from pytube.health.queues import check_ids
 from pytube.verify import explain, verify
@@ -210,7 +210,7 @@ async def test_a_query_that_gives_no_key_first_deletes_nothing(conn: Conn, dsn: 
     pool = Database(
         PostgresConfig(dsn=SecretStr(dsn)), ["docs"], receive_deadline=5.0, emit=lambda _: None
     ).pool
-    enricher = RowEnricher(pool, "docs", EnrichConfig(mode="query", query=query))
+    enricher = Enricher(pool, "docs", EnrichConfig(mode="query", query=query))
     with pytest.raises(EnrichFailed, match=r"has to be json_build_array\(tenant, id, day, "):
         await enricher.read({0: list(wanted(conn))})
     await pool.close()

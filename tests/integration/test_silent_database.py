@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytube.config import Config, EnrichConfig
 from pytube.db.connect import NoAnswer, connect_async, wait_for_answer
 from pytube.db.session import Session, SessionPool
-from pytube.enrich.rows import RowEnricher
+from pytube.enrich.rows import Enricher
 from pytube.errors import DatabaseUnavailable, EnrichTimeout, PytubeError
 from pytube.logs import Logger
 from pytube.sources import queries, wakeup
@@ -147,7 +147,7 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         connection.execute("SELECT tube_table_ensure_attached('t', 'public.items', 0)")
     pool = SessionPool(lambda: Session.open(through, "tube", "test"), size=2)
     try:
-        enricher = RowEnricher(pool, "t", answer_timeout=SOON)
+        enricher = Enricher(pool, "t", answer_timeout=SOON)
         assert (await enricher.read({0: [1]}))[0].bodies
         async with pool.session() as session:
             proxy.switch(Mode.HALF_OPEN)
@@ -156,7 +156,7 @@ async def test_rows_without_an_answer_are_read_again(proxy: Proxy, through: str,
         proxy.switch(Mode.PASS)
         assert (await enricher.read({0: [1]}))[0].bodies, "the pool has another session"
         asleep = EnrichConfig(mode="query", query="SELECT 1, '{}'::json FROM pg_sleep(5)")
-        slow = RowEnricher(pool, "t", asleep, answer_timeout=SOON)
+        slow = Enricher(pool, "t", asleep, answer_timeout=SOON)
         with pytest.raises(EnrichTimeout, match="postgres.answer_timeout"):
             await slow.read({0: [1]})
         wait_until(lambda: not sleepers(dsn), what="the server gives the query up, too")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +73,6 @@ def test_opensearch(opensearch: SearchServer, tmp_path: Path) -> None:
         assert results(found, "not judged") == NEVER
         assert len(results(found, "ok")) == CHECKS - len(NEVER)
         assert request(f"{opensearch.url}/{index.name}*/_alias") == {}
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.mark.parametrize("mode", ["json", "hash"])

@@ -9,6 +9,7 @@ import pytest
 
 from pytube.errors import SinkContract, SinkTimeout
 from pytube.sinks.http import Client
+from pytube.sinks.registry import ServerOptions
 
 _BODY = b"x" * (32 << 20)
 """More than both ends of a connection hold for each other."""
@@ -22,11 +23,9 @@ def client_of(port: int, *, timeout: float = 10.0, most: int | None = None) -> C
     return Client(
         "the server",
         f"http://127.0.0.1:{port}",
+        ServerOptions(pool_size=2, timeout=timeout),
         resolve=resolve,
         tls=None,
-        connections=2,
-        connect_timeout=5.0,
-        timeout=timeout,
         most=most,
     )
 

@@ -10,9 +10,9 @@ import pytest
 from pytube.embedded.search_server import SearchServer
 from pytube.errors import SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Stale, Token
-from pytube.sinks.base import ReindexState, Sink
+from pytube.sinks.base import Sink
 from pytube.sinks.opensearch.client import Client
-from pytube.sinks.opensearch.reindex import IndexReindexer
+from pytube.sinks.opensearch.reindex import IndexReindexer, ReindexState
 from pytube.testing import batch
 from tests.helpers.opensearch import SMALL, Index, an_index, request
 

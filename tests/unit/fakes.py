@@ -12,7 +12,7 @@ from pytube.db.locks import LockListener
 from pytube.db.session import Queries
 from pytube.election import Claim
 from pytube.election.base import Revoked
-from pytube.enrich import Enricher, Read
+from pytube.enrich import Read
 from pytube.errors import (
     DatabaseUnavailable,
     EnrichDataError,
@@ -296,7 +296,7 @@ class FakeServedTube:
 
     limits: Limits
     sink: Sink
-    enricher: Enricher
+    enricher: FakeEnricher
     database: FakeDatabase
     emit: Callable[[Event], None]
     name: str = "t"

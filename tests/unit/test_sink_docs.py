@@ -1,4 +1,4 @@
-"""The examples of docs/sinks.md and of the pages of single sinks work."""
+"""The examples of docs/sinks.md work."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from pytube.model import OK, Reject, Token
 from pytube.sinks.base import Sink
 from pytube.sinks.callable import CallableSink
 from pytube.sinks.jsonl import JsonlOptions, JsonlSink, parse
-from pytube.sinks.opensearch import OpenSearchSink
-from pytube.sinks.opensearch.client import OpenSearchOptions
 from pytube.testing import SinkContract, batch
 
 PAGE = Path(__file__).parents[2] / "docs" / "sinks.md"
 
 
-OPENSEARCH = PAGE.parent / "sinks" / "opensearch.md"
-
-
-def examples(language: str, page: Path = PAGE) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+def examples(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
 REPLAY, INDEX, *OWN = examples("python")
@@ -94,20 +89,3 @@ def test_the_options_that_are_shown() -> None:
     shown = [sink for sink in sinks if sink]
     assert [sink.pop("type") for sink in shown] == ["jsonl", "callable"]
     assert JsonlOptions.parse("jsonl", shown[0]).path == "/var/lib/pytube/es-live.jsonl"
-
-
-def test_opensearch_example() -> None:
-    (shown,) = examples("toml", OPENSEARCH)
-    options = tomllib.loads(shown)["tube"]["es-live"]["sink"]
-    assert options.pop("type") == "opensearch"
-    assert OpenSearchSink.from_options(options).compares
-
-
-def test_opensearch_options_are_all_described() -> None:
-    rows = re.findall(r"^\| (`[a-z_`, ]+`) \| (.*?) \|", OPENSEARCH.read_text(), re.MULTILINE)
-    shown = {name: default for names, default in rows for name in re.findall(r"\w+", names)}
-    fields = OpenSearchOptions.model_fields
-    assert shown.keys() == fields.keys()
-    for name, field in fields.items():
-        if isinstance(field.default, str | bool | int | float):
-            assert shown[name] == f"`{json.dumps(field.default)}`", name

@@ -59,7 +59,7 @@ def test_an_id_is_no_template() -> None:
 
 def of_columns(text: str, key: CompositeKey | None = KEY) -> KeyTemplate:
     template = KeyTemplate(text)
-    template.learn(lambda shard: key if shard < 10 else None)
+    template.learn_keys(lambda shard: key if shard < 10 else None)
     return template
 
 
@@ -148,8 +148,8 @@ def test_a_template_names_the_columns_that_the_key_has(template: str, shard: int
 
 def test_hosts_have_different_shards() -> None:
     template = KeyTemplate("{tenant}:{id}")
-    template.learn(lambda shard: KEY if shard == 0 else None, "one")
-    template.learn(lambda shard: KEY if shard == 1 else None, "other")
+    template.learn_keys(lambda shard: KEY if shard == 0 else None, "one")
+    template.learn_keys(lambda shard: KEY if shard == 1 else None, "other")
     assert [template.name("t", shard, '["a", 1]') for shard in (0, 1)] == ["a:1", "a:1"]
 
 

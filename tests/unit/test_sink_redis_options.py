@@ -12,7 +12,6 @@ from pytube.model import Token
 from pytube.sinks import registry
 from pytube.sinks.redis_script import Call, hash_fields, hash_tag, id_of, member_of, seq_of
 from pytube.sinks.redis_servers import RedisOptions
-from tests.helpers.option_tables import defaults, documented
 
 URL = "redis://cache.internal"
 CANARY = "canary-5e1f"
@@ -125,7 +124,3 @@ def test_a_seq_that_no_double_holds() -> None:
     call = Call(b"register", 2**53 + 1, Token(1, 1))
     call.add(0, b"name", b"7", (b"1", b"{}"))
     assert b"9007199254740993" in call.command(60, with_text=False)
-
-
-def test_the_page_has_every_option_with_its_default() -> None:
-    assert documented("redis") == defaults(RedisOptions)

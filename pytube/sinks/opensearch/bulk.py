@@ -13,6 +13,7 @@ import orjson
 from pytube.errors import SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Ok, Reject, Result, Retry, Stale
 from pytube.sinks.base import in_groups, refuse_lapsed
+from pytube.sinks.jsonl import on_one_line
 from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import Index
 from pytube.sinks.registry import KeyTemplate
@@ -115,10 +116,7 @@ class Lines:
         body = document.body.strip()
         if body[:1] != b"{":
             return Reject("its body is not a JSON object, and only objects can be indexed")
-        if b"\n" in body:
-            # Within JSON a raw end of line is blank space; in a bulk request it ends the document.
-            body = body.replace(b"\n", b" ")
-        rest = body[1:].lstrip()
+        rest = on_one_line(body)[1:].lstrip()
         stamp = self._stamped(tube, document)
         return Item(
             at,

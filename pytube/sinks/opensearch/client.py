@@ -110,7 +110,7 @@ class OpenSearchOptions(ServerOptions):
     compress: bool = Field(default=True, description="true to compress requests, or false")
 
     def faults(self) -> Iterator[str]:
-        """Faults that no single field can check. Messages have no values: some are secrets."""
+        """See `SinkOptions.faults`."""
         yield from super().faults()
         if (self.user is None) != (self.password is None):
             yield "user and password go together"
@@ -170,15 +170,7 @@ class Client:
             tls = http.tls_context("opensearch", options, verify=options.verify)
         names = resolver or Resolver(options.connect_timeout)
         self._nodes = [
-            http.Client(
-                url,
-                url,
-                resolve=lambda host, _: names.resolve(host),
-                tls=tls,
-                connections=options.pool_size,
-                connect_timeout=options.connect_timeout,
-                timeout=options.timeout,
-            )
+            http.Client(url, url, options, resolve=lambda host, _: names.resolve(host), tls=tls)
             for url in options.url
         ]
         self._down_until = dict.fromkeys(self._nodes, 0.0)

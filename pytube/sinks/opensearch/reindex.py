@@ -7,12 +7,12 @@ whole. How workers notice, see `index`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pytube.counts import say_count
 from pytube.errors import SinkUnavailable, UsageError
-from pytube.sinks.base import ReindexState
 from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import (
     GREEN,
@@ -33,6 +33,22 @@ _MOMENT = "%Y%m%d%H%M%S"
 
 Action = dict[str, dict[str, Any]]
 About = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexState:
+    """A reindex that is under way."""
+
+    tube: str
+    old: str | None
+    """The name of the index from which to move; None if it was deleted."""
+    new: str | None
+    """The name of the index that is filled; None if it was deleted."""
+    is_switched: bool
+    """Whether readers see the new index."""
+    started_at: datetime
+    backfills: tuple[int, ...]
+    """The ids of the backfills that fill the new index; none while it is unknown whether one began."""
 
 
 class IndexReindexer:

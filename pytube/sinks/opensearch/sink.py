@@ -24,11 +24,11 @@ from pytube.sinks.opensearch.index import (
     write_note,
 )
 from pytube.sinks.opensearch.reindex import IndexReindexer
-from pytube.sinks.registry import Templated
+from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
 
 
-class OpenSearchSink(Templated):
+class OpenSearchSink:
     """An index that refuses writes whose token is not higher than the one it holds, deletes included.
 
     So a late write loses, and `abandon` has nothing to wait for.
@@ -38,8 +38,8 @@ class OpenSearchSink(Templated):
 
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
-        super().__init__(options.key)
-        self._lines = Lines(options, self._template)
+        self.template = KeyTemplate(options.key)
+        self._lines = Lines(options, self.template)
         self._resolver = Resolver(options.connect_timeout)
         self._opened: tuple[Client, Targets] | None = None
         self._looking = asyncio.Lock()
@@ -167,7 +167,7 @@ class OpenSearchSink(Templated):
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """Get them by their `_id`, which needs no refresh. The server does not show tombstones."""
         client, targets = self._open()
-        names = [self._template.name(tube, *key) for key in keys]
+        names = [self.template.name(tube, *key) for key in keys]
         possible = [at for at, name in enumerate(names) if is_possible(name)]
         found: dict[Key, Stored] = dict.fromkeys(keys, Stored())
         if not possible:

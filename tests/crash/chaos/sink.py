@@ -117,11 +117,12 @@ def _write(batch: Batch, folder: Path, left_out: set[Key]) -> None:
     taken = Batch(batch.tube, batch.partition, batch.token, [d for d in batch if d.key not in left_out])
     pieces = encode(taken, os.environ[CLIENT])
 
-    def begin() -> None:
+    def block() -> bytes:
         if batch.has_lapsed():
             raise SinkUnavailable("not written: the right to send had lapsed")
+        return (b"%.6f" % time.time()).join(pieces)
 
-    _file(batch.tube, folder).append(begin, lambda: (b"%.6f" % time.time()).join(pieces))
+    _file(batch.tube, folder).append(block)
 
 
 def _version(document: Document) -> int | None:
