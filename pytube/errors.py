@@ -301,7 +301,7 @@ class BackfillNotLocked(BackfillBusy):
 
 
 class BackfillEnded(UsageError):
-    """The backfill is finished, cancelled, superseded, or failed, or past the requested step.
+    """The backfill is finished, canceled, superseded, or failed, or past the requested step.
 
     Remedy: `pytube backfill status`.
     """

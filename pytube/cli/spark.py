@@ -16,7 +16,7 @@ import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import print_json, print_list, progress_meter, tell
+from pytube.cli.output import Table, print_json, print_table, progress_meter, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -310,21 +310,15 @@ def jobs(database: Database, as_json: bool) -> None:
     """Show Spark jobs, newest first."""
     with database.connect() as connection:
         rows = all_jobs(connection, database.schema)
-    columns = {
-        "job_id": "job",
-        "tubes": "tubes",
+    table: Table = {
+        "job": "job_id",
+        "tubes": lambda row: ", ".join(row["tubes"]),
         "state": "state",
-        "units_done": "units in",
-        "units": "of",
+        "units in": "units_done",
+        "of": "units",
         "ids": "ids",
     }
-    print_list(
-        columns,
-        rows,
-        "there was no job yet",
-        as_json=as_json,
-        shown=lambda row: {"tubes": ", ".join(row["tubes"])},
-    )
+    print_table(table, rows, "there was no job yet", as_json=as_json)
 
 
 # --- shared by them: a session, files, and the progress of a job ----------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -16,13 +16,14 @@ import click
 import pytube
 from pytube.cli.context import database_options, json_option, tube_argument
 from pytube.cli.output import (
+    Table,
     changing,
     heading_line,
     is_terminal,
     lines,
     partitions_shown,
     print_json,
-    print_rows,
+    print_table,
     seconds,
     shown,
     terminal_width,
@@ -37,59 +38,43 @@ from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import PACE_LOOK, FleetWatcher, Tubes
 from pytube.tubes.calls import unknown_tube
 
-COLUMNS = {
-    "name": "tube",
-    "partition": "part",
-    "waiting": "waiting",
+TABLE: Table = {
+    "tube": "name",
+    "part": "partition",
+    "waiting": "counted",
     "backfill": "backfill",
     "documents": "documents",
-    "lag": "lag",
+    "lag": lambda one: seconds(one.lag),
     "parked": "parked",
     "state": "state",
-    "leader": "leader",
+    "leader": lambda one: one.leader or "none",
     "epoch": "epoch",
-    "renewed_ago": "renewed ago",
+    "renewed ago": lambda one: seconds(one.renewed_ago),
 }
-OUTBOX_COLUMNS = {
-    key: heading for key, heading in COLUMNS.items() if key not in ("backfill", "documents")
-} | {"name": "outbox"}
-_WORKER_COLUMNS = {
-    "worker": "worker",
+OUTBOX_TABLE: Table = {"outbox": "name"} | {
+    heading: of for heading, of in TABLE.items() if heading not in ("tube", "backfill", "documents")
+}
+_WORKERS: Table = {
+    "worker": lambda worker: worker.client_id or "?",
     "instance": "instance",
-    "version": "version",
-    "election": "election",
-    "seen": "seen",
-    "count": "leads",
-    "leads": "partitions",
+    "version": lambda worker: worker.version or "?",
+    "election": lambda worker: ", ".join(sorted(worker.elections)) or "-",
+    "seen": lambda worker: seconds(worker.seen_ago),
+    "leads": lambda worker: len(worker.leads),
+    "partitions": lambda worker: partitions_shown(worker.leads) or "-",
 }
 _COMMON = (
     *("leader", "epoch", "leads_for", "renewed_ago", "state", "sink_down", "sink_down_for"),
     *("failing", "failing_terms", "failing_for", "paused"),
 )
 _JSON = (
-    *(
-        "partition",
-        "waiting",
-        "backfill",
-        "documents",
-        "control",
-        "lag",
-        "backfill_lag",
-        "election",
-        *_COMMON,
-    ),
+    *("partition", "waiting", "backfill", "documents", "control", "lag", "backfill_lag", "election"),
+    *_COMMON,
     *("parked_error", "source_down", "source_down_for", "paused_kind", "paused_for", "sink_emptied_for"),
 )
 OUTBOX_JSON = (
-    "partition",
-    "waiting",
-    "parked",
-    "lag",
-    *_COMMON,
-    "problem",
-    "parked_error",
-    "resting",
-    "host",
+    *("partition", "waiting", "parked", "lag", *_COMMON),
+    *("problem", "parked_error", "resting", "host"),
 )
 """The keys of a partition's JSON."""
 
@@ -210,11 +195,11 @@ def _print_once(sample: FleetSample, *, as_json: bool) -> None:
         print_json(_json(sample))
     else:
         if rows or not outboxes:
-            print_rows(of_hosts(COLUMNS, sample), partition_rows(rows), _NONE if not sample.down else "")
+            print_table(_of_hosts(TABLE, sample), rows, _NONE if not sample.down else "")
         if outboxes:
             if rows:
                 click.echo()
-            print_rows(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), "")
+            print_table(_of_hosts(OUTBOX_TABLE, sample), outboxes, "")
     for line in _brief(sample) if as_json else _remarks(sample):
         click.echo(line, err=as_json or not is_terminal())  # no line of the table
 
@@ -237,12 +222,12 @@ def _lines_as_json(sample: FleetSample) -> None:
 
 def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
     named = any(database.host is not None for database in databases)
-    columns = {"time": "time", **({"host": "host"} if named else {}), **COLUMNS}
-    click.echo(heading_line(columns))
+    hosts: Table = {"host": "host"} if named else {}
+    table: Table = {"time": lambda _: datetime.now().astimezone(), **hosts, **TABLE}
+    click.echo(heading_line(table))
 
     def show(sample: FleetSample) -> None:
-        now = datetime.now().astimezone()
-        for line in lines(columns, [row | {"time": now} for row in partition_rows(_by_kind(sample)[0])]):
+        for line in lines(table, _by_kind(sample)[0]):
             click.echo(line)  # which flushes
         for line in _remarks(sample):
             click.echo(line, err=True)
@@ -254,13 +239,11 @@ def _live_table() -> Callable[[FleetSample], None]:
     show_lines = click.get_current_context().with_resource(changing())
 
     def show(sample: FleetSample) -> None:
-        rows, outboxes = _by_kind(sample)
-        table: list[str] = []
-        if rows:
-            table += shown(of_hosts(COLUMNS, sample), partition_rows(rows), terminal_width())
-        if outboxes:
-            table += shown(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), terminal_width())
-        show_lines([*(table or [_NONE]), *_remarks(sample)])
+        told: list[str] = []
+        for table, rows in zip((TABLE, OUTBOX_TABLE), _by_kind(sample), strict=True):
+            if rows:
+                told += shown(_of_hosts(table, sample), rows, terminal_width())
+        show_lines([*(told or [_NONE]), *_remarks(sample)])
 
     return show
 
@@ -271,23 +254,9 @@ def _by_kind(sample: FleetSample) -> tuple[list[Partition], list[Partition]]:
     return tubes, outboxes
 
 
-def of_hosts(columns: dict[str, str], sample: FleetSample) -> dict[str, str]:
-    """The columns, after that of the host where there are several."""
-    return columns if sample.hosts[0].host is None else {"host": "host"} | columns
-
-
-def partition_rows(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
-    """The rows of a table."""
-    return [
-        {name: getattr(one, name) for name in ("host", *COLUMNS)}
-        | {
-            "waiting": one.counted,
-            "lag": seconds(one.lag),
-            "leader": one.leader or "none",
-            "renewed_ago": seconds(one.renewed_ago),
-        }
-        for one in partitions
-    ]
+def _of_hosts(table: Table, sample: FleetSample) -> Table:
+    """The table, with the host before all else where there are several."""
+    return table if sample.hosts[0].host is None else {"host": "host", **table}
 
 
 def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
@@ -352,23 +321,9 @@ def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
         workers = [_worker_json(worker) for worker in sample.workers]
         print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})
         return
-    rows = [_worker_row(worker) for worker in sample.workers]
-    print_rows(of_hosts(_WORKER_COLUMNS, sample), rows, _NO_WORKER if not sample.down else "")
+    print_table(_of_hosts(_WORKERS, sample), sample.workers, _NO_WORKER if not sample.down else "")
     for line in [*unread, *map(str, found)]:
         click.echo(printable(line), err=not is_terminal())
-
-
-def _worker_row(worker: Worker) -> dict[str, Any]:
-    return {
-        "host": worker.host,
-        "worker": worker.client_id or "?",
-        "instance": worker.instance,
-        "version": worker.version or "?",
-        "election": ", ".join(sorted(worker.elections)) or "-",
-        "seen": seconds(worker.seen_ago),
-        "count": len(worker.leads),
-        "leads": partitions_shown(worker.leads) or "-",
-    }
 
 
 def _worker_json(worker: Worker) -> dict[str, Any]:

@@ -343,28 +343,6 @@ def test_one_verb_for_one_act(words: str) -> None:
     assert {name for name, command in group.commands.items() if not command.hidden} >= VERBS
 
 
-@pytest.mark.parametrize(
-    ("earlier", "now"),
-    [
-        ("park drop", "park discard"),
-        ("pods ack", "pods discard"),
-        ("outbox retry", "outbox parked retry"),
-        ("outbox discard", "outbox parked discard"),
-    ],
-)
-def test_earlier_names_work_and_are_not_shown(earlier: str, now: str) -> None:
-    assert called(earlier.split()).callback is called(now.split()).callback
-    group, name = earlier.split()
-    assert f"  {name} " not in run(group, "--help", dsn=DOWN).stdout
-    arguments = [name, "t", "1"] if group == "outbox" else [name, "t"]
-    assert "Postgres is not available" in run(group, *arguments, dsn=DOWN, code=3).stderr
-
-
-@pytest.mark.parametrize("arguments", [[], ["events", "--limit", "3"], ["--json"]], ids=" ".join)
-def test_parked_records_are_listed_without_a_verb(arguments: list[str]) -> None:
-    assert "Postgres is not available" in run("outbox", "parked", *arguments, dsn=DOWN, code=3).stderr
-
-
 WITHOUT_JSON = {
     "demo": "prints a story; its exit code is the result",
     "document from-pgsync": "prints TOML, which is the data",

@@ -97,10 +97,37 @@ def test_an_internal_error_asks_for_a_report() -> None:
         ("", 2, "a question needs an answer, and stdin has none; --yes answers it\n"),
     ],
 )
-def test_a_question(answer: str, code: int, said: str) -> None:
+def test_a_question(answer: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "has_people", lambda: True)
     result = ended(lambda: confirm("drop it?", yes=False), answer)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.endswith(said)
+
+
+def test_without_a_terminal_a_question_is_refused_at_once() -> None:
+    """It would wait for as long as the pipe is open, which a cron job's may be for ever."""
+    program = "import tests.unit.test_cli_exits as t; t.asks()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()  # while stdin is open
+        assert process.wait() == 2
+    assert said == "pytube: drop it? This needs an answer, and there is no terminal; --yes answers it\n"
+
+
+def asks() -> None:
+    """The program of the test above."""
+
+    @click.group(cls=Program)
+    def program() -> None:
+        pass
+
+    @program.command()
+    def act() -> None:
+        confirm("drop it?", yes=False)
+
+    program(["act"])
 
 
 @pytest.mark.parametrize(
