@@ -174,26 +174,26 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
     Lag is the age of the oldest queued record.
     """
-    with closing(FleetWatcher([database], "pytube cli", "glance")) as watcher:
+    with closing(FleetWatcher([database], "pytube cli")) as watcher:
         sample = watcher.sample()
     if (error := sample.hosts[0].error) is not None:
         raise error
-    rows = [one for one in sample.partitions if one.kind == "outbox" and name in (None, one.name)]
+    sample = sample.only(lambda one: one.kind == "outbox" and name in (None, one.name))
+    rows, unverified = sample.hosts[0].partitions, sample.hosts[0].unverified
     if name is not None and not rows:
         raise unknown_outbox(name)
     if as_json:
-        found = sample.hosts[0]
         print_json(
             [
                 {"outbox": one.name}
                 | partition_json(one, OUTBOX_JSON)
-                | {"unverified": [asdict(each) for each in found.of(one.name).unverified]}
+                | {"unverified": [asdict(each) for each in unverified if each.tube == one.name]}
                 for one in rows
             ]
         )
     else:
         print_table(OUTBOX_TABLE, rows, _NONE)
-        for trouble in trouble_lines(sample, rows):
+        for trouble in trouble_lines(sample):
             click.echo(trouble, err=True)
 
 

@@ -31,11 +31,12 @@ from pytube.cli.output import (
 from pytube.counts import printable
 from pytube.db.database import Database
 from pytube.errors import DatabaseUnavailable, UsageError, WrongKind, how_to_install
+from pytube.health.disagreements import disagreements
 from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
-from pytube.health.troubles import disagreements, down_lines, kafka_lines
+from pytube.health.troubles import down_lines, kafka_lines
 from pytube.health.troubles import lines as trouble_lines
-from pytube.health.watcher import PACE_LOOK, FleetWatcher, Tubes
+from pytube.health.watcher import PACE_LOOK, FleetWatcher
 from pytube.tubes.calls import unknown_tube
 
 TABLE: Table = {
@@ -137,8 +138,7 @@ def status(
     if prometheus:
         click.echo(exposition([_measure(database).of(name) for database in databases]), nl=False)
         return
-    count: Tubes = "glance" if fleet_view else "exact"
-    with closing(FleetWatcher(databases, "pytube cli", count)) as watcher:
+    with closing(FleetWatcher(databases, "pytube cli", exact=not fleet_view)) as watcher:
         if watch:
             show = _lines_as_json if as_json else _live_table() if is_terminal() else _lines(databases)
             with suppress(KeyboardInterrupt):
@@ -178,7 +178,7 @@ def _of(sample: FleetSample, tube: str | None) -> FleetSample:
     for host in sample.hosts:
         if host.error is not None and (host.host is None or not isinstance(host.error, DatabaseUnavailable)):
             raise host.error
-    found = sample if tube is None else sample.of(tube)
+    found = sample if tube is None else sample.only(lambda one: one.name == tube)
     if tube is not None and any(queue.kind == "outbox" for queue in found.queues):
         raise WrongKind(f"{tube!r} is an outbox, not a tube: pytube outbox status {tube}")
     if tube is not None and not found.queues and not found.down:
@@ -279,19 +279,19 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
     hosts = {host.host: host for host in sample.hosts}
     rows = []
     for one in _by_kind(sample)[0]:
-        of_tube = hosts[one.host].of(one.name)
+        host = hosts[one.host]
         rows.append(
             {"tube": one.name}
             | partition_json(one, _JSON)
             | {"parked": None if one.parked is None else one.parked.number}
             | ({} if one.host is None else {"host": one.host})
             | {
-                "unverified": [asdict(found) for found in of_tube.unverified],
-                "sample": next(map(asdict, of_tube.samples), None),
+                "unverified": [asdict(found) for found in host.unverified if found.tube == one.name],
+                "sample": next((asdict(found) for found in host.samples if found.tube == one.name), None),
                 "hindered": [
                     {"what": each.what, "reason": each.reason, "seconds": each.seconds}
-                    for each in of_tube.hindered
-                    if each.partition == one.partition
+                    for each in host.hindered
+                    if (each.tube, each.partition) == (one.name, one.partition)
                 ],
             }
         )

@@ -19,8 +19,9 @@ import pytube
 from pytube.cli.output import partitions_shown, seconds
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
+from pytube.health.disagreements import disagreements
 from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
-from pytube.health.troubles import disagreements, lines
+from pytube.health.troubles import lines
 from pytube.health.watcher import FleetWatcher
 
 _LATE: Final = 3.0

@@ -22,9 +22,10 @@ from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.enrich.statements import WhyNoName
 from pytube.errors import ConfigError, PytubeError
+from pytube.health.disagreements import hanging
 from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
-from pytube.health.troubles import hanging, oldest, pace, troubles
+from pytube.health.troubles import oldest, pace, troubles
 from pytube.health.watcher import PACE_LOOK, Reader, queues_of
 from pytube.sinks import build_sink
 from pytube.sinks.base import naming_of

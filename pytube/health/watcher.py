@@ -81,16 +81,6 @@ _EXACT: Final = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
     LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = s.tube
 """
-_NONE: Final = """
-    SELECT NULL::text AS kind, NULL::text AS name, 0 AS partition, NULL::text AS waiting,
-        NULL::text AS backfill, NULL::text AS control, NULL::timestamptz AS since,
-        NULL::timestamptz AS backfill_since, 0::bigint AS inserted, 0::bigint AS deleted,
-        0::bigint AS ids, false AS sampled
-    WHERE false
-"""
-Tubes = Literal["exact", "glance", "none"]
-"""How pods of tubes are counted: as far as the SQL does, with control pods; up to `MOST`; not at all."""
-_OF_TUBES: Final[dict[Tubes, LiteralString]] = {"exact": _EXACT, "glance": _GLANCE, "none": _NONE}
 _LOADS: Final = """
     WITH load AS (
         {of_tubes}
@@ -199,10 +189,10 @@ class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
     def __init__(
-        self, databases: Sequence[Database], application_name: str = "pytube fleet", tubes: Tubes = "glance"
+        self, databases: Sequence[Database], application_name: str = "pytube fleet", *, exact: bool = False
     ) -> None:
-        """Opens nothing yet."""
-        self._hosts = [_Host(database, application_name, tubes) for database in databases]
+        """Opens nothing yet. `exact`: as of `Reader`."""
+        self._hosts = [_Host(database, application_name, exact=exact) for database in databases]
         self._rated: dict[tuple[str | None, str], tuple[float, Queue]] = {}
         self._lately: dict[tuple[str | None, str], deque[tuple[float, Queue]]] = {}
         """The samples of the last seconds, the oldest first."""
@@ -282,11 +272,11 @@ class _Paced(Generic[T]):
 class Reader:
     """Reads the state of one host, over any session with it."""
 
-    def __init__(self, schema: str, host: str | None = None, *, tubes: Tubes = "exact") -> None:
-        """Of all but a glance, each reading reads everything."""
+    def __init__(self, schema: str, host: str | None = None, *, exact: bool = True) -> None:
+        """`exact`: each reading reads everything, and counts as far as the SQL does, control pods, too."""
         self._schema = schema
         self._host = host
-        self._tubes = tubes
+        self._exact = exact
         self._unseen: dict[str, None] = {}
         self._loads = self._paced(_COUNTED, self._read_loads)
         self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
@@ -368,13 +358,13 @@ class Reader:
         ]
 
     def _paced(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> _Paced[T]:
-        return _Paced(pace if self._tubes == "glance" else _ALWAYS, read)
+        return _Paced(_ALWAYS if self._exact else pace, read)
 
     def _rarely(self, read: Callable[[psycopg.Connection], T]) -> _Paced[T]:
         return self._paced(_UNBOUNDED, _timed(read))
 
     def _read_loads(self, connection: psycopg.Connection) -> tuple[_Rows, float]:
-        query = _LOADS.replace("{of_tubes}", _OF_TUBES[self._tubes])
+        query = _LOADS.replace("{of_tubes}", _EXACT if self._exact else _GLANCE)
         rows, took = self._by_partition(connection, query)
         for row in rows.values():
             for name in ("waiting", "backfill", "control"):
@@ -449,11 +439,11 @@ def _timed(read: Callable[[psycopg.Connection], T]) -> Callable[[psycopg.Connect
 class _Host:
     """One host, and the session with it."""
 
-    def __init__(self, database: Database, application_name: str, tubes: Tubes) -> None:
+    def __init__(self, database: Database, application_name: str, *, exact: bool) -> None:
         self._database = database
         self._application_name = application_name
         self._connection: psycopg.Connection | None = None
-        self._reader = Reader(database.schema, database.host, tubes=tubes)
+        self._reader = Reader(database.schema, database.host, exact=exact)
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""
