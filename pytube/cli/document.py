@@ -22,17 +22,17 @@ from pytube.cli.context import (
     unresolved_of,
     yes_option,
 )
-from pytube.cli.declarations import aligned, result
-from pytube.cli.declarations import planned as planned_declared
 from pytube.cli.output import print_json, tell
 from pytube.config import Config
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.declarations import model as declared
+from pytube.declarations.apply import Applied as Declared
 from pytube.declarations.apply import Declarations
-from pytube.declarations.model import Kind
+from pytube.declarations.model import DeclaredTube, Kind
 from pytube.declarations.survey import names_of
 from pytube.declarations.survey import survey as survey_declared
+from pytube.declarations.tubes import shards_of
 from pytube.documents.apply import Applied, Documents
 from pytube.documents.model import Document, Link
 from pytube.documents.plan import Action, Plan, State, Step
@@ -44,8 +44,13 @@ from pytube.verify.explain import parsed
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 _NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
 
-Found = Plan | Refused | declared.Plan | declared.Refused
+AnyPlan = Plan | declared.Plan
+Found = AnyPlan | Refused | declared.Refused
 """The survey of one section."""
+
+
+def _kind(one: Found) -> str:
+    return "document" if isinstance(one, Plan | Refused) else str(one.kind)
 
 
 @click.command()
@@ -66,7 +71,7 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
         )
     else:
         click.echo("\n".join(shown(found)))
-    if refused := [one for one in found if not isinstance(one, Plan | declared.Plan)]:
+    if refused := [one for one in found if not isinstance(one, AnyPlan)]:
         what = "document" if all(isinstance(one, Refused) for one in refused) else "section"
         raise ConfigError(f"{say_count(len(refused), what)} can't be applied: see above")
 
@@ -116,7 +121,7 @@ def apply(
         found = _surveyed(config, connection, database.schema, names)
         if refused := [one.problem for one in found if isinstance(one, Refused | declared.Refused)]:
             raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
-        planned = [one for one in found if isinstance(one, Plan | declared.Plan)]
+        planned = [one for one in found if isinstance(one, AnyPlan)]
         plans = [one for one in planned if prune or one.state is not State.GONE]
         documents = Documents(connection, database.schema)
         declarations = Declarations(connection, database.schema)
@@ -125,17 +130,17 @@ def apply(
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: continue?", yes=yes)
         for one in plans:
+            done: Applied | Declared
             if isinstance(one, Plan):
-                applied = documents.apply(one, backfill=backfill, limit=wait, told=progress.step)
-                backfills = [] if applied.backfill is None else [applied.backfill]
-                progress.done("document", one.name, _result(one, applied, backfill=backfill), backfills)
+                done = documents.apply(one, backfill=backfill, limit=wait, told=progress.step)
+                backfills = [] if done.backfill is None else [done.backfill]
             else:
                 done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
-                progress.done(one.kind, one.name, result(one, done, backfill=backfill), done.backfills)
+                backfills = list(done.backfills)
+            progress.done(one, _result(one, done, backfills, asked=backfill), backfills)
         for one in planned:
             if one not in plans:
-                kind = "document" if isinstance(one, Plan) else one.kind
-                progress.done(kind, one.name, f"{one.name}: {one.notes[0]}", ())
+                progress.done(one, f"{one.name}: {one.notes[0]}", ())
     progress.end()
 
 
@@ -153,10 +158,10 @@ class _Applying:
         if not self._as_json:
             click.echo(f"{_sign(step)} {printable(step.text)}")
 
-    def done(self, kind: str, name: str, text: str, backfills: Sequence[int]) -> None:
+    def done(self, one: AnyPlan, text: str, backfills: Sequence[int]) -> None:
         """Print the result for one section of the file."""
         self._results.append(
-            {str(kind): name, "steps": self._steps, "backfills": list(backfills), "result": text}
+            {_kind(one): one.name, "steps": self._steps, "backfills": list(backfills), "result": text}
         )
         self._steps = []
         if not self._as_json:
@@ -170,19 +175,24 @@ class _Applying:
             click.echo(_NOTHING)
 
 
-def _result(plan: Plan, applied: Applied, *, backfill: bool) -> str:
-    """The result for a document."""
-    start = f"pytube backfill start {plan.name}"
-    if plan.document is None:
-        return f"{plan.name}: no document any more"
-    text = f"{plan.name}: applied" if applied.steps else f"{plan.name}: nothing to do"
-    if applied.backfill is not None:
-        why = ", as changes were missed" if plan.missed_changes else ""
-        return f"{text}; workers send all documents{why}; see pytube backfill status {plan.name}"
-    if backfill:
-        return f"{text}; it has not changed, so no backfill was asked for; to have one: {start}"
-    if plan.wants_backfill:
-        return f"{text}; documents at the sink stay as they are until a row changes; to resend all: {start}"
+def _result(one: AnyPlan, done: Applied | Declared, backfills: Sequence[int], *, asked: bool) -> str:
+    """The result for one section; `asked`: by `--backfill`."""
+    if isinstance(one, Plan) and one.document is None:
+        return f"{one.name}: no document any more"
+    if isinstance(one, declared.Plan) and one.target is None:
+        dropped = any(step.action is Action.DROP for step in done.steps)
+        return f"{one.name}: {'dropped' if dropped else 'no longer declared'}"
+    text = f"{one.name}: applied" if done.steps else f"{one.name}: nothing to do"
+    is_outbox = isinstance(one, declared.Plan) and one.kind is Kind.OUTBOX
+    start = f"pytube backfill start {one.name}"
+    if backfills:
+        why = ", as changes were missed" if one.missed_changes else ""
+        text += f"; workers send all documents{why}; see pytube backfill status {one.name}"
+    elif asked and not is_outbox:
+        why = "it has not changed" if isinstance(one, Plan) else "no table is new"
+        text += f"; {why}, so no backfill was asked for; to have one: {start}"
+    elif one.wants_backfill:
+        text += f"; documents at the sink stay as they are until a row changes; to resend all: {start}"
     return text
 
 
@@ -299,20 +309,15 @@ def shown(found: Sequence[Found]) -> list[str]:
     lines: list[str] = []
     for one in found:
         lines += [""] if lines else []
-        match one:
-            case Refused():
-                lines += _refused(one)
-            case Plan():
-                lines += _planned(one)
-            case declared.Refused():
-                lines += planned_declared(one, ())
-            case declared.Plan():
-                lines += planned_declared(one, [_sign(step) for step in one.steps])
-    plans = [one for one in found if isinstance(one, Plan | declared.Plan)]
+        if isinstance(one, AnyPlan):
+            lines += _planned(one)
+        else:
+            lines += [f"{_kind(one)} {one.name}: can't be applied", f"  {one.problem}"]
+    plans = [one for one in found if isinstance(one, AnyPlan)]
     return [*map(printable, lines), "", _end(plans)]
 
 
-def _end(plans: Sequence[Plan | declared.Plan]) -> str:
+def _end(plans: Sequence[AnyPlan]) -> str:
     """The command that runs these steps."""
     steps = [step for one in plans if one.state is not State.GONE for step in one.steps]
     if any(one.state is State.GONE for one in plans):
@@ -323,27 +328,23 @@ def _end(plans: Sequence[Plan | declared.Plan]) -> str:
     return f"pytube apply does {'these steps' if len(steps) > 1 else 'this step'}{asks}"
 
 
-def _refused(one: Refused) -> list[str]:
-    return [f"document {one.name}: can't be applied", f"  {one.problem}"]
-
-
 _STATES = {
     State.NEW: "new",
     State.CHANGED: "changed in the file",
-    State.DRIFTED: "not followed as it was applied",
+    State.DRIFTED: "not as it was applied",
     State.APPLIED: "applied, nothing to do",
     State.GONE: "no longer in the file",
 }
 
 
-def _planned(one: Plan) -> Iterator[str]:
-    yield f"document {one.name}: {_STATES[one.state]}"
+def _planned(one: AnyPlan) -> Iterator[str]:
+    yield f"{_kind(one)} {one.name}: {_STATES[one.state]}"
     for step in one.steps:
         yield f"  {_sign(step)} {step.text}"
-    if one.document is not None:
+    if tree := _tree(one):
         yield ""
-        yield from (f"  {line}" for line in _tree(one.document))
-    if one.missing_indexes:
+        yield from (f"  {line}" for line in tree)
+    if isinstance(one, Plan) and one.missing_indexes:
         yield ""
         yield "  missing indexes: without them, each change reads a whole table"
         for statement in one.missing_indexes:
@@ -355,7 +356,10 @@ def _planned(one: Plan) -> Iterator[str]:
     if one.missed_changes:
         yield "  ! changes were missed where it was not followed: pytube apply has workers send all documents"
     elif one.wants_backfill:
-        said = "its documents are not at the sink yet" if one.state is State.NEW else "its documents change"
+        said = "documents at the sink stay as they are until a row changes"
+        if isinstance(one, Plan):
+            new = one.state is State.NEW
+            said = "its documents are not at the sink yet" if new else "its documents change"
         yield f"  ! {said}: pytube apply --backfill has workers send all of them"
 
 
@@ -366,12 +370,45 @@ def _sign(step: Step | declared.Step) -> str:
 
 
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
-_HEADINGS = ("field", "table", "followed by", "a changed row touches")
 
 
-def _tree(document: Document) -> list[str]:
-    """A line for each section: its field in the document, its table, its link, the reach of a change."""
-    return aligned([_HEADINGS, *_rows(_nested(document), document.name)])
+def _tree(one: AnyPlan) -> list[str]:
+    """A line for each section of a document, or each table of a tube, below its root table."""
+    if isinstance(one, Plan):
+        if one.document is None:
+            return []
+        headings, rows = (
+            ("field", "table", "followed by", "a changed row touches"),
+            _nested_rows(one.document),
+        )
+    else:
+        if not (isinstance(one.target, DeclaredTube) and one.target.tables):
+            return []
+        headings, rows = (
+            ("table", "followed by", "shards", "an UPDATE counts that changes"),
+            _tables(one.target),
+        )
+    aligned = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*aligned, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in aligned]
+
+
+def _tables(tube: DeclaredTube) -> Iterator[tuple[str, str, str, str]]:
+    """Each root table, with its related tables below."""
+    for root in tube.tables:
+        if not root.root:
+            continue
+        related = [one for one in tube.tables if not one.root and one.same_shards(root)]
+        for one in (root, *related):
+            branch = "" if one is root else "└─ " if one is related[-1] else "├─ "
+            counting = ", ".join(sorted(one.columns)) or "anything"
+            shards = shards_of(one).partition(" ")[2] if one is root else ""
+            yield f"{branch}{one.table}", ", ".join(one.key), shards, counting
+
+
+def _nested_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
+    """Each section: its field in the document, its table, its link, the reach of a change."""
+    return _rows(_nested(document), document.name)
 
 
 def _nested(document: Document) -> dict[str, Any]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import click
@@ -58,6 +63,28 @@ EPILOG: Final = "\b\nExit codes:\n" + "\n".join(
 def exit_codes() -> list[tuple[str, str]]:
     """The rows of the table in docs/cli.md."""
     return [(code, " ".join(cell.split())) for code, (_, cell) in EXIT_CODES.items()]
+
+
+@contextmanager
+def first_signal(act: Callable[[], object]) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM calls `act`, a second one ends the process at once; yields the received."""
+    received: list[int] = []
+
+    def on_signal(number: int, _: object) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        act()
+
+    # Only a main thread may, and tests call commands in others.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def interrupted(code: int, more: str = "") -> NoReturn:

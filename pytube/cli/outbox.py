@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +19,7 @@ from pytube.cli.context import (
     lock_option,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL
+from pytube.cli.exits import NOT_WELL, first_signal
 from pytube.cli.output import (
     Table,
     and_some,
@@ -38,7 +36,7 @@ from pytube.cli.output import (
     tell,
     terminal_width,
 )
-from pytube.cli.status import OUTBOX_JSON, OUTBOX_TABLE, partition_json
+from pytube.cli.status import OUTBOX_TABLE, partition_json
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -46,9 +44,6 @@ from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import Outboxes, OutboxSettings, unknown_outbox
 from pytube.outbox.pump import Load, Pump, PumpReading, planned
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _NONE = "there are no outboxes; make one with: pytube outbox create OUTBOX"
 
@@ -185,8 +180,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                {"outbox": one.name}
-                | partition_json(one, OUTBOX_JSON)
+                partition_json(one)
                 | {"unverified": [asdict(each) for each in unverified if each.tube == one.name]}
                 for one in rows
             ]
@@ -360,7 +354,6 @@ _READING: Table = {
     "records/s": lambda reading: f"{reading.rate:.0f}",
     "a transaction takes": lambda reading: seconds(reading.transaction),
 }
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @outbox.command()
@@ -422,34 +415,14 @@ def pump(
     """
     records, pace = planned(rate, transactions, batch)
     load = Load(topic or name, keys, size, headers, records, pace)
-    with database.connect() as connection, _stopping() as stop, _display(as_json=as_json) as show:
+    stop = threading.Event()
+    with database.connect() as connection, first_signal(stop.set), _display(as_json=as_json) as show:
         Outboxes(connection, database.schema)
         work = Pump(connection, name, load, database.schema)
         try:
             work.run(duration, stop, show)
         finally:
             show(work.total())  # also where the database went away: so much was committed
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that the first signal sets. A second one ends the program, as it would have without us."""
-    stop = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
-            signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -32,7 +32,7 @@ from pytube.counts import printable
 from pytube.db.database import Database
 from pytube.errors import DatabaseUnavailable, UsageError, WrongKind, how_to_install
 from pytube.health.disagreements import disagreements
-from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
+from pytube.health.fleet import FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
 from pytube.health.troubles import down_lines, kafka_lines
 from pytube.health.troubles import lines as trouble_lines
@@ -64,20 +64,8 @@ _WORKERS: Table = {
     "leads": lambda worker: len(worker.leads),
     "partitions": lambda worker: partitions_shown(worker.leads) or "-",
 }
-_COMMON = (
-    *("leader", "epoch", "leads_for", "renewed_ago", "state", "sink_down", "sink_down_for"),
-    *("failing", "failing_terms", "failing_for", "paused"),
-)
-_JSON = (
-    *("partition", "waiting", "backfill", "documents", "control", "lag", "backfill_lag", "election"),
-    *_COMMON,
-    *("parked_error", "source_down", "source_down_for", "paused_kind", "paused_for", "sink_emptied_for"),
-)
-OUTBOX_JSON = (
-    *("partition", "waiting", "parked", "lag", *_COMMON),
-    *("problem", "parked_error", "resting", "host"),
-)
-"""The keys of a partition's JSON."""
+_NOT_JSON = ("kind", "name", "inserted", "deleted", "leader_id", "instance_id", "paused_until")
+"""The fields of a partition that its JSON does not have."""
 
 _OFTEN = 120
 """Between two readings pass this many times the seconds that the first one took the server: at most 0.8 % of
@@ -259,18 +247,17 @@ def _of_hosts(table: Table, sample: FleetSample) -> Table:
     return table if sample.hosts[0].host is None else {"host": "host", **table}
 
 
-def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
+def partition_json(one: Partition) -> dict[str, Any]:
     """For programs: counts as numbers, each with an `…_is_exact` behind it."""
-    found: dict[str, Any] = {}
-    for name in names:
-        value = getattr(one, name)
-        if name in ("waiting", "backfill", "documents", "control") or isinstance(value, Count):
+    found: dict[str, Any] = {one.kind: one.name}
+    for name, value in ((field.name, getattr(one, field.name)) for field in fields(one)):
+        if name in _NOT_JSON:
+            continue
+        if name in ("waiting", "backfill", "documents", "control", "parked"):
             is_exact = value is not None and value.is_exact
             found |= {name: None if value is None else value.number, f"{name}_is_exact": is_exact}
-        elif name == "resting":
-            found[name] = [asdict(topic) for topic in value]
         else:
-            found[name] = value
+            found[name] = value  # which JSON knows, data classes included
     return found
 
 
@@ -281,10 +268,7 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
     for one in _by_kind(sample)[0]:
         host = hosts[one.host]
         rows.append(
-            {"tube": one.name}
-            | partition_json(one, _JSON)
-            | {"parked": None if one.parked is None else one.parked.number}
-            | ({} if one.host is None else {"host": one.host})
+            partition_json(one)
             | {
                 "unverified": [asdict(found) for found in host.unverified if found.tube == one.name],
                 "sample": next((asdict(found) for found in host.samples if found.tube == one.name), None),
