@@ -116,7 +116,7 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
         return refused, REFUSED
     match error:
         case PytubeError():
-            return str(error), error.exit_code
+            return f"{error}{_more(type(error))}", error.exit_code
         case psycopg.Error():
             # Class 22 is about a value and class 42 about the statement: a retry would fail again.
             asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
@@ -126,3 +126,13 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
                 f"internal error ({type(error).__name__}: {error}); rerun with --debug and report it",
                 INTERNAL,
             )
+
+
+def _more(kind: type[Exception]) -> str:
+    """The section of the reference; none for kinds that say no more than the message."""
+    from pytube import errors
+    from pytube.documentation import page
+
+    general = (errors.PytubeError, errors.ConfigError, errors.UsageError)
+    has_section = kind not in general and getattr(errors, kind.__name__, None) is kind
+    return f"; more: {page(f'errors.md#{kind.__name__.lower()}')}" if has_section else ""

@@ -107,7 +107,7 @@ def partition(site: Site, request: Request) -> Response:
         buttons(request, *wanted),
         *_graphs(
             site,
-            lambda series: series in (Series(host, name, which), Series(host, name, None)),
+            lambda series: series[:3] in ((host, name, which), (host, name, None)),
             f"partition {which}; throughput is of all of {name}",
         ),
     ]
@@ -271,7 +271,7 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     ]
     figures = []
     for title, name, combine, told in shown:
-        times, values = history.values(name, of, combine)
+        times, values = history.values(lambda one, name=name: one.figure == name and of(one), combine)
         figures.append(graph(title, times, values, told, 3 * site.sampler.interval))
     times = history.times()
     since = f"Of {what}, since {clock_time(times[0])}. Samples: {len(times)}, in the memory of this server."

@@ -24,12 +24,14 @@ from pytube.errors import (
     DatabaseUnavailable,
     EnrichFailed,
     KeysParked,
+    PytubeError,
     SchemaMismatch,
     SinkUnavailable,
     StatementFailed,
     UnknownTube,
     WaitTimeout,
 )
+from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run
 from tests.helpers.database import ROOT
 from tests.unit.test_cli import called
@@ -82,6 +84,21 @@ def test_an_error_ends_with_its_code(error: BaseException, code: int) -> None:
     assert result.stderr.startswith("pytube: ")
     assert result.stderr.count("\n") == 1
     assert any(str(code) in codes.split(", ") for codes in EXIT_CODES)
+
+
+@pytest.mark.parametrize(
+    ("error", "more"),
+    [
+        (UnknownTube("none"), "; more: docs/errors.md#unknowntube"),
+        (WaitTimeout("late"), "; more: docs/errors.md#waittimeout"),
+        (ConfigError("wrong"), "wrong"),
+    ],
+    ids=repr,
+)
+def test_an_error_names_its_section(error: PytubeError, more: str) -> None:
+    said = ended(raising(error)).stderr
+    assert said.endswith(f"{more}\n")
+    assert "#" not in more or more.partition("#")[2] in BY_NAME["docs/errors.md"].anchors()
 
 
 def test_an_internal_error_asks_for_a_report() -> None:
