@@ -245,7 +245,7 @@ def tube_argument(name: str = "name", *, is_required: bool = True, several: bool
     """Give a command the tube as its argument TUBE, or by `--tube NAME`, as the parameter `name`.
 
     Args:
-        name: of the parameter; it is None where no tube is named, and a tuple of `several`.
+        name: of the parameter; it is a tuple of `several` tubes, and None where no tube is named.
         is_required: the returned decorator raises `click.UsageError` where no tube is named.
         several: any number of tubes.
     """
@@ -263,10 +263,12 @@ def tube_argument(name: str = "name", *, is_required: bool = True, several: bool
         def wrapper(*arguments: Any, as_argument: Any, as_option: Any, **options: Any) -> Any:
             if as_argument and as_option and "words" in options:  # of `key_argument`: all of them are its own
                 options["words"], as_argument = (as_argument, *options["words"]), None
-            if as_argument and as_option and not several:
+            if not several and None not in (as_argument, as_option):
                 raise click.UsageError("the tube is named twice: by the argument TUBE and by --tube")
-            named = (*as_argument, *as_option) if several else as_argument or as_option
-            if is_required and not named:
+            named = as_option if as_argument is None else as_argument
+            if several:
+                named = (*as_argument, *as_option) or None
+            if is_required and named is None:
                 raise click.UsageError("Missing argument 'TUBE'.")
             return command(*arguments, **{name: named}, **options)
 

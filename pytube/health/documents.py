@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
-
-from pytube.config import Config
 from pytube.counts import say_count
 from pytube.declarations.apply import Declarations
 from pytube.declarations.model import Plan as Declared
@@ -15,7 +12,7 @@ from pytube.declarations.survey import survey as survey_declared
 from pytube.documents.apply import Documents
 from pytube.documents.plan import Plan, State
 from pytube.documents.survey import Refused, survey
-from pytube.health.findings import Check, fail, ok, warn
+from pytube.health.findings import Check, Look, fail, ok, warn
 
 DOCUMENT = "document "
 """The subject of a finding begins with it, and ends with the name."""
@@ -23,9 +20,9 @@ _LOOK = "run `pytube plan`, then `pytube apply`"
 _RESEND = "run `pytube plan`, then `pytube apply --backfill`"
 
 
-def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_documents(look: Look) -> Iterator[Check]:
     """Drift between the file, the applied declaration, and the links; missing indexes."""
-    for one in survey(config, connection, Documents(connection, schema)):
+    for one in survey(look.config, look.connection, Documents(look.connection, look.schema)):
         subject = f"{DOCUMENT}{one.name}"
         if isinstance(one, Refused):
             yield _refused(subject, one)
@@ -37,9 +34,9 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)
 
 
-def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_declarations(look: Look) -> Iterator[Check]:
     """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
-    for one in survey_declared(config, Declarations(connection, schema)):
+    for one in survey_declared(look.config, Declarations(look.connection, look.schema)):
         subject = f"declared {one.kind} {one.name}"
         if isinstance(one, RefusedSection):
             yield _refused(subject, one)

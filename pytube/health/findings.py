@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import psycopg
 
 from pytube.config import Config
 from pytube.documentation import page
@@ -100,6 +103,14 @@ class Check:
     remedy: str | None = None
     kind: Kind | None = None
     """Of a trouble, which has a section in the reference."""
+
+
+class Look(NamedTuple):
+    """What a check of the database needs: an autocommit session, pytube's schema, the configuration."""
+
+    connection: psycopg.Connection
+    schema: str
+    config: Config
 
 
 def ok(subject: str, finding: str) -> Check:

@@ -119,7 +119,12 @@ TABLES = {
             "ids": "ids",
             "tubes": lambda row: ", ".join(row["tubes"]),
         },
-        frozenset({"tubes"}),
+        frozenset(
+            {
+                *("tubes", "kind", "rows", "pods", "backfill_id"),
+                *("created_at", "last_at", "ended_at", "begun_by"),
+            }
+        ),
     ),
     "status": Table(
         {

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from pytube import admin
 from pytube.admin import Parking, Pods
-from pytube.cli import operators
+from pytube.cli import context
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
 from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
@@ -476,7 +476,7 @@ def test_a_document_that_is_parked_while_the_command_asks_is_left_alone(
         assert "discard 1 parked document of tube t?" in question
         conn.execute(insert, ("2",))
 
-    monkeypatch.setattr(operators, "confirm", confirm)
+    monkeypatch.setattr(context, "confirm", confirm)
     assert "1 parked document is discarded" in run("park", "discard", "--tube", "t", dsn=dsn).stdout
     assert [row.id for row in admin.list_parked(conn, Parking("t"))] == ["2"]
 

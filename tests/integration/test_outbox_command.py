@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytube.cli import output
+from pytube.cli import context, output
 from tests.helpers.cli import run, run_json
 from tests.helpers.outbox_sql import (
     ADOPTED,
@@ -108,13 +108,16 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     assert "there is no outbox 'none'" in run("outbox", "parked", "list", "none", dsn=dsn, code=2).stderr
 
 
-def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
+def test_discarding_shows_what_it_means_and_asks(
+    conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_outbox(conn)
     ids = [stash(conn, key=str(number)) for number in range(2)]
     term = lead(conn)
     mark(conn, term)
     park(conn, term, *ids)
     chosen = [str(one) for one in ids]
+    monkeypatch.setattr(context, "has_people", lambda: True)
     asked = run("outbox", "parked", "discard", OUTBOX, *chosen, dsn=dsn, code=2)
     assert asked.stdout.count("too bad") == 2
     assert f"discard 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
