@@ -271,7 +271,7 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     ]
     figures = []
     for title, name, combine, told in shown:
-        times, values = history.values(lambda one, name=name: one.figure == name and of(one), combine)
+        times, values = history.values(name, of, combine)
         figures.append(graph(title, times, values, told, 3 * site.sampler.interval))
     times = history.times()
     since = f"Of {what}, since {clock_time(times[0])}. Samples: {len(times)}, in the memory of this server."

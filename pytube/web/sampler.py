@@ -71,11 +71,15 @@ class History:
             return self._unrolled(self._times)
 
     def values(
-        self, of: Callable[[Series], bool], combine: Callable[[Sequence[float]], float]
+        self, figure: str, of: Callable[[Series], bool], combine: Callable[[Sequence[float]], float]
     ) -> tuple[list[float], list[float]]:
-        """The times, and several series in one, e.g. their sum. NaN where none is known."""
+        """The times, and a figure of several series in one, e.g. their sum. NaN where none is known."""
         with self._lock:
-            columns = [self._unrolled(values) for series, values in self._series.items() if of(series)]
+            columns = [
+                self._unrolled(values)
+                for series, values in self._series.items()
+                if series.figure == figure and of(series)
+            ]
             times = self._unrolled(self._times)
         nothing = [math.nan for _ in times]
         return times, [_combined(sample, combine) for sample in zip(*columns, strict=True)] or nothing

@@ -48,11 +48,11 @@ def test_history_is_a_ring_and_forgets_what_is_gone() -> None:
     for moment in range(5):
         gone = {ONE._replace(name="gone"): 9.0} if moment == 0 else {}
         history.add(moment, {ONE: moment, ONE._replace(figure="retries"): 1} | gone)
-    times, lag = history.values(lambda one: one.figure == "lag", max)
+    times, lag = history.values("lag", lambda _: True, max)
     assert (times, lag) == ([2, 3, 4], [2, 3, 4])
     history.add(5, {Series("h", "t", 1, "lag"): 7})
-    assert history.values(lambda one: one.figure == "lag", max)[1] == [3, 4, 7]
-    unknown = history.values(lambda one: one.host == "h", max)[1]
+    assert history.values("lag", lambda _: True, max)[1] == [3, 4, 7]
+    unknown = history.values("lag", lambda one: one.host == "h", max)[1]
     assert [math.isnan(value) for value in unknown] == [True, True, False]
 
 
