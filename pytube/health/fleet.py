@@ -175,10 +175,10 @@ class Queue:
     name: str
     partitions: Sequence[Partition]
     rate_in: float | None = None
-    """Pods or records a second that writers added since the sample before; None in the first. Postgres counts
-    them some seconds late at times, and also counts rolled back ones."""
+    """Pods or records that writers lately added a second; None in the first sample. Postgres counts them some
+    seconds late at times, and also counts rolled back ones."""
     rate_out: float | None = None
-    """Pods or records a second that were delivered or parked since the sample before; None in the first."""
+    """Pods or records that were lately delivered or parked a second; None in the first sample."""
     falls_by: float | None = None
     """Documents or records a second by which the queue has become shorter, or below 0 longer, in the last
     seconds; None while too few have been seen."""

@@ -193,7 +193,6 @@ class FleetWatcher:
     ) -> None:
         """Opens nothing yet. `exact`: as of `Reader`."""
         self._hosts = [_Host(database, application_name, exact=exact) for database in databases]
-        self._rated: dict[tuple[str | None, str], tuple[float, Queue]] = {}
         self._lately: dict[tuple[str | None, str], deque[tuple[float, Queue]]] = {}
         """The samples of the last seconds, the oldest first."""
 
@@ -209,30 +208,20 @@ class FleetWatcher:
             host.close()
 
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
-        key = (queue.host, queue.name)
-        at, before = self._rated.get(key, (counted_at, queue))
-        seconds, (added, taken) = counted_at - at, queue.since(before)
-        if not seconds:
-            queue = replace(queue, rate_in=before.rate_in, rate_out=before.rate_out)
-        elif added >= 0 and taken >= 0:  # else it was created again, or its statistics were reset
-            queue = replace(queue, rate_in=added / seconds, rate_out=taken / seconds)
-        self._rated[key] = counted_at, queue
-        return replace(queue, falls_by=self._falls_by(key, queue, counted_at))
-
-    def _falls_by(self, key: tuple[str | None, str], queue: Queue, counted_at: float) -> float | None:
-        """How fast the backlog falls. Postgres counts a second late, so some of them are looked at."""
-        lately = self._lately.setdefault(key, deque())
-        if not lately or counted_at > lately[-1][0]:
-            lately.append((counted_at, queue))
-        if any(number < 0 for number in queue.since(lately[0][1])):
+        """With its rates since the oldest look of the last seconds, as Postgres counts a second late."""
+        lately = self._lately.setdefault((queue.host, queue.name), deque())
+        if lately and any(number < 0 for number in queue.since(lately[0][1])):
             lately.clear()  # it was created again, or its statistics were reset
+        if not lately or counted_at > lately[-1][0]:
             lately.append((counted_at, queue))
         while len(lately) > 1 and lately[1][0] <= counted_at - _LATELY:
             lately.popleft()
         at, before = lately[0]
-        if counted_at < at + PACE_LOOK:
-            return None
-        return queue.falls_since(before, counted_at - at)
+        if not (seconds := counted_at - at):
+            return queue
+        added, taken = queue.since(before)
+        falls_by = queue.falls_since(before, seconds) if seconds >= PACE_LOOK else None
+        return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
 
 def queues_of(host: HostSample) -> list[Queue]:
