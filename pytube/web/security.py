@@ -11,15 +11,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytube import clock
 from pytube.errors import UsageError
@@ -28,18 +24,6 @@ SHORTEST_TOKEN: Final = 16
 """Characters; with fewer, a program could try them all."""
 _LIFETIME: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 64
-
-_POLICY: Final = (
-    b"default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS: Final = (
-    (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),  # without any, a browser sends forms with the origin "null"
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
 
 
 @dataclass(slots=True)
@@ -109,45 +93,3 @@ def _are_equal(given: str, ours: str) -> bool:
     """Takes as long whatever is given: compared are digests of one length."""
     one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, ours))
     return hmac.compare_digest(one, other)
-
-
-class Guard:
-    """Before the application: refuses other names than allowed, and gives every answer its headers."""
-
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        """`names` are what Host headers may say, without the port."""
-        self._app = app
-        self._names = frozenset(name.lower() for name in names)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                kept = [*message.get("headers", ()), *_HEADERS]
-                if not any(name == b"cache-control" for name, _ in kept):
-                    kept.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": kept}
-            await send(message)
-
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        app = self._app if self._is_ours(hosts) else _MISDIRECTED
-        await app(scope, receive, send_with_headers)
-
-    def _is_ours(self, hosts: Sequence[str]) -> bool:
-        if len(hosts) != 1:
-            return False
-        try:
-            name = urlsplit(f"//{hosts[0]}").hostname
-        except ValueError:
-            return False
-        return name is not None and name.rstrip(".") in self._names
-
-
-_MISDIRECTED: Final = PlainTextResponse(
-    "That is not a name of this server. `pytube web --name NAME` makes it one.\n",
-    HTTPStatus.MISDIRECTED_REQUEST,
-)

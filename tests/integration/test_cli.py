@@ -353,7 +353,7 @@ class TestTubes:
             (["tube", "detach", "none", "public.goods"], "none"),
             (["status", "--tube", "none"], "there is no tube 'none'"),
             (["backfill", "start", "--tube", "none"], "there is no tube 'none'; more"),
-            (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'\n"),
+            (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'; more"),
         ],
         ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
     )

@@ -61,6 +61,7 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
     out = run(*words, "--help", dsn=DOWN).stdout
     assert "Usage: cli" in out
     assert "hunter2" not in out
+    assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), "no types of click, and nothing cut"
 
 
 def test_version() -> None:
@@ -402,9 +403,3 @@ class TestKeys:
     )
     def test_they_are_refused(self, arguments: str, said: str) -> None:
         assert said in run(*arguments.split(), dsn=DOWN, code=2).stderr
-
-
-def test_help_names_no_types() -> None:
-    for words in commands(cli):
-        out = run(*words, "--help", dsn=DOWN).stdout
-        assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), words
