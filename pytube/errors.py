@@ -43,8 +43,6 @@ class DatabaseUnavailable(PytubeError):
     Remedy: bring Postgres up, or correct the DSN; workers retry.
     """
 
-    exit_code = 3
-
 
 class PooledSession(DatabaseUnavailable):
     """A pooler before Postgres gives pytube no session; nothing was changed in one.
@@ -82,8 +80,6 @@ class BrokerUnavailable(PytubeError):
 
     Remedy: bring Kafka up, or correct `bootstrap_servers`; workers retry.
     """
-
-    exit_code = 3
 
 
 class Rebalancing(BrokerUnavailable):

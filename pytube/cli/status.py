@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
@@ -64,8 +64,27 @@ _WORKERS: Table = {
     "leads": lambda worker: len(worker.leads),
     "partitions": lambda worker: partitions_shown(worker.leads) or "-",
 }
-_NOT_JSON = ("kind", "name", "inserted", "deleted", "leader_id", "instance_id", "paused_until")
-"""The fields of a partition that its JSON does not have."""
+_JSON = (
+    *(
+        "partition",
+        "waiting",
+        "parked",
+        "lag",
+        "leader",
+        "epoch",
+        "leads_for",
+        "renewed_ago",
+        "state",
+        "sink_down",
+    ),
+    *("sink_down_for", "failing", "failing_terms", "failing_for", "paused", "parked_error"),
+)
+_OF_TUBES = (
+    *("backfill", "documents", "control", "backfill_lag", "election", "source_down", "source_down_for"),
+    *("paused_kind", "paused_for", "sink_emptied_for"),
+)
+_OF_OUTBOXES = ("problem", "resting", "host")
+"""The fields of a partition that its JSON has."""
 
 _OFTEN = 120
 """Between two readings pass this many times the seconds that the first one took the server: at most 0.8 % of
@@ -250,14 +269,11 @@ def _of_hosts(table: Table, sample: FleetSample) -> Table:
 def partition_json(one: Partition) -> dict[str, Any]:
     """For programs: counts as numbers, each with an `…_is_exact` behind it."""
     found: dict[str, Any] = {one.kind: one.name}
-    for name, value in ((field.name, getattr(one, field.name)) for field in fields(one)):
-        if name in _NOT_JSON:
-            continue
+    for name in (*_JSON, *(_OF_TUBES if one.kind == "tube" else _OF_OUTBOXES)):
+        found[name] = value = getattr(one, name)
         if name in ("waiting", "backfill", "documents", "control", "parked"):
-            is_exact = value is not None and value.is_exact
-            found |= {name: None if value is None else value.number, f"{name}_is_exact": is_exact}
-        else:
-            found[name] = value  # which JSON knows, data classes included
+            found[name] = None if value is None else value.number
+            found[f"{name}_is_exact"] = value is not None and value.is_exact
     return found
 
 
@@ -269,6 +285,7 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
         host = hosts[one.host]
         rows.append(
             partition_json(one)
+            | ({} if one.host is None else {"host": one.host})
             | {
                 "unverified": [asdict(found) for found in host.unverified if found.tube == one.name],
                 "sample": next((asdict(found) for found in host.samples if found.tube == one.name), None),

@@ -162,6 +162,7 @@ def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
         *both.split(),
         *[
             "tube",
+            "parked_is_exact",
             "backfill",
             "backfill_is_exact",
             "documents",
