@@ -11,6 +11,15 @@ from pytube.model import Token
 refuse_collision()
 
 
+_PAGES = "docs/"
+"""Where pages are that messages name: the repository's folder, or an address that ends in a slash."""
+
+
+def page(name: str) -> str:
+    """The address of `name`, a page with perhaps `#` and a section, such as `errors.md#sink-down`."""
+    return _PAGES + name
+
+
 def how_to_install(extra: str) -> str:
     """The command to run if a package of one of pytube's extras is missing."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"

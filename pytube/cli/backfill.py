@@ -122,7 +122,8 @@ def start(
     You can interrupt it at any time: `pytube backfill resume` continues exactly where it stopped.
     """
     limits = _limits_of(tube, given)  # before anything is begun, since the file may be faulty
-    with _backfills(database) as backfills:
+    with database.connect() as connection:
+        backfills = Backfills(connection, database.schema)
         numbers: list[int] = []
         try:
             for one in backfills.tables(tube, table):
@@ -148,7 +149,8 @@ def start(
 def resume(database: Database, tube: str, table: str | None, wait: bool, as_json: bool, **given: Any) -> None:
     """Resume a backfill; workers resume those left to them."""
     limits = _limits_of(tube, given)
-    with _backfills(database) as backfills:
+    with database.connect() as connection:
+        backfills = Backfills(connection, database.schema)
         rows = _active(backfills, tube, table)
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
@@ -160,34 +162,34 @@ def resume(database: Database, tube: str, table: str | None, wait: bool, as_json
 @_TUBE
 @_TABLE
 @json_option
-@database_options()
-def pause(database: Database, tube: str, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def pause(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
     """Pause a backfill until it is resumed."""
-    done = _command(database, tube, table, "pause", ("waiting", "inserting"))
-    _tell_commanded(done, "paused", as_json=as_json)
+    rows = _active(backfills, tube, table)
+    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"), as_json=as_json)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
 @json_option
-@database_options()
-def cancel(database: Database, tube: str, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def cancel(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
     """Cancel a backfill and remove its queued pods."""
-    done = _command(database, tube, table, "cancel", ("waiting", "inserting", "delivering"))
-    _tell_commanded(done, "canceled", as_json=as_json)
+    rows = _active(backfills, tube, table)
+    states = ("waiting", "inserting", "delivering")
+    _command(backfills, rows, ("cancel", "canceled"), states, as_json=as_json)
 
 
 @backfill.command()
 @tube_argument("tube", is_required=False)
 @_TABLE
 @json_option
-@database_options()
-def status(database: Database, tube: str | None, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def status(backfills: Backfills, tube: str | None, table: str | None, as_json: bool) -> None:
     """Show backfills, newest first."""
-    with _backfills(database) as backfills:
-        names = [None] if tube is None else backfills.family(tube)
-        rows = [row for name in names for row in backfills.all(name, table)]
+    names = [None] if tube is None else backfills.family(tube)
+    rows = [row for name in names for row in backfills.all(name, table)]
     rows.sort(key=lambda row: row["backfill_id"], reverse=True)
     print_table(_STATUS, rows, "there was no backfill yet", as_json=as_json)
 
@@ -221,12 +223,6 @@ def _waits_for_a_worker(row: dict[str, Any]) -> bool:
     return bool(row["by_worker"]) and row["state"] in ("waiting", "inserting")
 
 
-@contextmanager
-def _backfills(database: Database) -> Iterator[Backfills]:
-    with database.connect() as connection:
-        yield Backfills(connection, database.schema)
-
-
 def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str, Any]]:
     rows = [row for name in backfills.family(tube) for row in backfills.active(name, table)]
     if not rows:
@@ -235,20 +231,19 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    database: Database, tube: str, table: str | None, command: str, states: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Give a command to the backfills in these states; those backfills."""
-    with _backfills(database) as backfills:
-        rows = _active(backfills, tube, table)
-        chosen = [row for row in rows if row["state"] in states] or rows
-        for row in chosen:
-            backfills.command(row["backfill_id"], command)
-    return chosen
-
-
-def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
-    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {done}" for row in rows)
-    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": done} for row in rows]
+    backfills: Backfills,
+    rows: Sequence[dict[str, Any]],
+    verb: tuple[str, str],
+    states: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Give a command to those of the backfills that are in these states; `verb`: it, and its participle."""
+    chosen = [row for row in rows if row["state"] in states] or rows
+    for row in chosen:
+        backfills.command(row["backfill_id"], verb[0])
+    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {verb[1]}" for row in chosen)
+    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": verb[1]} for row in chosen]
     tell(text, value, as_json=as_json)
 
 

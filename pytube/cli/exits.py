@@ -131,8 +131,7 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
 def _more(kind: type[Exception]) -> str:
     """The section of the reference; none for kinds that say no more than the message."""
     from pytube import errors
-    from pytube.documentation import page
 
     general = (errors.PytubeError, errors.ConfigError, errors.UsageError)
     has_section = kind not in general and getattr(errors, kind.__name__, None) is kind
-    return f"; more: {page(f'errors.md#{kind.__name__.lower()}')}" if has_section else ""
+    return f"; more: {errors.page(f'errors.md#{kind.__name__.lower()}')}" if has_section else ""

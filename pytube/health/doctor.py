@@ -15,10 +15,9 @@ from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.documentation import page
 from pytube.documents.declared import unresolved
 from pytube.documents.resolve import resolve
-from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
+from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, page
 from pytube.health.documents import DOCUMENT, check_declarations, check_documents
 from pytube.health.findings import Check, Level, Look, fail, ok, warn
 from pytube.health.fleet import place

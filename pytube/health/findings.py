@@ -9,7 +9,7 @@ from typing import NamedTuple
 import psycopg
 
 from pytube.config import Config
-from pytube.documentation import page
+from pytube.errors import page
 
 
 class Kind(enum.StrEnum):

@@ -25,8 +25,7 @@ from pytube.logs import Logger
 from pytube.web import actions, pages
 from pytube.web.html import address, tag
 from pytube.web.parked import parked
-from pytube.web.security import Sessions, is_from_here
-from pytube.web.site import Site, here, message, page
+from pytube.web.site import Sessions, Site, here, is_from_here, message, page
 
 _STYLE = Path(__file__).with_name("style.css")
 _OPEN = frozenset({"/login", "/style.css"})

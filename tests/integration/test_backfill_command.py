@@ -170,7 +170,8 @@ def test_a_deadlock_that_never_ends_is_reported(items: Connection, deadlocks: Ca
         Backfills(items).command(number, "pause")
 
 
-def test_a_wait_says_that_no_worker_leads(items: Connection, dsn: str) -> None:
+@pytest.mark.usefixtures("items")
+def test_a_wait_says_that_no_worker_leads(dsn: str) -> None:
     """It waits for the first that comes, for as long as that takes."""
     with cli.start("backfill", "start", "items", "--wait", config=None, PYTUBE_DSN=dsn) as process:
         said = "no worker leads tube items, so nothing is delivered until one starts\n"
