@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import psycopg
@@ -36,22 +36,21 @@ PREVIEW = 5
 class Asked:
     """Which command was called, and on which databases it works: for the sentence of a failure."""
 
-    KEY: ClassVar = "pytube.asked"
-    """Of `click.Context.meta`."""
-
-    command: tuple[str, ...]
-    """As `("tube", "create")`."""
+    command: Sequence[str]
+    """As `["tube", "create"]`."""
     databases: Sequence[Database]
 
     @classmethod
     def note(cls, databases: Sequence[Database]) -> None:
-        """Keep them where the program looks for them."""
+        """Keep it where `of` finds it."""
         context = click.get_current_context()
-        meta, names = context.meta, []
-        while context.parent is not None:
-            names.append(str(context.info_name))
-            context = context.parent
-        meta[cls.KEY] = cls(tuple(reversed(names)), databases)
+        context.meta[cls.__name__] = cls(context.command_path.split()[1:], databases)
+
+    @classmethod
+    def of(cls, context: click.Context) -> Asked | None:
+        """The command that was called; None before its databases were known."""
+        found = context.meta.get(cls.__name__)
+        return found if isinstance(found, cls) else None
 
 
 def database_options(

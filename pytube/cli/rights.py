@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import click
 import psycopg
 from psycopg import errors, sql
 from psycopg.rows import class_row
@@ -133,18 +132,18 @@ def _look(database: Database, kind: str, name: str) -> _Session | None:
         return None
 
 
-def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
+def _remedy(said: str, command: Sequence[str], session: _Session) -> str:
     """The remedy for a refusal of Postgres."""
     role, prefix = _quoted(session.role), session.prefix or "tube"
     if said.startswith("permission denied for database"):
         return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
-    if command in _INSTALLS:
+    if tuple(command) in _INSTALLS:
         return (
             "run it as the role that installed, which has the rights of "
             f"{_quoted(prefix + '_owner')}, or as a superuser"
         )
     if session.holders:
-        kind = COMMANDS.get(command, "admin")
+        kind = COMMANDS.get(tuple(command), "admin")
         needed = kind if kind in session.holders else session.holders[0]
         return _member(_quoted(f"{prefix}_{needed}"), role, needed)
     if said.startswith("must be owner"):
@@ -173,9 +172,3 @@ def _any_role(prefix: str) -> str:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else sql.Identifier(name).as_string()
-
-
-def asked_by(context: click.Context) -> Asked | None:
-    """The command that was called, and its databases; None before these were known."""
-    found = context.find_root().meta.get(Asked.KEY)
-    return found if isinstance(found, Asked) else None
