@@ -238,7 +238,7 @@ def _command(
     *,
     as_json: bool,
 ) -> None:
-    """Give a command to those of the backfills that are in these states; `verb`: it, and its participle."""
+    """Give a command to the backfills in these states, if any are; `verb`: it, and its participle."""
     chosen = [row for row in rows if row["state"] in states] or rows
     for row in chosen:
         backfills.command(row["backfill_id"], verb[0])

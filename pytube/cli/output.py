@@ -22,7 +22,7 @@ from pytube.clock import for_people
 from pytube.counts import runs_of
 
 Table = Mapping[str, str | Callable[[Any], Any]]
-"""What stands under each heading, in order: a field of the row, or what a function makes of the row."""
+"""By heading, in order: a field of the row, or a function that makes the cell of the row."""
 Meter = Callable[[str, int, int | None, str], None]
 """Shows how far some work is: its name, how much is done, the total if it is known, and a detail."""
 

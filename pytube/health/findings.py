@@ -1,4 +1,4 @@
-"""What is found: the kinds of troubles, each with its section in the reference, and what a check ends in."""
+"""Findings: the kinds of troubles, each with its section in the reference, and the results of checks."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class _Guard:
         await app(scope, receive, send_with_headers)
 
     def _admitted(self, scope: Scope) -> ASGIApp:
-        """What answers whoever asks: the application, or the way to the login."""
+        """The application, or for strangers the way to the login."""
         if self._sessions is None:
             return self._app
         request = Request(scope)
